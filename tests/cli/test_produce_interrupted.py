@@ -10,7 +10,7 @@ import pytest
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import PROGRAM, TIMEOUT_S, arrival, ended, feed, started, values
 
-pytestmark = pytest.mark.slow  # each starts a process
+pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.commands import Ended, ended, feed, run, started
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 END_OF_PARTITION = -191
 """librdkafka's own code."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.wrong_servers import dead_port
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 PROGRAM = """
 from aioproducer.cli import waiting

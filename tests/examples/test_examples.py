@@ -15,7 +15,7 @@ from aioproducer.testing import FakeCluster
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 async def started(name: str, *arguments: str) -> asyncio.subprocess.Process:

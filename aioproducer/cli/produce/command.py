@@ -36,10 +36,10 @@ OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", "tr
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where the records go.", show_default=False)],
+    topic: Annotated[str, typer.Argument(help="Topic of the records.", show_default=False)],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="What to send; - or none is standard input.", show_default=False),
+        typer.Argument(metavar="FILE", help="Input; - or none for standard input.", show_default=False),
     ] = None,
     bootstrap_server: Annotated[
         str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")

@@ -5,7 +5,7 @@ import pytest
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import started
 
-pytestmark = pytest.mark.slow  # starts a process
+pytestmark = [pytest.mark.slow, pytest.mark.timing]  # starts a process
 
 
 async def free_port() -> int:

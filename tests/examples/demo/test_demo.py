@@ -16,7 +16,7 @@ import pytest
 from aioproducer.testing.kafka.prerequisites import missing_for_kafka
 from aioproducer.testing.kafka.server_properties import is_free
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "examples.demo"]

@@ -7,6 +7,8 @@ import pytest
 
 from examples.demo import transfer_worker
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.mark.slow
 async def test_worker_whose_brokers_say_nothing_does_not_outlive_the_demo() -> None:

@@ -1,8 +1,14 @@
-"""What is asked about transactions, and what is done to them."""
+"""Lists, describes and ends transactions, and finds hanging ones.
+
+A coordinator ends every transaction that it knows, at its time-out or earlier. A transaction that is open in a
+partition for longer than any transaction may be, and unknown to all coordinators, hangs: it stays open, and readers of
+committed records wait for it forever. The cause is a Produce that arrived after the end of its transaction: on brokers
+before 3.6, or from a client that broke the protocol. Source: kafka-transactions.sh find-hanging (KIP-664).
+"""
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aioproducer._protocol.error_codes import ErrorCode
@@ -15,7 +21,9 @@ from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
+    NO_TRANSACTION,
     WRITE_TXN_MARKERS,
+    ActiveProducer,
     ListedTransaction,
     MarkersResponse,
     PartitionProducers,
@@ -31,8 +39,7 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_list_transactions_request,
     encode_write_txn_markers_request,
 )
-from aioproducer.cli.transactions.cluster_questions import ClusterQuestions, Inquiry, raise_refusal
-from aioproducer.cli.transactions.hanging import OpenTransaction, hanging, open_transactions
+from aioproducer.cli.cluster_questions import ClusterQuestions, Inquiry, raise_refusal
 from aioproducer.errors import KafkaError
 
 OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -48,34 +55,81 @@ STATES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-"""All that brokers know, by their names. Source: TransactionState.ALL_STATES of Apache Kafka."""
+"""All states. Source: TransactionState.ALL_STATES of Apache Kafka."""
 
 LOOK_EVERY_S: Final = 0.05
 FENCING_TIMEOUT_MS: Final = 1
-"""Of transactions under the identity that fences: there will be none."""
+"""The identity that fences begins no transactions, so its time-out does not matter."""
+
+
+LONGEST_TRANSACTION_S = 900.0
+"""`transaction.max.timeout.ms` of a broker, unless changed."""
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition."""
+
+    topic: str
+    partition: int
+    producer: ActiveProducer
+    open_s: float
+    """Seconds since its last record there; the time of the first is not known."""
+
+
+def open_transactions(
+    found: Iterable[PartitionProducers], *, now_ms: int, for_longer_than_s: float
+) -> Iterator[OpenTransaction]:
+    """Yield transactions that wrote nothing for this long."""
+    for partition in found:
+        for producer in partition.producers:
+            open_s = (now_ms - producer.last_timestamp_ms) / 1000
+            if producer.transaction_start_offset != NO_TRANSACTION and open_s > for_longer_than_s:
+                yield OpenTransaction(partition.topic, partition.partition, producer, open_s)
+
+
+def hanging(
+    candidates: Iterable[OpenTransaction],
+    *,
+    transactional_ids: Mapping[int, str],
+    descriptions: Collection[TransactionDescription],
+) -> list[OpenTransaction]:
+    """Return the candidates that no coordinator knows.
+
+    Args:
+        candidates: open for longer than a transaction may be.
+        transactional_ids: by producer id, from the coordinators.
+        descriptions: of these ids.
+    """
+    known = {
+        (transactional_ids[described.producer_id], place)
+        for described in descriptions
+        if described.producer_id in transactional_ids
+        for place in described.partitions
+    }
+    return [
+        candidate
+        for candidate in candidates
+        if (transactional_ids.get(candidate.producer.producer_id), (candidate.topic, candidate.partition)) not in known
+    ]
 
 
 class CoordinatedTransaction(NamedTuple):
-    """A line of the list, and whose it is."""
+    """A listed transaction and its coordinator."""
 
     transaction: ListedTransaction
     coordinator: int
 
 
 class NoSuchTransactionError(KafkaError):
-    """There is nothing of that name."""
+    """No transaction or transactional id with that name exists."""
 
 
 class NoSuchTopicError(KafkaError):
-    """There is no topic of that name, or none that may be seen."""
+    """No topic with that name exists, or it may not be described."""
 
 
 class Transactions:
-    """Of one cluster.
-
-    Args:
-        questions: to it.
-    """
+    """The transactions of one cluster."""
 
     def __init__(self, questions: ClusterQuestions) -> None:
         self._questions = questions
@@ -83,7 +137,7 @@ class Transactions:
     async def listed(
         self, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
     ) -> tuple[list[CoordinatedTransaction], Collection[str]]:
-        """Ask every broker; returns the transactions by id, and the states that brokers do not know.
+        """Ask every broker; returns the transactions by id, and states that brokers do not know.
 
         Raises:
             KafkaError: a broker does not answer.
@@ -104,10 +158,10 @@ class Transactions:
         return sorted(found), {name for answer in answers for name in answer.unknown_state_filters}
 
     async def described(self, transactional_id: str) -> TransactionDescription:
-        """Ask its coordinator.
+        """Ask the coordinator of a transactional id.
 
         Raises:
-            NoSuchTransactionError: it has never heard of it, or has forgotten it.
+            NoSuchTransactionError: the coordinator does not know it.
             KafkaError: it does not answer.
         """
 
@@ -125,7 +179,7 @@ class Transactions:
         return await self._questions.of_coordinator(transactional_id, inquiry)
 
     async def producers(self, partitions: Iterable[tuple[str, int]]) -> list[PartitionProducers]:
-        """Ask the leaders of partitions who writes to them; partitions without a leader are left out.
+        """Ask the leaders of partitions for their producers; partitions without a leader are left out.
 
         Raises:
             KafkaError: a leader does not answer, or refuses.
@@ -155,14 +209,14 @@ class Transactions:
         return await self._questions.of_node(leader, inquiry)
 
     async def hanging(self, topics: Sequence[str] | None, *, longest_s: float) -> list[OpenTransaction]:
-        """Find transactions that nobody will end.
+        """Find hanging transactions.
 
         Args:
-            topics: where; None: everywhere.
+            topics: to search; None for all.
             longest_s: how long a transaction of this cluster may be open.
 
         Raises:
-            NoSuchTopicError: one of `topics` is not there.
+            NoSuchTopicError: one of `topics` does not exist.
             KafkaError: a broker does not answer.
         """
         cluster = await self._questions.look(topics)
@@ -183,16 +237,14 @@ class Transactions:
         descriptions = [await self.described(transactional_id) for transactional_id in ids.values()]
         return hanging(candidates, transactional_ids=ids, descriptions=descriptions)
 
-    # Ending
-
     async def fence(self, transactional_id: str) -> TransactionDescription:
         """Take a transactional id over: its producer can write no more, and its open transaction is aborted.
 
         Returns:
-            What it was before.
+            Its description before.
 
         Raises:
-            NoSuchTransactionError: there is none of that name.
+            NoSuchTransactionError: the id does not exist.
             KafkaError: the coordinator does not answer, or refuses.
         """
         before = await self.described(transactional_id)
@@ -206,7 +258,7 @@ class Transactions:
             lambda answer: raise_refusal(answer.error_code, f"taking over {transactional_id!r}"),
         )
         await self._questions.of_coordinator(transactional_id, inquiry)
-        while (await self.described(transactional_id)).state not in OVER:  # noqa: ASYNC110 - a coordinator tells only who asks
+        while (await self.described(transactional_id)).state not in OVER:  # noqa: ASYNC110 - brokers send no events
             await asyncio.sleep(LOOK_EVERY_S)
         return before
 

@@ -1,4 +1,4 @@
-"""`aioproducer tail`: what arrives in a topic, over aiokafka's consumer."""
+"""`aioproducer tail`: shows the records of a topic, with aiokafka's consumer."""
 
 import sys
 from collections.abc import Callable
@@ -11,13 +11,11 @@ from aiokafka.errors import KafkaError
 
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.cluster_questions import asking
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
-from aioproducer.cli.tailing.consumer_log import ConsumerLog
-from aioproducer.cli.tailing.reading import CLIENT_ID, Tail, TailSettings, Unreachable, started_tail
-from aioproducer.cli.tailing.record_text import Record, TailFormat, line_writer
-from aioproducer.cli.tailing.standard_output import ReaderGoneError, is_reader_gone, write
-from aioproducer.cli.transactions.cluster_questions import asking
+from aioproducer.cli.tail.consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
+from aioproducer.cli.tail.output import ReaderGoneError, Record, TailFormat, is_reader_gone, line_writer, write
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
@@ -36,7 +34,7 @@ def tail(
     from_beginning: Annotated[
         bool,
         typer.Option(
-            "--from-beginning", help="Begin with the oldest records; a group that has read before goes on from there."
+            "--from-beginning", help="Begin with the oldest records; a group with committed offsets continues there."
         ),
     ] = False,
     group: Annotated[
@@ -59,9 +57,9 @@ def tail(
         int | None, typer.Option("--max", "-n", min=1, metavar="N", help="End after N records.")
     ] = None,
 ) -> None:
-    """Show what arrives in a topic, until Ctrl-C; waits for a topic that does not exist yet.
+    """Show new records of a topic, until Ctrl-C; waits for a topic that does not exist yet.
 
-    Exit code 0: it was ended, or has shown what was asked for.
+    Exit code 0: ended by a signal, or after --max records.
     1: no broker answers, or one refuses.
     2: invalid usage.
     """
@@ -75,25 +73,25 @@ def tail(
         run_until_signal(lambda: _follow(settings, log, line_writer(output_format), max_records or EVERYTHING))
     except ReaderGoneError:
         return
-    except Unreachable as unreachable:
+    except UnreachableError as unreachable:
         _fail(f"{unreachable}: {log.last}" if log.last else str(unreachable))
     except (KafkaError, OwnError, OSError) as error:
         _fail(str(error) or type(error).__name__)
 
 
 async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
-    """Show what is asked for; a topic that is made meanwhile is shown from its first record."""
+    """Show the records; a topic that is created later is shown from its first record."""
     async with asking(parse_bootstrap_servers(settings.bootstrap_servers), CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
-        """A broker answers: aiokafka's consumer would give up at the first refusal, and without the reason."""
+        """A broker answers: aiokafka's consumer gives up at the first refused connection, without the reason."""
     async with started_tail(settings) as tailed:
         log.is_shown = True
         if await tailed.has_topic():
             await _show(tailed, line, max_records)
             return
         print(f"aioproducer: there is no topic {settings.topic} yet: waiting for it; Ctrl-C ends", file=sys.stderr)
-        while not await tailed.has_topic():  # noqa: ASYNC110 - nothing tells of it but asking
+        while not await tailed.has_topic():  # noqa: ASYNC110 - brokers send no events
             await anyio.sleep(TOPIC_POLL_S)
-    # Another consumer: the first would begin at the end, and seeking while it finds that out is lost on it.
+    # Another consumer: the first would begin at the end, and ignore a seek while it looks that up.
     async with started_tail(replace(settings, from_beginning=True)) as tailed:
         await _show(tailed, line, max_records)
 

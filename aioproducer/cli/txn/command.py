@@ -1,4 +1,4 @@
-"""`aioproducer txn`: the transactions of a cluster, what hangs among them, and how to end it."""
+"""`aioproducer txn`: list, describe and end the transactions of a cluster."""
 
 import json
 import sys
@@ -11,13 +11,12 @@ import typer
 
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.cluster_questions import asking
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.standard_streams import discard, tell
-from aioproducer.cli.transactions.cluster_questions import asking
-from aioproducer.cli.transactions.hanging import LONGEST_TRANSACTION_S
-from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
-from aioproducer.cli.transactions.transaction_questions import STATES, Transactions
+from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
+from aioproducer.cli.txn.transactions import LONGEST_TRANSACTION_S, STATES, Transactions
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
@@ -26,7 +25,7 @@ BootstrapServer: TypeAlias = Annotated[
     str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
 ]
 Timeout: TypeAlias = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each answer of a broker.")]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="A JSON object a line, for programs.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 LOCAL = "127.0.0.1:9092"
 PATIENCE_S = CONNECT_TIMEOUT_S
@@ -41,11 +40,9 @@ def list_transactions(
         list[str] | None,
         typer.Option(help="Only those in this state (Ongoing, PrepareCommit, Empty, ...); may be given again."),
     ] = None,
-    hanging: Annotated[
-        bool, typer.Option("--hanging", help="Instead, transactions that no coordinator will ever end.")
-    ] = False,
+    hanging: Annotated[bool, typer.Option("--hanging", help="Show transactions that no coordinator will end.")] = False,
     topic: Annotated[
-        list[str] | None, typer.Option(help="With --hanging: look only there; may be given again.")
+        list[str] | None, typer.Option(help="With --hanging: search only this topic; may be given again.")
     ] = None,
     longest: Annotated[
         float | None,
@@ -59,16 +56,16 @@ def list_transactions(
     as_json: Json = False,
     timeout: Timeout = PATIENCE_S,
 ) -> None:
-    """Show the transactional ids of a cluster, or what hangs.
+    """Show the transactional ids of a cluster, or hanging transactions.
 
-    Exit code 0: that is all of them. 1: no answer; with --hanging also if something hangs. 2: invalid usage.
+    Exit code 0: all are shown. 1: no answer; with --hanging also if a transaction hangs. 2: invalid usage.
     """
     if topic and not hanging:
         usage_error("--topic needs --hanging: coordinators list transactions by id")
     if longest is not None and not hanging:
         usage_error("--longest needs --hanging")
     if state and hanging:
-        usage_error("--state and --hanging exclude each other: what hangs has no state that a coordinator knows")
+        usage_error("--state and --hanging exclude each other: no coordinator knows a state of a hanging transaction")
     states = [required_text("--state", name) for name in state or []]
     topics = [required_text("--topic", name) for name in topic or []]
 
@@ -81,14 +78,14 @@ def list_transactions(
 
 @txn.command("describe")
 def describe(
-    transactional_id: Annotated[str, typer.Argument(help="Whose transaction.", show_default=False)],
+    transactional_id: Annotated[str, typer.Argument(help="Of the transaction.", show_default=False)],
     bootstrap_server: BootstrapServer = LOCAL,
     as_json: Json = False,
     timeout: Timeout = PATIENCE_S,
 ) -> None:
-    """Show all that is known of a transactional id: state, epoch, timeout, and where its transaction has written.
+    """Show a transactional id: state, epoch, timeout, and the partitions of its transaction.
 
-    Exit code 0: shown. 1: there is none, or no answer. 2: invalid usage.
+    Exit code 0: shown. 1: it does not exist, or no answer. 2: invalid usage.
     """
     name = required_text("the transactional id", transactional_id)
     _answer(bootstrap_server, timeout, partial(_describe, name, as_json=as_json))
@@ -97,22 +94,22 @@ def describe(
 @txn.command("abort")
 def abort(
     transactional_id: Annotated[
-        str | None, typer.Argument(help="Take this id over: its producer is fenced, its transaction aborted.")
+        str | None, typer.Argument(help="Take this id over: its producer is fenced, and its transaction is aborted.")
     ] = None,
     bootstrap_server: BootstrapServer = LOCAL,
-    topic: Annotated[str | None, typer.Option(help="Of a transaction that hangs.")] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Of a transaction that hangs.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Topic of a hanging transaction.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Partition of a hanging transaction.")] = None,
     start_offset: Annotated[
-        int | None, typer.Option(min=0, help="The first offset of a transaction that hangs; see list --hanging.")
+        int | None, typer.Option(min=0, help="First offset of a hanging transaction; see list --hanging.")
     ] = None,
     timeout: Timeout = PATIENCE_S,
 ) -> None:
-    """End a transaction: by its id that of a producer which is gone for good, by its place one that hangs.
+    """End a transaction: by its id if its producer is gone for good, by its place if it hangs.
 
     A live producer of that id gets ProducerFencedError at its next call.
-    To end what hangs takes the right to alter the cluster.
+    Ending a hanging transaction requires the right to alter the cluster.
 
-    Exit code 0: done, or there was nothing open. 1: there is none, or no answer, or a refusal. 2: invalid usage.
+    Exit code 0: done, or no transaction was open. 1: it does not exist, no answer, or a refusal. 2: invalid usage.
     """
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
@@ -123,9 +120,6 @@ def abort(
         _answer(bootstrap_server, timeout, partial(_abort_hanging, name, partition, start_offset))
     else:
         usage_error("give a transactional id, or all of --topic, --partition and --start-offset")
-
-
-# What each does, once connected; returns the exit code
 
 
 async def _list(states: Sequence[str], transactions: Transactions, *, as_json: bool) -> int:
@@ -178,23 +172,20 @@ async def _abort_hanging(topic: str, partition: int, start_offset: int, transact
 
 
 def _no_states(unknown: Sequence[str]) -> str:
-    """What is said of states that brokers do not know; their word for one differs only in capitals, mostly."""
+    """Return the error for unknown states, with the known ones: case matters."""
     return f"--state: brokers know no state {', '.join(map(printable, unknown))}; there are {', '.join(STATES)}"
 
 
-# Running
-
-
 class UnknownStateError(KafkaError):
-    """A state that brokers do not know."""
+    """Brokers do not know a state."""
 
 
 class OutputError(KafkaError):
-    """The answer could not be shown."""
+    """The answer could not be printed."""
 
 
 def _answer(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions], Awaitable[int]]) -> None:
-    """Ask, and exit as it went."""
+    """Ask, and exit with the code of the answer."""
     try:
         bootstrap = parse_bootstrap_servers(bootstrap_server)
     except ConfigurationError as error:
@@ -225,10 +216,10 @@ def _say_json(rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def _say(lines: Iterable[str]) -> None:
-    """Print the answer; a reader that has gone away, as after `| head`, is no reason to fail.
+    """Print the answer; a closed pipe, as after `| head`, is not an error.
 
     Raises:
-        OutputError: no space left, and the like.
+        OutputError: the disk is full, or similar.
     """
     try:
         for line in lines:

@@ -1,7 +1,9 @@
-"""Follows a topic with aiokafka's consumer, batch by batch."""
+"""Follows a topic with aiokafka's consumer, and shows its lasting errors once."""
 
+import logging
+import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -9,6 +11,7 @@ import anyio
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError, KafkaError
 
+from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 
 CLIENT_ID = "aioproducer-tail"
@@ -20,7 +23,7 @@ COMMIT_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TailSettings:
-    """What is read."""
+    """The topic, and how it is read."""
 
     topic: str
     bootstrap_servers: str
@@ -29,14 +32,14 @@ class TailSettings:
     read_committed: bool = False
 
 
-class Unreachable(Exception):  # noqa: N818 - it is what the user is told
+class UnreachableError(Exception):
     """No broker answered."""
 
 
 class Tail:
     """A started consumer of one topic.
 
-    Offsets of a group are committed for what the caller has dealt with, never for what was only fetched.
+    Offsets of a group are committed only for records that the caller has finished.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer, settings: TailSettings) -> None:
@@ -46,26 +49,26 @@ class Tail:
         self._commit_at = time.monotonic() + COMMIT_INTERVAL_S
 
     async def has_topic(self) -> bool:
-        """Whether the topic exists; asking does not make it."""
+        """Return whether the topic exists, without creating it."""
         return self._settings.topic in await self._consumer.topics()
 
     @property
     def topic(self) -> str:
-        """What is read."""
+        """Name of the topic."""
         return self._settings.topic
 
     async def subscribe(self) -> None:
-        """Read the topic; without a group, every record that comes after this call is seen."""
+        """Read the topic; without a group, every record after this call is read."""
         self._consumer.subscribe([self._settings.topic])
         if self._settings.group is not None:
             return
-        while not self._consumer.assignment():  # noqa: ASYNC110 - a metadata answer away, and no event tells of it
+        while not self._consumer.assignment():  # noqa: ASYNC110 - no event
             await anyio.sleep(0.01)
         for partition in self._consumer.assignment():
             await self._consumer.position(partition)
 
     async def next_batch(self, at_most: int) -> Sequence[ConsumerRecord]:
-        """The next records, at most so many; none when none came for half a second. Asking again says they are done."""
+        """Return up to `at_most` records, or none after half a second."""
         await self._commit_now_and_then()
         batches: Mapping[TopicPartition, Sequence[ConsumerRecord]] = await self._consumer.getmany(
             timeout_ms=BATCH_WAIT_MS, max_records=min(at_most, MAX_BATCH_RECORDS)
@@ -73,12 +76,12 @@ class Tail:
         return [record for batch in batches.values() for record in batch]
 
     def done(self, records: Sequence[ConsumerRecord]) -> None:
-        """The caller has dealt with these."""
+        """Note that the caller has finished these records."""
         for record in records:
             self._next_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
 
     async def commit(self) -> None:
-        """Commit what is done, for a group; what a rebalance took away is read again by whoever has it now."""
+        """Commit finished records of a group; after a rebalance, the new owner reads them again."""
         offsets, self._next_offsets = self._next_offsets, {}
         if self._settings.group is None or not offsets:
             return
@@ -95,10 +98,10 @@ class Tail:
 
 @asynccontextmanager
 async def started_tail(settings: TailSettings) -> AsyncIterator[Tail]:
-    """A consumer for the length of a block; commits what is done, also when the block is cancelled.
+    """Start a consumer for the block, and commit finished records after it, also if it is cancelled.
 
     Raises:
-        Unreachable: no broker answered in ten seconds.
+        UnreachableError: no broker answered in ten seconds.
     """
     consumer = AIOKafkaConsumer(
         bootstrap_servers=settings.bootstrap_servers,
@@ -118,7 +121,7 @@ async def started_tail(settings: TailSettings) -> AsyncIterator[Tail]:
             try:
                 await tail.commit()
             except KafkaError:
-                pass  # the broker is gone: these records will be shown again
+                pass  # these records will be shown again
             finally:
                 await consumer.stop()
 
@@ -128,4 +131,38 @@ async def _start(consumer: AIOKafkaConsumer, settings: TailSettings) -> None:
         with anyio.fail_after(CONNECT_TIMEOUT_S):
             await consumer.start()
     except (KafkaConnectionError, TimeoutError) as error:
-        raise Unreachable(f"no broker answers at {settings.bootstrap_servers}") from error
+        raise UnreachableError(f"no broker answers at {settings.bootstrap_servers}") from error
+
+
+PASSING_S = 1.0
+"""Shorter errors are not shown: a coordinator is being elected, a leader moves."""
+
+REPEAT_AFTER_S = 60.0
+
+
+class ConsumerLog(logging.Handler):
+    """Handles aiokafka's errors: keeps the last one while the consumer starts, later shows lasting ones.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Replace the handler that would print all errors."""
+        super().__init__(logging.ERROR)
+        self.is_shown = False
+        self.last = ""
+        self._clock = clock
+        self._show_at: dict[str, float] = {}
+        library = logging.getLogger("aiokafka")
+        library.addHandler(self)
+        library.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep or show one error."""
+        self.last = message = record.getMessage()
+        now = self._clock()
+        if not self.is_shown or now < self._show_at.setdefault(message, now + PASSING_S):
+            return
+        self._show_at[message] = now + REPEAT_AFTER_S
+        print(f"aioproducer: {printable(message, None)}", file=sys.stderr)

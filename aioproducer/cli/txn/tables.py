@@ -1,4 +1,4 @@
-"""Transactions as people read them: columns, and words for times."""
+"""Transactions as tables for people."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -10,14 +10,13 @@ from aioproducer._protocol.transaction_admin_messages import (
     PartitionProducers,
     TransactionDescription,
 )
-from aioproducer.cli.transactions.hanging import OpenTransaction
-from aioproducer.cli.transactions.transaction_questions import CoordinatedTransaction
+from aioproducer.cli.txn.transactions import CoordinatedTransaction, OpenTransaction
 
 NO_TIME = -1
 
 
 def listed_lines(found: Sequence[CoordinatedTransaction]) -> Iterator[str]:
-    """A line for each transactional id."""
+    """Yield a line for each transactional id."""
     rows = [(each.transactional_id, each.state, str(each.producer_id), str(node)) for each, node in found]
     yield from columns(("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "COORDINATOR"), rows)
 
@@ -25,7 +24,7 @@ def listed_lines(found: Sequence[CoordinatedTransaction]) -> Iterator[str]:
 def described_lines(
     described: TransactionDescription, producers: Sequence[PartitionProducers], now_ms: int
 ) -> Iterator[str]:
-    """All about one."""
+    """Yield all details of one transaction."""
     yield f"transactional id  {printable(described.transactional_id)}"
     yield f"state             {printable(described.state)}"
     yield f"producer id       {described.producer_id}, epoch {described.producer_epoch}"
@@ -49,7 +48,7 @@ def described_lines(
 
 
 def hanging_lines(found: Sequence[OpenTransaction]) -> Iterator[str]:
-    """A line for each, with what ends it."""
+    """Yield a line for each transaction, and the command that ends it."""
     rows = [
         (
             each.topic,
@@ -67,7 +66,7 @@ def hanging_lines(found: Sequence[OpenTransaction]) -> Iterator[str]:
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines with every column as wide as it must be; a cell is shown as `printable` shows what clients chose."""
+    """Yield aligned lines; cells are escaped by `printable`, since clients choose their text."""
     shown = [head, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -75,7 +74,7 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def moment(time_ms: int) -> str:
-    """Return a time in UTC, or its number where that is no time: a broker may claim anything."""
+    """Return a time in UTC, or its number if it is out of range."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
     except (OverflowError, ValueError, OSError):

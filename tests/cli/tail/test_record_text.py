@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from aioproducer.cli.tailing.record_text import TailFormat, line_writer
+from aioproducer.cli.tail.output import TailFormat, line_writer
 
 
 @dataclass

@@ -7,8 +7,8 @@ import pytest
 
 from aioproducer._network.response_future import RawResponse
 from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, array_length, string
-from aioproducer.cli.transactions.cluster_questions import ClusterQuestions, Inquiry
-from aioproducer.cli.transactions.transaction_questions import Transactions
+from aioproducer.cli.cluster_questions import ClusterQuestions, Inquiry
+from aioproducer.cli.txn.transactions import Transactions
 from aioproducer.errors import ProtocolError
 
 AnswerT = TypeVar("AnswerT")

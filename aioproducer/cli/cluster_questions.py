@@ -1,4 +1,4 @@
-"""Asks brokers one by one: any of them, the coordinator of a transactional id, the leader of a partition."""
+"""Sends single requests to any broker, to a coordinator, or to the leader of a partition."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -35,37 +35,37 @@ from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
 CLIENT_ID: Final = "aioproducer-txn"
 REQUEST_TIMEOUT_MS: Final = 5_000
 PAUSES_MS: Final = (50, 500)
-"""Between attempts, at first and at most."""
+"""Pause between attempts, at first and at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry(Generic[ResponseT]):
-    """A question to one broker."""
+    """A request to one broker."""
 
     api: Api
     body: Callable[[int], bytes]
-    """Makes the request in a version."""
+    """Encodes the request in a version."""
     read: Callable[[RawResponse], ResponseT]
-    """Reads the answer; may raise ProtocolError alone."""
+    """Decodes the response; may raise only ProtocolError."""
     check: Callable[[ResponseT], None]
-    """Raises what the answer refuses; a `BrokerError` that is retriable has it asked again."""
+    """Raises the error in a response; the request is repeated after a retriable `BrokerError`."""
 
 
 class LoopTimers:
-    """Timers on the event loop itself: no sender is there to fire them."""
+    """Timers of the event loop, since there is no sender to fire them."""
 
     def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
-        """Call back with the time at `when`."""
+        """Call back at `when`, with the time."""
         loop = asyncio.get_running_loop()
         return loop.call_at(when, lambda: callback(loop.time()))
 
 
 class ClusterQuestions:
-    """Questions to one cluster; made by `asking`.
+    """Requests to one cluster; made by `asking`.
 
     Args:
         client: started.
-        timeout_s: for each question, attempts included.
+        timeout_s: for each request with all its attempts.
     """
 
     def __init__(self, client: NetworkClient, timeout_s: float) -> None:
@@ -73,15 +73,15 @@ class ClusterQuestions:
         self._timeout_s = timeout_s
         self._backoff = ExponentialBackoff(*PAUSES_MS, random=Random())  # noqa: S311  # jitter
         self.cluster = Cluster.empty()
-        """As of the last `look`."""
+        """From the last `look`."""
         self.last_error: KafkaError | None = None
-        """Why the last attempt at a question failed; None if none has."""
+        """Error of the last failed attempt."""
 
     async def look(self, topics: Sequence[str] | None = ()) -> Cluster:
-        """Ask for nodes and leaders of topics; None: of all topics.
+        """Ask for nodes and leaders of topics; None for all topics.
 
         Raises:
-            KafkaError: nobody answers in time.
+            KafkaError: no answer in time.
         """
 
         def body(version: int) -> bytes:
@@ -100,7 +100,7 @@ class ClusterQuestions:
         return self.cluster
 
     async def of_node(self, node_id: int, inquiry: Inquiry[ResponseT]) -> ResponseT:
-        """Ask one broker, which `look` has found.
+        """Ask one broker that `look` found.
 
         Raises:
             KafkaError: no answer in time, or a refusal.
@@ -108,7 +108,7 @@ class ClusterQuestions:
         return await self._until_answered(lambda: self._ask(node_id, inquiry))
 
     async def of_coordinator(self, transactional_id: str, inquiry: Inquiry[ResponseT]) -> ResponseT:
-        """Ask the coordinator of a transactional id, whoever that is at the time.
+        """Ask the current coordinator of a transactional id.
 
         Raises:
             KafkaError: no answer in time, or a refusal.
@@ -138,7 +138,7 @@ class ClusterQuestions:
         return found.node_id
 
     async def _until_answered(self, ask: Callable[[], Awaitable[ResponseT]]) -> ResponseT:
-        """Ask again where that may help, until the time is over; then raise the last error.
+        """Repeat after retriable errors until the time-out.
 
         Raises:
             KafkaError: no answer in time, or a refusal.
@@ -170,17 +170,15 @@ class ClusterQuestions:
 async def asking(
     bootstrap: Sequence[tuple[str, int]], timeout_s: float, *, client_id: str = CLIENT_ID
 ) -> AsyncIterator[ClusterQuestions]:
-    """Connections for as long as there are questions; the cluster's nodes are known.
-
-    Standard error gets one line if the first answer takes long.
+    """Connect for the block, and learn the nodes of the cluster; one line on standard error explains a long wait.
 
     Args:
         bootstrap: (host, port) pairs.
-        timeout_s: for each question.
+        timeout_s: for each request.
         client_id: for the brokers' logs.
 
     Raises:
-        KafkaError: nobody answers in time.
+        KafkaError: no answer in time.
     """
     client = NetworkClient(
         bootstrap=bootstrap,
@@ -210,7 +208,7 @@ def raise_refusal(code: int, what: str) -> None:
     """Do nothing for 0.
 
     Raises:
-        BrokerError: for any other code, in words; retriable where asking again may help.
+        BrokerError: for any other code; retriable if repeating may help.
     """
     if code == ErrorCode.NONE:
         return

@@ -5,8 +5,8 @@ from aioproducer._protocol.transaction_admin_messages import (
     ListedTransaction,
     TransactionDescription,
 )
-from aioproducer.cli.transactions.hanging import OpenTransaction
-from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
+from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
+from aioproducer.cli.txn.transactions import OpenTransaction
 
 EVIL = "\x1b]0;owned\x07\nPrepareCommit " + "x" * 32_000
 
