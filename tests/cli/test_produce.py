@@ -1,4 +1,4 @@
-"""`aioproducer produce`, as users meet it: a process, a cluster, and what goes wrong between them."""
+"""`aioproducer produce` as a process, with a cluster and its failures."""
 
 import asyncio
 import socket
@@ -20,9 +20,6 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     """Two brokers; topic `t` has one partition, so that order can be seen."""
     async with FakeCluster(2, topics={"t": 1}) as running:
         yield running
-
-
-# What is sent
 
 
 async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -107,8 +104,6 @@ async def test_rate_is_a_limit(cluster: FakeCluster) -> None:
     assert float(command.errors[0].split()[-2]) >= 0.5
 
 
-# Bad lines
-
 BAD_JSON = b'{"a":1}\n{"a":2}\nnot\n{"a":3}\nworse\n'
 
 
@@ -159,9 +154,6 @@ async def test_record_that_the_broker_refuses_is_named(cluster: FakeCluster) -> 
     assert command.code == 1
     assert values(cluster, "small") == [b"a", b"b"]
     assert command.errors[0].startswith("standard input:2: skipped, ")
-
-
-# What cannot be
 
 
 def refused(*arguments: str) -> Ended:
@@ -282,9 +274,6 @@ async def test_topic_that_nobody_makes_is_one_line() -> None:
     assert command.code == 1
     assert len(command.errors) == 1
     assert "UNKNOWN_TOPIC_OR_PARTITION" in command.errors[0]
-
-
-# Brokers that fail
 
 
 async def test_leader_that_dies_costs_nothing(cluster: FakeCluster, tmp_path: Path) -> None:

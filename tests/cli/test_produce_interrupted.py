@@ -1,4 +1,4 @@
-"""`aioproducer produce` when somebody ends it."""
+"""`aioproducer produce` after a signal."""
 
 import asyncio
 import signal
@@ -81,7 +81,7 @@ async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
 
 
 async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
-    """Whatever the drain time-out."""
+    """Despite the drain time-out."""
     async with started("produce", "t", "-b", cluster.bootstrap_servers, "--drain-timeout", "600") as process:
         await feed(process, b"a\n")
         await arrival(cluster, 1)

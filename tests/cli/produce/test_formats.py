@@ -31,7 +31,7 @@ def complaint(kind: Format, *lines: bytes, key: str | None = None, limit: int = 
 
 
 def test_plain_line_is_taken_byte_for_byte() -> None:
-    """Only the line end goes; what is no UTF-8 stays, and so does an empty line."""
+    """Only the line end is removed; invalid UTF-8 and empty lines remain."""
     lines = contents(Format.LINES, b"gr\xfcn\r", b"", b" \r\r", b"\xef\xbb\xbfa")
 
     assert [line.value for line in lines] == [b"gr\xfcn", b"", b" \r", b"\xef\xbb\xbfa"]

@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer.cli.produce.read import CHUNK_BYTES, READ_AHEAD, Chunk, InputReadError, find_inputs, read_chunks
 
-NOBODY = 65_534
+OTHER_USER = 65_534
 
 
 def test_each_unreadable_input_is_named(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def as_nobody() -> Iterator[None]:
     """Without root's right to read everything, if this is root."""
     user = os.geteuid()
     if user == 0:
-        os.seteuid(NOBODY)
+        os.seteuid(OTHER_USER)
     try:
         yield
     finally:
@@ -48,7 +48,7 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
 
 
 def test_size_is_known_of_files_only(tmp_path: Path) -> None:
-    """Of a pipe nobody knows it."""
+    """The size of a pipe is unknown."""
     (tmp_path / "file").write_bytes(b"12345")
     os.mkfifo(tmp_path / "pipe")
 

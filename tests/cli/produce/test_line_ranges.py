@@ -10,7 +10,7 @@ from aioproducer.cli.produce.report import LineRanges
 
 @given(st.permutations(range(1, 15)), st.integers(0, 14))
 def test_neighbours_become_one_range(order: list[int], count: int) -> None:
-    """In whatever order they come."""
+    """In any order."""
     ranges = LineRanges()
     for line in order[:count]:
         ranges.add(line, line)

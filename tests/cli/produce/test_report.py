@@ -55,7 +55,7 @@ def test_error_before_reading_stands_alone() -> None:
 
 
 def test_unconfirmed_is_not_called_delivered(tally: Tally) -> None:
-    """With `acks=0` nobody knows."""
+    """With `acks=0` delivery is unknown."""
     assert next(summary(replace(ENDING, acks=0), tally)).startswith("1 record sent (acks=0: not acknowledged)")
 
 

@@ -18,7 +18,7 @@ def tally() -> Tally:
 
 
 def test_everything_delivered_is_complete(tally: Tally) -> None:
-    """In whatever order the answers come."""
+    """In any order of the responses."""
     for line in [3, 1, 2, 5, 4]:
         tally.delivered_at(line)
 

@@ -1,4 +1,4 @@
-"""`aioproducer produce` before its broker is there: it says at once what is wrong, and goes on when that is over."""
+"""`aioproducer produce` before its broker has started: it reports the error at once, and retries."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timing]  # starts a process
 
 
 async def free_port() -> int:
-    """A port on which nobody listens any more."""
+    """Return a port without a listener."""
     async with FakeCluster(1) as cluster:
         return int(cluster.bootstrap_servers.rpartition(":")[2])
 

@@ -11,7 +11,7 @@ LIBRARY = logging.getLogger("aiokafka")
 
 
 class Clock:
-    """Time that stands still until it is set."""
+    """A clock that the test sets."""
 
     now = 100.0
 

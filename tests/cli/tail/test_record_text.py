@@ -1,4 +1,4 @@
-"""A record is one line, whatever its bytes are."""
+"""A record is one line, for any bytes."""
 
 import json
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def test_text_is_one_printable_line(content: bytes | None, shown: str) -> None:
 
 
 def test_json_has_every_field() -> None:
-    """Bytes that are no text are marked."""
+    """Bytes that are not text are marked."""
     record = Shown(
         b"\xff\x00", key="ü\n".encode(), headers=(("a", b"1"), ("a", None), ("b", b"\xfe")), timestamp_type=1
     )
