@@ -219,6 +219,7 @@ def types(session: nox.Session) -> None:
     run_all(
         session,
         ["mypy", "--python-executable", python, *checked_by_mypy],
+        ["mypy", "--python-executable", python, "--explicit-package-bases", "examples/demo", "tests/benchmarks"],
         ["basedpyright", "--pythonpath", python, *present("tests/typing")],
         [python, completeness],
     )
