@@ -1,7 +1,6 @@
 """Machine, interpreter, and versions of all clients."""
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
@@ -12,9 +11,6 @@ from aioproducer.testing.kafka.prerequisites import java_program
 
 LIBRARIES = ("aioproducer", "uvloop", "confluent-kafka", "aiokafka", "kafka-python")
 """Distributions whose versions are reported."""
-
-MODULE_OF = {"confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka", "kafka-python": "kafka", "orjson": "orjson"}
-"""Client -> its module."""
 
 
 def machine() -> dict[str, str]:
@@ -31,17 +27,9 @@ def versions() -> dict[str, str]:
     """Return the versions of the interpreter, of the clients and of Java."""
     found = {"Python": f"{platform.python_implementation()} {platform.python_version()}"}
     for library in LIBRARIES:
-        try:
-            found[library] = importlib.metadata.version(library)
-        except importlib.metadata.PackageNotFoundError:
-            found[library] = "not installed"
+        found[library] = importlib.metadata.version(library)
     found["Java"] = _java_version()
     return found
-
-
-def is_installed(peer: str) -> bool:
-    """Return whether a client's library is installed, without importing it."""
-    return peer not in MODULE_OF or importlib.util.find_spec(MODULE_OF[peer]) is not None
 
 
 def _processor() -> str:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from tests.benchmarks.bench_run import Bench, Contestant
 from tests.benchmarks.brokers import embedded_broker
 from tests.benchmarks.job import Job
-from tests.benchmarks.machine import is_installed
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
 from tests.benchmarks.worker_process import WorkerError, failure_text, python_process
 
@@ -33,7 +32,7 @@ BATCH_SIZES = {"defaults": None, "256 KiB": 262_144}
 
 async def enqueue(bench: Bench) -> ScenarioReport:
     """Measure how many records each client gets acknowledged, and what a record costs."""
-    clients = [client for client in ENQUEUE if _is_there(bench, client)]
+    clients = [client for client in ENQUEUE if client != JAVA or bench.java_jars]
     contestants = [
         Contestant(client, variant, _enqueue_job(bench, client, batch_size))
         for variant, batch_size in BATCH_SIZES.items()
@@ -48,12 +47,8 @@ async def enqueue(bench: Bench) -> ScenarioReport:
         ]
         cpu = ratio(median_of(rows, OURS, variant, CPU), median_of(rows, CONFLUENT, variant, CPU))
         comparisons.append(Comparison(f"{variant}: CPU / {CONFLUENT}", cpu))
-    notes = [f"{client} is not on this machine" for client in ENQUEUE if client not in clients]
+    notes = [] if bench.java_jars else ["without the Java producer, which needs Java and Maven"]
     return ScenarioReport("enqueue", "Enqueue in a loop, then flush: acknowledged records", rows, comparisons, notes)
-
-
-def _is_there(bench: Bench, client: str) -> bool:
-    return bool(bench.java_jars) if client == JAVA else is_installed(client.partition(",")[0])
 
 
 def _enqueue_job(bench: Bench, client: str, batch_size: int | None) -> Job:
@@ -87,12 +82,9 @@ async def hooks(bench: Bench) -> ScenarioReport:
     """Measure user code per record inside the producer, the same work by the caller, and by confluent-kafka."""
     job = Job(work="", records=bench.size(1_000_000, 20_000), warmup_records=bench.size(5_000, 1_000))
     contestants = [
-        Contestant(OURS, variant, replace(job, work=f"ours_with_hooks.{work}"))
-        for variant, work in HOOKS.items()
-        if "orjson" not in variant or is_installed("orjson")
+        Contestant(OURS, variant, replace(job, work=f"ours_with_hooks.{work}")) for variant, work in HOOKS.items()
     ]
-    if is_installed(CONFLUENT):
-        contestants.append(Contestant(CONFLUENT, TEXT, replace(job, work="confluent.enqueue_text")))
+    contestants.append(Contestant(CONFLUENT, TEXT, replace(job, work="confluent.enqueue_text")))
     rows = await bench.measure(contestants)
     comparisons = [
         Comparison(f"{variant}: rate / {caller}", ratio(median_of(rows, OURS, variant), median_of(rows, OURS, caller)))
@@ -118,8 +110,7 @@ async def tasks(bench: Bench) -> ScenarioReport:
 
     ours = bench.size(1_000_000, 20_000)
     contestants = [contestant(OURS, "ours.await_sends", number, ours) for number in (few, some, many)]
-    if is_installed(AIOKAFKA):
-        contestants.append(contestant(AIOKAFKA, "aiokafka.await_sends", some, bench.size(20_000, 5_000)))
+    contestants.append(contestant(AIOKAFKA, "aiokafka.await_sends", some, bench.size(20_000, 5_000)))
     rows = await bench.measure(contestants)
     of_many, of_few = (median_of(rows, OURS, f"{number:,} tasks") for number in (many, few))
     comparisons = [
@@ -135,9 +126,8 @@ async def latency(bench: Bench) -> ScenarioReport:
     contestants = [
         Contestant(OURS, "linger 5 ms", job),
         Contestant(RAW_SOCKET, "linger 0", replace(job, work="raw_socket.latency")),
+        Contestant(AIOKAFKA, "linger 0", replace(job, work="aiokafka.latency", linger_ms=0)),
     ]
-    if is_installed(AIOKAFKA):
-        contestants.append(Contestant(AIOKAFKA, "linger 0", replace(job, work="aiokafka.latency", linger_ms=0)))
     rows = await bench.measure(contestants)
     ours, raw = median_of(rows, OURS, "linger 5 ms", "p50_us"), median_of(rows, RAW_SOCKET, "linger 0", "p50_us")
     above = None if ours is None or raw is None else ours - raw
@@ -157,7 +147,6 @@ async def transactions(bench: Bench) -> ScenarioReport:
         Contestant(client, variant, Job(work=TRANSACTIONS[client], records=count * each, per_transaction=each))
         for variant, count, each in ((SMALL, small, 1), (LARGE, large, LARGE_TRANSACTION))
         for client in TRANSACTIONS
-        if is_installed(client)
     ]
     # a broker reaches its full speed only after some thousand transactions
     await bench.warm_up(Job(work=TRANSACTIONS[OURS], records=5 * small, per_transaction=1))
@@ -234,7 +223,7 @@ print((now() - start) * 1e3)
 async def import_time(bench: Bench) -> ScenarioReport:
     """Measure the import of the package, and of aiokafka, in a new interpreter each time."""
     variant = "fresh interpreter"
-    rows = [Row(module, variant) for module in (OURS, AIOKAFKA) if is_installed(module) and bench.wants(module)]
+    rows = [Row(module, variant) for module in (OURS, AIOKAFKA) if bench.wants(module)]
     for row in rows:
         await _import_ms(row.client)  # compiles modules that were never imported
     for _ in range(bench.size(15, 3)):

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+import orjson
 import uvloop
 
 from aioproducer import Producer, ProducerInterceptor, ProducerOptions, ProducerRecord, StringSerializer
@@ -24,7 +25,6 @@ ORDER: dict[str, object] = {
     "address": "12 Long Lane, Anytown",
     "tags": ["kitchen", "gift"],
 }
-"""A value for JSON with ten fields."""
 
 
 class Passing(ProducerInterceptor):
@@ -59,62 +59,80 @@ def plain(job: Job) -> Outcome:
 
 def partitioner(job: Job) -> Outcome:
     """Enqueue bytes with a partitioner in Python."""
-    return _run(_enqueue_bytes, job, partitioner=First())
+    return _run(_enqueue_bytes, job, {"partitioner": First()})
 
 
 def interceptor(job: Job) -> Outcome:
     """Enqueue bytes with an interceptor that returns its record."""
-    return _run(_enqueue_bytes, job, interceptors=[Passing()])
+    return _run(_enqueue_bytes, job, {"interceptors": [Passing()]})
 
 
 def text_by_caller(job: Job) -> Outcome:
     """Enqueue text that the caller encodes."""
-    return _run(_enqueue_encoded, job)
+
+    async def loop(producer: Producer, job: Job, records: int) -> None:
+        topic, value = job.topic, job.value.decode()
+        for _ in range(records):
+            await producer.enqueue(topic, value.encode())
+
+    return _run(loop, job)
 
 
 def text_by_serializer(job: Job) -> Outcome:
     """Enqueue text with `str.encode` as the serializer."""
-    return _run(_enqueue_text, job, value_serializer=str.encode)
+
+    async def loop(producer: Producer, job: Job, records: int) -> None:
+        topic, value = job.topic, job.value.decode()
+        for _ in range(records):
+            await producer.enqueue(topic, value)
+
+    return _run(loop, job, {"value_serializer": str.encode})
 
 
 def text_by_typed_topic(job: Job) -> Outcome:
     """Enqueue text to a typed topic."""
-    return _run(_enqueue_to_topic, job)
+
+    async def loop(producer: Producer, job: Job, records: int) -> None:
+        topic, value = producer.topic(job.topic, value=str), job.value.decode()
+        for _ in range(records):
+            await topic.enqueue(value)
+
+    return _run(loop, job)
 
 
 def text_key_and_headers(job: Job) -> Outcome:
     """Enqueue text as key and value with serializers, and two headers that the caller encodes."""
-    serializers: ProducerOptions = {"key_serializer": StringSerializer(), "value_serializer": StringSerializer()}
-    return _run(_enqueue_with_headers, job, **serializers)
+
+    async def loop(producer: Producer, job: Job, records: int) -> None:
+        topic, value = job.topic, job.value.decode()
+        (first, trace), (second, source) = TEXT_HEADERS
+        for _ in range(records):
+            headers = [(first, trace.encode()), (second, source.encode())]
+            await producer.enqueue(topic, value, key=KEY, headers=headers)
+
+    return _run(loop, job, {"key_serializer": StringSerializer(), "value_serializer": StringSerializer()})
 
 
 def json_by_caller(job: Job) -> Outcome:
     """Enqueue a dict that the caller encodes with orjson."""
-    return _run(_enqueue_dumped, job)
+
+    async def loop(producer: Producer, job: Job, records: int) -> None:
+        topic = job.topic
+        for _ in range(records):
+            await producer.enqueue(topic, orjson.dumps(ORDER))
+
+    return _run(loop, job)
 
 
 def json_by_serializer(job: Job) -> Outcome:
     """Enqueue a dict with orjson as the serializer."""
-    import orjson  # noqa: PLC0415  # not everywhere
 
-    return _run(_enqueue_dict, job, value_serializer=orjson.dumps)
+    async def loop(producer: Producer, job: Job, records: int) -> None:
+        topic = job.topic
+        for _ in range(records):
+            await producer.enqueue(topic, ORDER)
 
-
-def _run(loop: Loop, job: Job, **options: object) -> Outcome:
-    """Start a producer on uvloop, warm it up, and let it enqueue and flush."""
-    settings: dict[str, object] = {**configuration(job), **options}
-
-    async def main() -> dict[str, float]:
-        async with Producer(job.bootstrap_servers, **settings) as producer:  # type: ignore[arg-type]  # as above
-            await loop(producer, job, job.warmup_records)
-            await producer.flush()
-            stopwatch = Stopwatch()
-            await loop(producer, job, job.records)
-            await producer.flush()
-            return stopwatch.figures(job.records)
-
-    figures = uvloop.run(main())
-    return Outcome(job.warmup_records + job.records, figures, as_text(dict(configuration(job))))
+    return _run(loop, job, {"value_serializer": orjson.dumps})
 
 
 async def _enqueue_bytes(producer: Producer, job: Job, records: int) -> None:
@@ -123,40 +141,17 @@ async def _enqueue_bytes(producer: Producer, job: Job, records: int) -> None:
         await producer.enqueue(topic, value)
 
 
-async def _enqueue_encoded(producer: Producer, job: Job, records: int) -> None:
-    topic, value = job.topic, job.value.decode()
-    for _ in range(records):
-        await producer.enqueue(topic, value.encode())
+def _run(loop: Loop, job: Job, hooks: ProducerOptions | None = None) -> Outcome:
+    """Start a producer on uvloop, warm it up, and let it enqueue and flush."""
+    options: ProducerOptions = {**configuration(job), **(hooks or {})}
 
+    async def main() -> dict[str, float]:
+        async with Producer(job.bootstrap_servers, **options) as producer:
+            await loop(producer, job, job.warmup_records)
+            await producer.flush()
+            stopwatch = Stopwatch()
+            await loop(producer, job, job.records)
+            await producer.flush()
+            return stopwatch.figures(job.records)
 
-async def _enqueue_text(producer: Producer, job: Job, records: int) -> None:
-    topic, value = job.topic, job.value.decode()
-    for _ in range(records):
-        await producer.enqueue(topic, value)
-
-
-async def _enqueue_to_topic(producer: Producer, job: Job, records: int) -> None:
-    topic, value = producer.topic(job.topic, value=str), job.value.decode()
-    for _ in range(records):
-        await topic.enqueue(value)
-
-
-async def _enqueue_with_headers(producer: Producer, job: Job, records: int) -> None:
-    topic, value = job.topic, job.value.decode()
-    (first, trace), (second, source) = TEXT_HEADERS
-    for _ in range(records):
-        await producer.enqueue(topic, value, key=KEY, headers=[(first, trace.encode()), (second, source.encode())])
-
-
-async def _enqueue_dumped(producer: Producer, job: Job, records: int) -> None:
-    import orjson  # noqa: PLC0415  # not everywhere
-
-    topic = job.topic
-    for _ in range(records):
-        await producer.enqueue(topic, orjson.dumps(ORDER))
-
-
-async def _enqueue_dict(producer: Producer, job: Job, records: int) -> None:
-    topic = job.topic
-    for _ in range(records):
-        await producer.enqueue(topic, ORDER)
+    return Outcome(job.warmup_records + job.records, uvloop.run(main()), as_text(dict(configuration(job))))
