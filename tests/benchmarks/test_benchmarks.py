@@ -47,7 +47,7 @@ WORKS = [
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")  # by kafka-python
+@pytest.mark.filterwarnings("ignore")  # of kafka-python
 @pytest.mark.parametrize("work", WORKS)
 def test_client_counts_what_the_log_has(work: str) -> None:
     """Warm-up and markers of transactions included."""
