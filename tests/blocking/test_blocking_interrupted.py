@@ -18,7 +18,7 @@ from aioproducer import BlockingProducer, UndeliveredError
 from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
 
 # In a weak reference's callback Python can only print it.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), pytest.mark.timing]
 
 PATIENCE_S = 30
 FEW, ALL = 43, 1
