@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from aioproducer._accumulator.partition_queue import PartitionQueue
 
@@ -21,13 +21,29 @@ if TYPE_CHECKING:
 class ReadyNodes:
     """Queues of ready partitions by node id, and the ready partitions that no node leads."""
 
-    def __init__(self) -> None:
-        """Start with nothing ready."""
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """Start with nothing ready; `wake` is called when a partition becomes ready."""
+        self._wake = wake
         self._by_node: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}
 
     def offer(self, queue: PartitionQueue) -> None:
-        """Put a partition at the end of its leader's queue, unless it stands there already."""
+        """Add a partition if it has a batch that may be sent, and wake the sender."""
+        if queue.first_sendable() is not None:
+            self.add(queue)
+            self._wake()
+
+    def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        """Give a partition another leader; None if it has none."""
+        self.withdraw(queue)
+        queue.leader_id = leader_id
+        queue.identity.require_confirmation()
+        for batch in queue.queued:
+            batch.not_before = 0.0
+        self.offer(queue)
+
+    def add(self, queue: PartitionQueue) -> None:
+        """Put a partition at the end of its leader's queue, unless it is there already."""
         if queue.is_offered:
             return
         queue.is_offered = True
@@ -37,7 +53,7 @@ class ReadyNodes:
             self._of(queue.leader_id)[queue] = None
 
     def offer_first(self, queue: PartitionQueue) -> None:
-        """Put a partition back at the front: it was its turn, but the request had no room left."""
+        """Put a partition back at the front: the request had no room left for its batch."""
         assert queue.leader_id is not None
         queue.is_offered = True
         ready = self._of(queue.leader_id)
@@ -45,7 +61,7 @@ class ReadyNodes:
         ready.move_to_end(queue, last=False)
 
     def take_first(self, node_id: int) -> PartitionQueue | None:
-        """Take the partition whose turn it is out of a node's queue, or None."""
+        """Take the first partition out of a node's queue; None if the queue is empty."""
         ready = self._by_node.get(node_id)
         if not ready:
             return None
@@ -54,7 +70,7 @@ class ReadyNodes:
         return queue
 
     def withdraw(self, queue: PartitionQueue) -> None:
-        """Take a partition out wherever it stands, if it does: its leader is about to change."""
+        """Take a partition out of its queue, if it is in one."""
         if not queue.is_offered:
             return
         queue.is_offered = False
@@ -83,7 +99,7 @@ class ReadyNodes:
 
     @property
     def leaderless(self) -> Mapping[str, Collection[PartitionQueue]]:
-        """Partitions that have something to send and nobody to send it to, by topic."""
+        """Ready partitions without a leader, by topic."""
         return self._leaderless
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.cluster import Cluster
 
 
-class RecordAccumulator:
+class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement ask
     """Open and queued batches of all partitions in use."""
 
     def __init__(self, settings: AccumulatorSettings, surroundings: AccumulatorDependencies) -> None:
@@ -35,19 +35,21 @@ class RecordAccumulator:
         self._settings = settings
         self._pool = surroundings.pool
         self._timers = surroundings.timers
-        self._wake = surroundings.wake
+        self.delivery_timeout_s = settings.delivery_timeout_s
         self.deadlines = DeliveryDeadlines(surroundings.timers, settings.delivery_timeout_s)
         self._unsealed: list[ProducerBatch] = []
+        self.ready = ReadyNodes(surroundings.events.wake)
+        self.offer = self.ready.offer
         self.partitions = TopicPartitions(
             surroundings.producer_identity,
+            self.ready,
             max_in_flight=settings.max_in_flight,
             random=surroundings.random,
-            set_leader=self._set_leader,
+            on_recreated=surroundings.events.topic_recreated,
             is_adaptive=settings.is_adaptive,
         )
-        self.ready = ReadyNodes()
         self.open_batches = OpenBatches(
-            settings, surroundings, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
+            settings, surroundings, partitions=self.partitions, deadlines=self.deadlines, ready=self.ready
         )
 
     # Topics and leaders
@@ -58,21 +60,7 @@ class RecordAccumulator:
         self._pool.set_nodes(self.partitions.leaders)
         return fresh
 
-    def _set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        self.ready.withdraw(queue)
-        queue.leader_id = leader_id
-        queue.identity.require_confirmation()
-        for batch in queue.queued:
-            batch.not_before = 0.0
-        self.offer(queue)
-
     # Becoming ready
-
-    def offer(self, queue: PartitionQueue) -> None:
-        """Offer a partition to its leader if it has something that may be sent."""
-        if queue.first_sendable() is not None:
-            self.ready.offer(queue)
-            self._wake()
 
     def offer_all(self) -> None:
         """Offer every partition: what kept them all back, such as a missing producer id, is over."""
@@ -124,7 +112,7 @@ class RecordAccumulator:
             again.append(queue)
         for queue in again:
             if queue.first_sendable() is not None:
-                self.ready.offer(queue)
+                self.ready.add(queue)
         return drained
 
     def _try_seal(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
@@ -175,6 +163,27 @@ class RecordAccumulator:
         self.offer(queue)
 
     # Ends
+
+    def batch_acknowledged(self, batch: ProducerBatch) -> None:
+        """Learn from an acknowledged batch how large the batches of its topic may be."""
+        limits = self.open_batches.limits
+        if limits.by_topic:
+            topic, _ = batch.queue.topic_partition
+            size, uncompressed = batch.wire_size, batch.uncompressed_wire_size
+            limits.acknowledged(topic, size=size, uncompressed=uncompressed, records=batch.count)
+
+    def batch_too_large(self, batch: ProducerBatch) -> None:
+        """Learn from a batch that the broker refused as too large."""
+        topic, _ = batch.queue.topic_partition
+        self.open_batches.limits.refused(topic, size=batch.wire_size, uncompressed=batch.uncompressed_wire_size)
+
+    def note_failure(self, queue: PartitionQueue) -> None:
+        """Let the next keyless records go to another partition than one that fails."""
+        self.partitions.note_failure(queue)
+
+    def close_open(self, queue: PartitionQueue) -> None:
+        """Close the open batch of a partition, if it has one."""
+        self.open_batches.close(queue)
 
     def close_overdue(self, queue: PartitionQueue, now: float) -> None:
         """Close the open batch of a partition if its deadline has come."""

@@ -31,13 +31,13 @@ cdef class TopicInfo:
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
     cdef public int line                     # records for any partition that wait in line: others queue behind
-    cdef public int held                     # to have their partition chosen; one more when forgotten: all queue behind
+    cdef readonly int held                   # to have their partition chosen; one more when forgotten: all queue behind
 
 
-cdef inline OpenPartition slot_at(object accumulator, TopicInfo topic, Py_ssize_t partition):
+cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize_t partition):
     """The slot of a partition, which is made when the first record goes there."""
     slot = topic.slots[partition]
-    return <OpenPartition>slot if slot is not None else <OpenPartition>accumulator.partitions.slot(topic, partition)
+    return <OpenPartition>slot if slot is not None else <OpenPartition>open_batches.partitions.slot(topic, partition)
 
 
 cdef class RecordAppender:
@@ -45,7 +45,7 @@ cdef class RecordAppender:
     cdef object _topic                       # name given last, and what it was found to be
     cdef TopicInfo _slots
     cdef OpenPartition _slot                 # where room was found last
-    cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
+    cdef object _open_batches                # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
     cdef readonly OwnLoop own_loop           # where appends may be called

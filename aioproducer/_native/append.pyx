@@ -109,6 +109,12 @@ cdef class TopicInfo:
         if self.sticky == partition:
             self.sticky = -1
 
+    def block(self):
+        self.held += 1
+
+    def unblock(self):
+        self.held -= 1
+
     def __repr__(self):
         return f"<TopicInfo {self.topic!r} partitions={len(self.slots)}>"
 
@@ -116,11 +122,11 @@ cdef class TopicInfo:
 @cython.final
 cdef class RecordAppender:
 
-    def __cinit__(self, accumulator, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,
+    def __cinit__(self, open_batches, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,
                   wall_clock=None, bint ignore_keys=False):
-        self.topics = accumulator.topics
+        self.topics = open_batches.topics
         self._topic = self.topics  # no topic's name
-        self._accumulator = accumulator
+        self._open_batches = open_batches
         self._refuse = refuse
         self.batch_size = batch_size
         self.max_record_size = max_record_size
@@ -233,7 +239,7 @@ cdef class RecordAppender:
         if value is not None:
             record.size += record.value_size
         if record.size + BATCH_HEADER_SIZE > self.max_record_size:
-            raise self._accumulator.too_large(topic, record.size + BATCH_HEADER_SIZE)
+            raise self._open_batches.too_large(topic, record.size + BATCH_HEADER_SIZE)
         return 0
 
     cdef int _write_headers(self, headers) except -1:
@@ -275,17 +281,17 @@ cdef class RecordAppender:
         cdef uint32_t key
         if record.partition >= 0:
             if record.partition >= count:
-                self._accumulator.unknown_partition(topic, record.partition)
-            return slot_at(self._accumulator, topic, record.partition)
+                self._open_batches.unknown_partition(topic, record.partition)
+            return slot_at(self._open_batches, topic, record.partition)
         if record.key_size >= 0 and not self._ignore_keys:
             key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
-            return slot_at(self._accumulator, topic, <Py_ssize_t>key % count)
+            return slot_at(self._open_batches, topic, <Py_ssize_t>key % count)
         # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
         if topic.sticky < 0 or topic.sticky_bytes + record.size > self.batch_size - BATCH_HEADER_SIZE:
-            topic.sticky = self._accumulator.choose_partition(topic)
+            topic.sticky = self._open_batches.choose_partition(topic)
             topic.sticky_bytes = 0
         topic.sticky_bytes += record.size
-        return slot_at(self._accumulator, topic, topic.sticky)
+        return slot_at(self._open_batches, topic, topic.sticky)
 
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery):
         """None: the record must wait in line."""
@@ -314,7 +320,7 @@ cdef class RecordAppender:
         if builder is not None:
             end = builder.size + record.size
         if builder is None or end > builder.chunk.capacity or (end > builder.limit and builder.count):
-            if not self._accumulator.make_room(slot, record.size):
+            if not self._open_batches.make_room(slot, record.size):
                 return None
             builder = slot.builder
         self._slot = slot
@@ -327,7 +333,7 @@ cdef class RecordAppender:
         self._bytes_left -= builder.size - before
         try:
             if builder.size >= builder.limit:
-                self._accumulator.batch_full(self._slot)
+                self._open_batches.batch_full(self._slot)
             if self._bytes_left <= 0:
                 self._tell_written()
         except (MemoryError, RecursionError):

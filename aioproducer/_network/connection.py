@@ -3,15 +3,15 @@
     HANDSHAKING ──versions known──► READY ──close, error, loss──► CLOSED
          └──────────────────error, loss───────────────────────────►┘
 
-What it guarantees to whoever sends:
+Guarantees for the sender of a request:
 
-* Of `on_response`, `on_written` and `on_lost` exactly one is called for every request, once, on the loop; answers
-  in the order of the requests, losses oldest first.
-* `on_response` means that the transport holds none of the request's bytes any more; so does `on_lost`.
-* `on_lost` comes from the transport's own `connection_lost`, never from inside `send` or `close`.
+* `on_end` is called exactly once for every request, on the loop: with `Answered` in the order of the requests, with
+  `Lost` oldest first.
+* At its end the transport holds none of the request's bytes any more.
+* `Lost` comes from the transport's own `connection_lost`, never from inside `send` or `close`.
 
-An `on_response` that raises `ProtocolError` (the answer cannot be read) counts as not called: the connection is
-closed, and the request is lost like the others.
+An `on_end` that raises `ProtocolError` for an `Answered` (the response cannot be read) counts as not called: the
+connection is closed, and the request is lost like the others.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ import math
 import socket
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from aioproducer._native.unraisable import report_unraisable
-from aioproducer._network.context import NetworkContext, Timer
-from aioproducer._network.requests import OutgoingRequest
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._network.write_stream import WriteStream
 from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.framing import FrameProtocol
 from aioproducer._protocol.handshake import HandshakeRequest, handshake
 from aioproducer._protocol.response_limits import largest_response
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import NetworkContext, Timer
 
 
 class ConnectionState(enum.Enum):
@@ -62,12 +64,16 @@ class UnansweredError(BrokerConnectionError):
     """The connection was closed because the broker did not answer, or read, within `request_timeout_ms`."""
 
 
+OnClosed: TypeAlias = "Callable[[BrokerConnection, KafkaError], None]"
+
+
 class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them are the transport's to call
     """An asyncio protocol; made by `NodeConnection` through `loop.create_connection`.
 
     Args:
         environment: shared by all connections.
         label: names the broker in errors: "broker 1 at host:9092".
+        on_closed: called once, after all requests have ended.
     """
 
     # Set when the connection is made, before anything else can happen to it.
@@ -84,7 +90,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     _retires_with: KafkaError | None = None
     _watch_timer: Timer | None = None
 
-    def __init__(self, environment: NetworkContext, label: str) -> None:
+    def __init__(self, environment: NetworkContext, label: str, on_closed: OnClosed) -> None:
         loop, settings = environment.loop, environment.settings
         self.versions = ApiVersions({})
         """Empty until ready."""
@@ -92,8 +98,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Done when the handshake is; fails when the connection closes before."""
         self.closed: asyncio.Future[None] = loop.create_future()
         """Done when the transport is gone and every request has ended."""
-        self.on_closed: Callable[[KafkaError], None] = _ignore
-        """Called once, after all requests have ended."""
+        self._on_closed = on_closed
         self._environment = environment
         self.label = label
         self._conversation: FrameProtocol[OutgoingRequest] = FrameProtocol(
@@ -229,7 +234,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._is_paused = False
         if self._state is not ConnectionState.CLOSED:
             self._stream.settle(self._environment.loop.time())
-            self._environment.wake()
+            self._environment.events.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End every request, oldest first, then tell the owner."""
@@ -243,7 +248,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()  # seen: an attempt that was called off has nobody left who would look
-        self.on_closed(error)
+        self._on_closed(self, error)
         self.closed.set_result(None)
 
     def __repr__(self) -> str:
@@ -265,16 +270,17 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 version=step.version,
                 flexible=step.api.is_flexible(step.version),
                 buffers=[step.body],
-                on_response=self._continue_handshake,
-                on_lost=_ignore,
+                on_end=self._continue_handshake,
                 largest_response=largest_response(step.api.key, len(step.body)),
             )
         )
 
-    def _continue_handshake(self, payload: memoryview, _now: float) -> None:
+    def _continue_handshake(self, end: RequestEnd) -> None:
+        if not isinstance(end, Answered):
+            return  # the end of the connection is reported by `on_closed`
         self.answers -= 1  # this one does not show that the broker does any work
         try:
-            self._send_step(self._handshake.send(payload))
+            self._send_step(self._handshake.send(end.payload))
         except StopIteration as finished:
             self.versions = finished.value
             self._move_to(ConnectionState.READY)
@@ -293,14 +299,14 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             if not self._stream.has_left(request):
                 # Its bytes would be given back to the pool while the transport still sends them.
                 raise ProtocolError("the broker answered a request before it had all of it")
-            request.on_response(payload, now)
+            request.on_end(Answered(payload, now))
         except KafkaError:
             self._spoiled.append(request)
             raise
 
     def _lose(self, request: OutgoingRequest, error: KafkaError) -> None:
         try:
-            request.on_lost(error)
+            request.on_end(Lost(error))
         except Exception as defect:  # noqa: BLE001  # the others must end all the same
             context = {"message": "a callback failed while requests were lost", "exception": defect, "protocol": self}
             try:
@@ -382,7 +388,3 @@ def _without_frames(error: KafkaError) -> KafkaError:
         each.__traceback__ = None
         each = each.__cause__ or each.__context__
     return error
-
-
-def _ignore(_error: KafkaError) -> None:
-    """Do nothing: the connection's end is reported elsewhere."""

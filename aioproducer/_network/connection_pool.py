@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aioproducer._network.connection import IdleConnectionError
-from aioproducer._network.context import NetworkContext
 from aioproducer._network.node_connection import NodeConnection
-from aioproducer.cluster import Node
-from aioproducer.errors import KafkaError
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import NetworkContext
+    from aioproducer.cluster import Node
+    from aioproducer.errors import KafkaError
 
 
 class ConnectionPool:
@@ -25,21 +28,10 @@ class ConnectionPool:
     Args:
         bootstrap: nodes with negative ids.
         environment: shared by all links.
-        on_failed: called when a node that metadata names could not be connected to, or its connection was lost.
-        on_tried_again: called when an attempt to connect to a node that has failed is wanted.
     """
 
-    def __init__(
-        self,
-        bootstrap: Sequence[Node],
-        environment: NetworkContext,
-        *,
-        on_failed: Callable[[], None],
-        on_tried_again: Callable[[], None],
-    ) -> None:
+    def __init__(self, bootstrap: Sequence[Node], environment: NetworkContext) -> None:
         self._environment = environment
-        self._on_failed = on_failed
-        self._on_tried_again = on_tried_again
         self._links: dict[int, NodeConnection] = {}
         self._leaving: set[NodeConnection] = set()  # not in `_links` any more, requests still in flight
         self._asks_known = True
@@ -125,8 +117,7 @@ class ConnectionPool:
             link.disconnect(IdleConnectionError("the producer cannot go on"))
 
     def _add(self, node: Node) -> None:
-        link = self._links[node.id] = NodeConnection(node, self._environment, self._note_change)
-        link.on_tried_again = self._on_tried_again
+        self._links[node.id] = NodeConnection(node, self._environment, self._note_change)
 
     def _adopt_or_add(self, node: Node, link: NodeConnection | None) -> None:
         if link is None:
@@ -146,7 +137,7 @@ class ConnectionPool:
         if not link.is_open:
             self._leaving.discard(link)
         if link.has_failed and link.node.id >= 0 and self._links.get(link.node.id) is link:
-            self._on_failed()
+            self._environment.events.node_failed()
         self._announce()
 
     def _announce(self) -> None:
@@ -154,7 +145,7 @@ class ConnectionPool:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-        self._environment.wake()
+        self._environment.events.wake()
 
     def __repr__(self) -> str:
         """Show how many links there are, and how many wait for a change."""

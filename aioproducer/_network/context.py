@@ -7,12 +7,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aioproducer._network.response_budget import HeldAnswers
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
-from aioproducer._timing.retry_backoff import RandomSource
+
+if TYPE_CHECKING:
+    from aioproducer._timing.retry_backoff import RandomSource
 
 
 class Timer(Protocol):
@@ -40,6 +42,19 @@ class EventLog(Protocol):
 
     def warning(self, event: str, **values: object) -> object:
         """Log what someone should look at."""
+
+
+class NetworkEvents(Protocol):
+    """What the network reports upward; the producer's runtime implements it. All are cheap, and called on the loop."""
+
+    def wake(self) -> None:
+        """Something may have become possible, such as another request to a node."""
+
+    def node_failed(self) -> None:
+        """A node that metadata names could not be connected to, or its connection was lost."""
+
+    def node_tried_again(self) -> None:
+        """An attempt to connect to a node that has failed is wanted; it may hang."""
 
 
 class NetworkSettings(NamedTuple):
@@ -116,8 +131,7 @@ class NetworkContext:
     loop: asyncio.AbstractEventLoop
     timers: Timers
     random: RandomSource
-    wake: Callable[[], None]
-    """Tells the sender that something may have become possible, or that an earlier deadline exists."""
+    events: NetworkEvents
     log: EventLog
     client_id: str
     settings: NetworkSettings

@@ -19,11 +19,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer._network.context import EventLog
-from aioproducer._network.network_client import NetworkClient
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
@@ -36,7 +33,11 @@ from aioproducer.errors import (
     MetadataTimeoutError,
     UnsupportedVersionError,
 )
-from aioproducer.records import TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import EventLog
+    from aioproducer._network.network_client import NetworkClient
+    from aioproducer.records import TopicPartition
 
 
 class MetadataSettings(NamedTuple):
@@ -94,9 +95,16 @@ class MetadataRefresher:
         self._last_full = 0.0
         self._listeners: list[Callable[[Cluster], None]] = []
         self._first_answers: list[asyncio.Future[None]] = []
-        # Others may lead its partitions by now. Once for each failure: what waits for that node does not ask again.
-        client.on_node_failed = partial(self.request_update, "node_failed")
-        client.on_node_tried_again = self._is_to_look.set
+
+    # What the network reports
+
+    def node_failed(self) -> None:
+        """Ask for a refresh: other nodes may lead its partitions by now. Batches that wait for the node do not ask."""
+        self.request_update("node_failed")
+
+    def node_tried_again(self) -> None:
+        """Look whether to refresh more often: the attempt to connect may hang."""
+        self._is_to_look.set()
 
     # What the producer and the sender ask for
 

@@ -8,26 +8,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import (
     EventLog,
     NetworkContext,
     NetworkCounters,
+    NetworkEvents,
     NetworkSettings,
     Timers,
 )
-from aioproducer._network.node_connection import NodeConnection
 from aioproducer._network.node_selection import HedgedRequest, NodeSelector
-from aioproducer._network.requests import OutgoingRequest
 from aioproducer._network.response_future import PendingRequest, RawResponse, ResponseT
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
-from aioproducer._protocol.primitives import Response
-from aioproducer._timing.retry_backoff import RandomSource
 from aioproducer.cluster import Cluster, Node
 from aioproducer.errors import BrokerConnectionError, KafkaError
+
+if TYPE_CHECKING:
+    from aioproducer._network.connection import BrokerConnection
+    from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._network.requests import OutgoingRequest
+    from aioproducer._protocol.primitives import Response
+    from aioproducer._timing.retry_backoff import RandomSource
 
 
 class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
@@ -38,7 +42,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         settings: see there.
         timers: shared with the sender, who fires them.
         random: shared; spreads backoffs and choices.
-        wake: called when something may have become possible, or an earlier deadline exists; must be cheap.
+        events: reported upward.
         log: for events.
         client_id: sent with every request.
     """
@@ -56,21 +60,17 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         settings: NetworkSettings,
         timers: Timers,
         random: RandomSource,
-        wake: Callable[[], None],
+        events: NetworkEvents,
         log: EventLog,
         client_id: str,
     ) -> None:
         self.counters = NetworkCounters()
-        self.on_node_failed: Callable[[], None] = lambda: None
-        """Called on the loop when a node that metadata names could not be connected to, or its connection was lost."""
-        self.on_node_tried_again: Callable[[], None] = lambda: None
-        """Called when an attempt to connect to a node that has failed is wanted: it may hang; must be cheap."""
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_environment = partial(
             NetworkContext,
             timers=timers,
             random=random,
-            wake=wake,
+            events=events,
             log=log,
             client_id=client_id,
             settings=settings,
@@ -80,12 +80,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the loop. Nothing is connected until someone asks for it."""
         self._environment = self._make_environment(loop=loop)
-        self._links = ConnectionPool(
-            self._bootstrap,
-            self._environment,
-            on_failed=lambda: self.on_node_failed(),  # noqa: PLW0108  # set later
-            on_tried_again=lambda: self.on_node_tried_again(),  # noqa: PLW0108  # set later
-        )
+        self._links = ConnectionPool(self._bootstrap, self._environment)
         self._choice = NodeSelector(self._links, self._environment)
         self._any_broker = HedgedRequest(self._choice, self._environment)
 

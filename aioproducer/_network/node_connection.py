@@ -20,17 +20,19 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.addresses import SocketAddress, connect, look_up
 from aioproducer._network.connection import BrokerConnection, IdleConnectionError
-from aioproducer._network.context import NetworkContext, Timer
 from aioproducer._protocol.error_codes import RENEGOTIATE
-from aioproducer._protocol.messages import Api
-from aioproducer._protocol.primitives import Response
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.cluster import Node
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._protocol.messages import Api
+    from aioproducer._protocol.primitives import Response
+    from aioproducer.cluster import Node
 
 LONGEST_THROTTLE_MS: Final = 60_000
 """A broker may ask for a pause, not for the end of the producer."""
@@ -61,8 +63,6 @@ class NodeConnection:
         self.retry_at = 0.0
         """No attempt begins before; monotonic seconds."""
         self.is_throttled = False
-        self.on_tried_again: Callable[[], None] = lambda: None
-        """Called when `connect` begins after a failure, be it with a pause."""
         self.failures = 0
         """Attempts and connections that failed, ever."""
         self._environment = environment
@@ -131,7 +131,7 @@ class NodeConnection:
         else:
             self._start(0.0)
         if self.has_failed:
-            self.on_tried_again()
+            self._environment.events.node_tried_again()
 
     def apply_throttle_and_versions(self, response: Response, api: Api, now: float) -> None:
         """Do what an answer asks of the way to its node, whatever it says to whoever asked.
@@ -250,7 +250,7 @@ class NodeConnection:
         return addresses[first:] + addresses[:first]
 
     async def _open_address(self, address: SocketAddress) -> BrokerConnection:
-        make = partial(BrokerConnection, self._environment, _label(self.node))
+        make = partial(BrokerConnection, self._environment, _label(self.node), self._lose)
         self._missing = "no connection"
         connection = await connect(self._environment.loop, make, address)
         self._missing = "the port is open, but no Kafka broker has answered there"
@@ -269,12 +269,13 @@ class NodeConnection:
         self.connection_id = next(self._environment.connection_ids)
         self.last_error = None
         self._environment.features.take(connection.versions.features)
-        connection.on_closed = self._lose
         self._environment.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
 
-    def _lose(self, error: KafkaError) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None and connection.answers:
+    def _lose(self, connection: BrokerConnection, error: KafkaError) -> None:
+        if connection is not self.connection:
+            return  # lost during its handshake: `_connect` reports that
+        self.connection = None
+        if connection.answers:
             self._failures_in_a_row = 0
         if self._is_closed or isinstance(error, IdleConnectionError):
             self._environment.log.debug("connection_closed", node_id=self.node.id, reason=str(error))

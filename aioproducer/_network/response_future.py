@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from aioproducer._network.context import NetworkContext
-from aioproducer._network.node_connection import NodeConnection
-from aioproducer._network.requests import OutgoingRequest
-from aioproducer._protocol.messages import Api
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
 from aioproducer._protocol.primitives import Response
 from aioproducer._protocol.response_limits import largest_response
-from aioproducer.errors import KafkaError
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import NetworkContext
+    from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._protocol.messages import Api
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -40,7 +41,7 @@ class PendingRequest(Generic[ResponseT]):
         self, environment: NetworkContext, link: NodeConnection, decode: Callable[[RawResponse], ResponseT]
     ) -> None:
         self.answer: asyncio.Future[ResponseT] = environment.loop.create_future()
-        self._wake = environment.wake
+        self._wake = environment.events.wake
         self._link = link
         self._decode = decode
 
@@ -53,10 +54,13 @@ class PendingRequest(Generic[ResponseT]):
             body: of the request, in that version.
         """
 
-        def on_response(payload: memoryview, now: float) -> None:
+        def on_end(end: RequestEnd) -> None:
+            if not isinstance(end, Answered):
+                self._fail(end)
+                return
             # The node's id is read now: metadata may have named a bootstrap address since the request was sent.
-            response = self._decode(RawResponse(self._link.node.id, version, payload))
-            self._link.apply_throttle_and_versions(response, api, now)
+            response = self._decode(RawResponse(self._link.node.id, version, end.payload))
+            self._link.apply_throttle_and_versions(response, api, end.now)
             if not self.answer.done():
                 self.answer.set_result(response)
             self._wake()
@@ -66,11 +70,11 @@ class PendingRequest(Generic[ResponseT]):
             version=version,
             flexible=api.is_flexible(version),
             buffers=[body],
-            on_response=on_response,
-            on_lost=self._fail,
+            on_end=on_end,
             largest_response=largest_response(api.key, len(body)),
         )
 
-    def _fail(self, error: KafkaError) -> None:
+    def _fail(self, end: Lost | Written) -> None:
+        assert isinstance(end, Lost), "a request with a response"
         if not self.answer.done():
-            self.answer.set_exception(error.fresh())
+            self.answer.set_exception(end.error.fresh())

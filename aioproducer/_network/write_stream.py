@@ -17,11 +17,13 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aioproducer._network.context import NetworkContext, Timer
-from aioproducer._network.requests import OutgoingRequest
-from aioproducer._protocol.produce import Buffer
+from aioproducer._network.requests import WRITTEN, OutgoingRequest
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._protocol.produce import Buffer
 
 _FIRST_POLL_S: Final = 0.001
 _SLOWEST_POLL_S: Final = 0.1
@@ -116,9 +118,7 @@ class WriteStream:
             self._gone, self._poll_delay_s = gone, _FIRST_POLL_S
             self._moved_at = max(self._moved_at, now)  # kernels take some during a pause
         while self._unwritten and self._unwritten[0].end <= gone:
-            on_written = self._unwritten.popleft().on_written
-            if on_written is not None:
-                on_written()
+            self._unwritten.popleft().on_end(WRITTEN)
         if self._unwritten:
             self._poll_later(now)
         else:

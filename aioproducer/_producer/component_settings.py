@@ -43,6 +43,7 @@ def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
         max_request_size=config.max_request_size,
         compression=codec(config).value,
         is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        is_transactional=config.transactional_id is not None,
     )
 
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
 from aioproducer._protocol.transaction_messages import PartitionsResponse, TransactionIdentity, partition_results
-from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 TXN_OFFSET_COMMIT: Final = Api(28, "TxnOffsetCommit", 0, 5, 3)
 

@@ -49,8 +49,6 @@ from aioproducer._protocol.primitives import (
 TOPIC_ID_VERSION: Final = 13
 """From this version on topics are named by their id."""
 
-NO_TOPIC_ID: Final = bytes(16)
-
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_WITH_LOG_START: Final = 5
 _FIRST_WITH_RECORD_ERRORS: Final = 8

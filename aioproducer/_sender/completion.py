@@ -18,9 +18,9 @@ from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
     from aioproducer._accumulator.buffer_pool import BufferPool
+    from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
     from aioproducer._accumulator.producer_batch import ProducerBatch
     from aioproducer._accumulator.wait_queue import WaitingRecord
@@ -67,7 +67,8 @@ class Completion:
         pool: gets memory back.
         generations: told that a unit of work ended.
         latency: of deliveries, from the call of a batch's oldest record.
-        log: one event a failed batch.
+        events: reported upward.
+        log: one event per failed batch.
     """
 
     def __init__(
@@ -77,16 +78,16 @@ class Completion:
         generations: FlushGenerations,
         *,
         latency: LatencyHistogram,
+        events: ProducerEvents,
         log: EventLog,
     ) -> None:
         self._loop = loop
         self._pool = pool
         self._generations = generations
         self._latency = latency
+        self._events = events
         self._log = log
         self.unseen = UnseenFailures()
-        self.on_failure: Callable[[KafkaError], None] = _nothing
-        """Called with the error of each batch, or record in line, that fails; not where a call raised it."""
         self._trims_soon = False
         self.counts = DeliveryCounts()
         self._one_by_one = SerialAwaitDetector(log)
@@ -148,7 +149,7 @@ class Completion:
             fails_transaction: whether one that is open must be aborted for them: not if their call raises it.
         """
         if fails_transaction:
-            self.on_failure(error)
+            self._events.records_failed(error)
         self.counts.records_failed += count
         result.fail(error, count)
         self.unseen.record(result, generation)
@@ -234,7 +235,3 @@ def _refuse_coroutine(answer: object) -> None:
     if isinstance(answer, CoroutineType):
         answer.close()
         raise TypeError("on_delivery must not be async: nobody awaits it")
-
-
-def _nothing(_: KafkaError) -> None:
-    """Stands for a listener that nobody has set."""

@@ -12,11 +12,13 @@ source and tried on 3.9.1 and 4.3.1.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._protocol.produce import PartitionResponse
 from aioproducer.errors import Outcome
+
+if TYPE_CHECKING:
+    from aioproducer._protocol.produce import PartitionResponse
 
 FEW_RETRIES: Final = 3
 """Attempts after an answer that repetition is unlikely to change (CORRUPT_MESSAGE, UNSUPPORTED_VERSION)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._protocol.messages import PRODUCE
+from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer._protocol.produce import (
-    NO_TOPIC_ID,
     BatchToSend,
     PartitionResponse,
     ProduceResponse,

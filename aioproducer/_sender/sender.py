@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.producer_batch import BatchState
-from aioproducer._network.requests import OutgoingRequest
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer._protocol.produce import decode_produce_response, request_is_flexible
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.wait_queues import WaitQueues
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
+    from aioproducer._network.requests import RequestEnd
     from aioproducer._protocol.produce import PartitionResponse, ProduceResponse
     from aioproducer._sender.compressor import BatchCompressor
     from aioproducer._sender.produce_request import ProduceTransaction
@@ -104,7 +104,6 @@ class Sender:
         self._alarm_at = 0.0
         self._is_woken = True
         self._defect: Exception | None = None
-        path.timers.on_earlier = self._set_alarm
 
     # The task
 
@@ -164,13 +163,13 @@ class Sender:
             return
         self._sleep = self._loop.create_future()
         if when is not None:
-            self._set_alarm(when)
+            self.set_alarm(when)
         try:
             await self._sleep
         finally:
             self._sleep = None
 
-    def _set_alarm(self, when: float) -> None:
+    def set_alarm(self, when: float) -> None:
         """Sleep no longer than until `when`; whoever sets a timer while the sender sleeps need not wake it.
 
         An alarm that is earlier stays, also through turns that need none: setting one costs more than looking again.
@@ -194,7 +193,7 @@ class Sender:
         if when <= self._loop.time():
             self.wake()
         else:
-            self._set_alarm(when)
+            self.set_alarm(when)
 
     def _stop_alarm(self) -> None:
         if self._alarm is not None:
@@ -240,9 +239,7 @@ class Sender:
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
                 largest_response=request.largest_response,
                 expects_response=acks != 0,
-                on_response=partial(self._answered, request),
-                on_lost=lambda error: self._guard(request, partial(self._lost, request, error)),
-                on_written=lambda: self._guard(request, partial(self._written, request)),
+                on_end=partial(self._ended, request),
             )
             self._client.send(request.node_id, outgoing)
             for topic in request.topics:  # behind the sending: what is done here, is done while the broker works
@@ -275,16 +272,18 @@ class Sender:
 
     # Answers
 
-    def _answered(self, request: ProduceRequest, payload: memoryview, now: float) -> None:
-        # What decoding raises closes the connection, and `_lost` follows.
-        response = decode_produce_response(request.version, payload)
-        self._guard(request, partial(self._apply, request, response, now))
-
-    def _guard(self, request: ProduceRequest, step: Callable[[], None]) -> None:
-        """Let a defect of our own end the sender, and with it the producer: nobody knows what was left undone."""
+    def _ended(self, request: ProduceRequest, end: RequestEnd) -> None:
+        if isinstance(end, Answered):
+            # An error of decoding closes the connection, which then ends the request as lost.
+            response = decode_produce_response(request.version, end.payload)
+            step = partial(self._apply, request, response, end.now)
+        elif isinstance(end, Lost):
+            step = partial(self._lost, request, end.error)
+        else:
+            step = partial(self._written, request)
         try:
             step()
-        except Exception as defect:  # noqa: BLE001  # one of the two places that may: everything fails, loudly
+        except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
             self._defect = defect
             self._settlement.rescue(request.batches, defect, self._loop.time())
             self.wake()
@@ -331,24 +330,6 @@ class Sender:
             facts = self._settlement.facts(batch, None)
             self._settlement.apply(batch, decide_lost(facts, self._policy), now)
         self.wake()
-
-    # Saying why
-
-    def explain(self, batch: ProducerBatch) -> str:
-        """Say what a batch is waiting for, for the text of an error."""
-        if batch.state is BatchState.ON_WIRE:
-            return f"node {batch.node_id} has not answered"
-        node_id = batch.queue.leader_id
-        if node_id is None:
-            return f"the partition has no leader ({self._metadata.last_error or 'as far as metadata says'})"
-        if self._identity.is_missing and not batch.is_stamped:
-            return f"no broker has given the producer an id yet ({self._identity.last_error or 'none has answered'})"
-        error = self._client.last_error(node_id)
-        if error is None and batch.last_error is not None:
-            return f"the last attempt failed: {batch.last_error}"
-        is_in = batch.queue.identity.is_send_allowed
-        why = "it was busy with earlier requests" if is_in else "the partition is not part of the transaction yet"
-        return f"node {node_id} could not be sent to ({error or why})"
 
     def __repr__(self) -> str:
         """Show what is ready and whether it sleeps."""

@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioproducer._accumulator.batch_splitter import BatchSplitter
+    from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.producer_batch import ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._network.network_client import NetworkClient
     from aioproducer._protocol.produce import PartitionResponse
     from aioproducer._sender.completion import Completion
     from aioproducer._timing.retry_backoff import ExponentialBackoff
@@ -54,17 +57,16 @@ class Settlement:
     Args:
         accumulator: takes batches that are sent again.
         splitter: takes batches apart.
-        identity: loses its producer id when brokers forgot it.
-        backoff: before another attempt.
-        completion: tells callers, and gives memory back.
+        identity: loses its producer id when brokers have forgotten it.
+        backoff: delay before another attempt.
+        completion: notifies callers, and gives memory back.
         clock: monotonic seconds.
-        delivery_timeout_s: for the text of errors.
-        refresh_metadata: called with the topic that a broker refused because leaders or topics have changed.
-        explain: says what a batch was waiting for, for the text of errors.
-        on_fatal: called with the error after which nothing can be sent any more.
+        client: knows why a node is not sent to, for the text of errors.
+        metadata: refreshed when a broker's refusal says that leaders or topics have changed.
+        events: reported upward.
     """
 
-    def __init__(  # noqa: PLR0913  # what a batch can end in
+    def __init__(  # noqa: PLR0913  # all that the end of a batch touches
         self,
         *,
         accumulator: RecordAccumulator,
@@ -73,10 +75,9 @@ class Settlement:
         backoff: ExponentialBackoff,
         completion: Completion,
         clock: Callable[[], float],
-        delivery_timeout_s: float,
-        refresh_metadata: Callable[[str], None],
-        explain: Callable[[ProducerBatch], str],
-        on_fatal: Callable[[KafkaError], None],
+        client: NetworkClient,
+        metadata: MetadataRefresher,
+        events: ProducerEvents,
     ) -> None:
         self.counts = SettlementCounts()
         self._accumulator = accumulator
@@ -85,16 +86,10 @@ class Settlement:
         self._backoff = backoff
         self._completion = completion
         self._clock = clock
-        self._delivery_timeout_s = delivery_timeout_s
-        accumulator.partitions.on_renewed = self.renew
-        self._refresh_metadata = refresh_metadata
-        self._explain = explain
-        self._on_fatal = on_fatal
+        self._client = client
+        self._metadata = metadata
+        self._events = events
         self._soon = backoff.within(*SOON_MS)
-        self.on_resolved: Callable[[], None] = _nothing
-        """Called when a batch that nobody waited for any more was answered, or its connection was lost."""
-        self.on_log_lost: Callable[[PartitionQueue], None] = _nothing
-        """Called with a partition whose log no longer has what was acknowledged: its topic was made again, mostly."""
 
     # Outcomes
 
@@ -121,12 +116,12 @@ class Settlement:
         if isinstance(outcome, Complete):
             queue.identity.acknowledge(batch, outcome.base_offset, now, log_append_time=outcome.log_append_time)
             if queue.identity.has_lost_log:
-                self.on_log_lost(queue)
+                self._events.log_lost(queue)
         else:
             queue.identity.require_confirmation()
         if batch.is_abandoned:
             self._end(batch, is_acknowledged=isinstance(outcome, Complete))
-            self.on_resolved()
+            self._events.abandoned_batch_ended()
         else:
             self._apply_to_waiting(batch, outcome, now)
         self._settle(queue, now)
@@ -136,9 +131,7 @@ class Settlement:
             case Complete():
                 batch.move_to(BatchState.DONE)
                 self._completion.complete(batch, outcome, now)
-                if (limits := self._accumulator.open_batches.limits).by_topic:
-                    size, uncompressed = batch.wire_size, batch.uncompressed_wire_size
-                    limits.acknowledged(topic_of(batch), size=size, uncompressed=uncompressed, records=batch.count)
+                self._accumulator.batch_acknowledged(batch)
                 self._end_part(batch)
             case Retry():
                 self._retry(batch, outcome, now)
@@ -160,7 +153,7 @@ class Settlement:
         if outcome.changes_epoch:
             batch.queue.identity.begin_change()
         if outcome.refresh_metadata:
-            self._refresh_metadata(topic_of(batch))
+            self._metadata.request_update("produce_refused", topic=topic_of(batch))
         is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
         backoff = self._soon if is_soon else self._backoff
         failures = batch.attempts - (0 if outcome.is_soon else batch.put_off)
@@ -175,8 +168,7 @@ class Settlement:
         self._settle(batch.queue, now)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
-        limits = self._accumulator.open_batches.limits
-        limits.refused(topic_of(batch), size=batch.wire_size, uncompressed=batch.uncompressed_wire_size)
+        self._accumulator.batch_too_large(batch)
         self._take_apart(batch, keeps_sequences=True, now=now)
 
     def _take_apart(self, batch: ProducerBatch, *, keeps_sequences: bool, now: float) -> None:
@@ -231,7 +223,7 @@ class Settlement:
             self._identity.discard(batch.identity.producer_id)
         self._fail(batch, error, now)
         if outcome.is_fatal:
-            self._on_fatal(error)
+            self._events.failed_for_good(error)
 
     def _fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """Fail a batch that no connection holds any more."""
@@ -259,7 +251,7 @@ class Settlement:
             self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
         self._accumulator.offer(queue)
 
-    def renew(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+    def renew(self, queue: PartitionQueue, *, exists: bool) -> None:
         """Go on with a partition of a topic that was deleted and made again.
 
         A batch that may have been written fails: it is gone with the old log, or in the new one, and nobody can tell.
@@ -271,14 +263,14 @@ class Settlement:
         if exists:
             ended = [batch for batch in queue.queued if batch.maybe_written]
         else:
-            self._accumulator.open_batches.close(queue)
+            self._accumulator.close_open(queue)
             ended = [batch for batch in (*queue.on_wire, *queue.queued) if not batch.is_abandoned]
             text += " without the record's partition"
         for batch in ended:
             self._give_up(batch, KafkaError(text, outcome=batch.outcome), now)
         if ended or queue.on_wire or queue.identity.is_bound_to_log:
             queue.identity.forget_log()
-            self.on_log_lost(queue)
+            self._events.log_lost(queue)
         else:
             queue.identity.require_confirmation()
         self._settle(queue, now)
@@ -293,8 +285,9 @@ class Settlement:
         for batch in overdue:
             if self._identity.is_missing and not batch.is_stamped:
                 batch.last_error = batch.last_error or self._identity.last_error
-            self._accumulator.partitions.note_failure(queue)
-            self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
+            self._accumulator.note_failure(queue)
+            why = why_waiting(batch, self._identity, self._client, self._metadata)
+            self._give_up(batch, deadline_error(batch, self._accumulator.delivery_timeout_s, why), now)
         # Once, after all of them: settling after each batch blocked the loop for 2 s with 8,000 batches.
         self._settle(queue, now)
 
@@ -342,5 +335,20 @@ def _size_of(batch: ProducerBatch) -> str:
     return f"{packed} ({batch.uncompressed_wire_size} uncompressed)" if batch.compression else packed
 
 
-def _nothing(*_: object) -> None:
-    """Stands for a listener that nobody has set."""
+def why_waiting(  # noqa: PLR0917  # each knows another reason
+    batch: ProducerBatch, identity: ProducerIdentity, client: NetworkClient, metadata: MetadataRefresher
+) -> str:
+    """Return what a batch is waiting for, for the text of an error."""
+    if batch.state is BatchState.ON_WIRE:
+        return f"node {batch.node_id} has not answered"
+    node_id = batch.queue.leader_id
+    if node_id is None:
+        return f"the partition has no leader ({metadata.last_error or 'as far as metadata says'})"
+    if identity.is_missing and not batch.is_stamped:
+        return f"no broker has given the producer an id yet ({identity.last_error or 'none has answered'})"
+    error = client.last_error(node_id)
+    if error is None and batch.last_error is not None:
+        return f"the last attempt failed: {batch.last_error}"
+    is_allowed = batch.queue.identity.is_send_allowed
+    why = "it was busy with earlier requests" if is_allowed else "the partition is not part of the transaction yet"
+    return f"node {node_id} could not be sent to ({error or why})"

@@ -83,6 +83,7 @@ def test_end_of_a_generation_is_told_once() -> None:
     """When nothing of it is left, and not with each unit."""
     finished = Finished()
     generations = FlushGenerations(finished.note)
+    generations.is_awaited = True
     units = [generations.enter() for _ in range(3)]
 
     told = []

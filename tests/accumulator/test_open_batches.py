@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_batch import ProducerBatch
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, values
@@ -144,7 +143,7 @@ def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None
         if len(told) == 1:
             core.send(b"from within")
 
-    core.open_batches.on_full = send_once
+    core.events.on_filled = send_once
     deliveries = [core.send(bytes(600)) for _ in range(3)]
     core.lines.serve()
 
@@ -155,13 +154,11 @@ def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None
 def test_full_batch_is_told_with_its_size() -> None:
     """For partitioners that choose anew then."""
     core = CoreParts(batch_size=1024)
-    told: list[tuple[TopicPartition, int]] = []
-    core.open_batches.on_full = lambda place, size: told.append((place, size))
 
     for _ in range(2):
         core.send(bytes(600))
 
-    assert told == [(TopicPartition("t", 0), core.queue().queued[0].size)]
+    assert core.events.filled == [(TopicPartition("t", 0), core.queue().queued[0].size)]
 
 
 # Becoming ready
@@ -351,16 +348,14 @@ def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
     assert changes < 30
 
 
-def test_opening_a_batch_is_told() -> None:
-    """To whoever listens: a transaction learns which partitions it has."""
-    core = CoreParts()
-    opened: list[PartitionQueue] = []
-    core.open_batches.on_opened = opened.append
+def test_opened_batch_is_reported_in_transactions() -> None:
+    """A transaction learns which partitions it has."""
+    core = CoreParts(is_transactional=True)
 
     core.send()
     core.send()
 
-    assert opened == [core.queue()]
+    assert core.events.opened == [core.queue()]
 
 
 def test_open_batches_are_counted_with_what_they_hold() -> None:

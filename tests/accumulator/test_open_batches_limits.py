@@ -23,13 +23,11 @@ def test_partition_that_the_topic_does_not_have_is_refused() -> None:
 def test_refused_partition_has_brokers_asked_again() -> None:
     """The topic may have more of them by now."""
     core = CoreParts(leaders=(1, 1))
-    asked: list[str] = []
-    core.accumulator.open_batches.on_unknown_partition = asked.append
 
     with pytest.raises(InvalidPartitionError):
         core.send(partition=2)
 
-    assert asked == ["t"]
+    assert core.events.unknown == ["t"]
 
 
 def test_record_that_no_batch_can_hold_is_refused() -> None:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pytest
 
 from aioproducer._accumulator.producer_identity import ProducerIdentity
-from aioproducer._protocol.produce import NO_TOPIC_ID
+from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.cluster import Cluster
 from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.partitions_followed import in_use, use_all

@@ -16,18 +16,18 @@ def partition(number: int, leader_id: int | None = 1) -> PartitionQueue:
 
 def test_partitions_are_taken_in_the_order_in_which_they_became_ready() -> None:
     """First come, first served."""
-    ready, first, second = ReadyNodes(), partition(0), partition(1)
-    ready.offer(first)
-    ready.offer(second)
+    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
+    ready.add(first)
+    ready.add(second)
 
     assert [ready.take_first(1) for _ in range(3)] == [first, second, None]
 
 
 def test_partition_stands_in_its_queue_once() -> None:
     """However often it is offered."""
-    ready, only = ReadyNodes(), partition(0)
-    ready.offer(only)
-    ready.offer(only)
+    ready, only = ReadyNodes(lambda: None), partition(0)
+    ready.add(only)
+    ready.add(only)
 
     assert ready.count(1) == 1
     assert [ready.take_first(1), ready.take_first(1)] == [only, None]
@@ -35,22 +35,22 @@ def test_partition_stands_in_its_queue_once() -> None:
 
 def test_partition_offered_again_goes_to_the_end() -> None:
     """The others have their turn first."""
-    ready, first, second = ReadyNodes(), partition(0), partition(1)
-    ready.offer(first)
-    ready.offer(second)
+    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
+    ready.add(first)
+    ready.add(second)
 
     taken = ready.take_first(1)
     assert taken is first
-    ready.offer(first)
+    ready.add(first)
 
     assert [ready.take_first(1), ready.take_first(1)] == [second, first]
 
 
 def test_partition_that_found_no_room_in_a_request_keeps_its_turn() -> None:
     """It is first in the next."""
-    ready, first, second = ReadyNodes(), partition(0), partition(1)
-    ready.offer(first)
-    ready.offer(second)
+    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
+    ready.add(first)
+    ready.add(second)
     ready.take_first(1)
 
     ready.offer_first(first)
@@ -60,8 +60,8 @@ def test_partition_that_found_no_room_in_a_request_keeps_its_turn() -> None:
 
 def test_partition_that_keeps_its_turn_can_still_move_to_another_leader() -> None:
     """Else its next batch would be sent to the old one."""
-    ready, only = ReadyNodes(), partition(0)
-    ready.offer(only)
+    ready, only = ReadyNodes(lambda: None), partition(0)
+    ready.add(only)
     ready.take_first(1)
 
     ready.offer_first(only)
@@ -72,9 +72,9 @@ def test_partition_that_keeps_its_turn_can_still_move_to_another_leader() -> Non
 
 def test_nodes_are_served_apart() -> None:
     """And only those with something ready are named."""
-    ready, here, there = ReadyNodes(), partition(0, 1), partition(1, 2)
-    ready.offer(here)
-    ready.offer(there)
+    ready, here, there = ReadyNodes(lambda: None), partition(0, 1), partition(1, 2)
+    ready.add(here)
+    ready.add(there)
     assert ready.node_ids == [1, 2]
 
     ready.take_first(1)
@@ -84,18 +84,18 @@ def test_nodes_are_served_apart() -> None:
 
 def test_partition_without_a_leader_is_remembered() -> None:
     """Metadata must be asked for it."""
-    ready, lost = ReadyNodes(), partition(0, None)
+    ready, lost = ReadyNodes(lambda: None), partition(0, None)
 
-    ready.offer(lost)
+    ready.add(lost)
 
     assert (list(ready.leaderless["t"]), ready.node_ids) == ([lost], [])
 
 
 def test_withdrawn_partition_stands_nowhere() -> None:
     """Its leader is about to change; one that stood nowhere does as before."""
-    ready, led, lost, idle = ReadyNodes(), partition(0), partition(1, None), partition(2)
-    ready.offer(led)
-    ready.offer(lost)
+    ready, led, lost, idle = ReadyNodes(lambda: None), partition(0), partition(1, None), partition(2)
+    ready.add(led)
+    ready.add(lost)
 
     for each in (led, lost, idle):
         ready.withdraw(each)
@@ -105,9 +105,9 @@ def test_withdrawn_partition_stands_nowhere() -> None:
 
 def test_ready_nodes_show_how_many_are_ready_where() -> None:
     """In one line."""
-    ready = ReadyNodes()
+    ready = ReadyNodes(lambda: None)
     for each in (partition(0), partition(1), partition(2, 2), partition(3, None)):
-        ready.offer(each)
+        ready.add(each)
     ready.take_first(2)
 
     assert repr(ready) == "<ReadyNodes {1: 2} leaderless=1>"

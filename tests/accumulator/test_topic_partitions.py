@@ -354,8 +354,7 @@ def test_choice_ends_with_a_batch_after_a_tenth_of_a_second() -> None:
 def test_choice_ends_by_bytes_alone_where_it_is_not_adaptive_and_in_transactions() -> None:
     """As it was asked to; and each partition more would be one more to end the transaction in."""
     plain = CoreParts(leaders=[1] * 50, linger_s=0, is_adaptive=False)
-    transactional = CoreParts(leaders=[1] * 50, linger_s=0)
-    transactional.open_batches.on_opened = lambda _: None
+    transactional = CoreParts(leaders=[1] * 50, linger_s=0, is_transactional=True)
 
     assert [len(set(places_of_a_trickle(core))) for core in (plain, transactional)] == [1, 1]
 

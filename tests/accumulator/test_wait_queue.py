@@ -65,7 +65,7 @@ def test_line_may_be_left_while_it_is_looked_through() -> None:
 
 def test_watched_line_cancels_its_timer_once_it_is_not() -> None:
     """And again does no harm."""
-    line, timers = WaitQueue(), TimerHeap()
+    line, timers = WaitQueue(), TimerHeap(lambda _: None)
     line.timer = timers.schedule(1.0, lambda _: None)
 
     line.stop_watching()

@@ -4,22 +4,24 @@ import random
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_identity import ProducerIdentity
+from aioproducer._accumulator.ready_nodes import ReadyNodes
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 
-class Moves:
-    """Notes who was given which leader, and gives it."""
+class Moves(ReadyNodes):
+    """Notes the leader that each partition is given, and gives it."""
 
     def __init__(self) -> None:
+        super().__init__(lambda: None)
         self.seen: list[tuple[int, int | None]] = []
         self.renewed: list[tuple[int, bool]] = []
 
-    def set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        """What the accumulator does."""
+    def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        """Give a partition another leader."""
         queue.leader_id = leader_id
         self.seen.append((queue.topic_partition.partition, leader_id))
 
-    def note_renewed(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+    def note_renewed(self, queue: PartitionQueue, *, exists: bool) -> None:
         """A topic was made again."""
         self.renewed.append((queue.topic_partition.partition, exists))
 
@@ -36,10 +38,10 @@ def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None
     moves = Moves()
     partitions = TopicPartitions(
         identity or ProducerIdentity(is_enabled=True),
+        moves,
         max_in_flight=5,
         random=random.Random(1),
-        set_leader=moves.set_leader,
+        on_recreated=moves.note_renewed,
         is_adaptive=is_adaptive,
     )
-    partitions.on_renewed = moves.note_renewed
     return partitions, moves

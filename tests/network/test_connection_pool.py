@@ -35,7 +35,7 @@ def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_c
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        links = ConnectionPool((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
+        links = ConnectionPool((SEED,), environment())
         when = loop.time() + 0.5
         if is_change_first:
             loop.call_at(when, links.forget_known)
@@ -53,7 +53,7 @@ def test_who_was_cancelled_waits_for_no_change() -> None:
     """The next change may be long in coming, and those who give up are many."""
 
     async def story() -> str:
-        links = ConnectionPool((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
+        links = ConnectionPool((SEED,), environment())
         for _ in range(3):
             waiting = asyncio.ensure_future(links.wait_for_change(0.5))
             await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from aioproducer._network.context import NetworkContext
 from aioproducer._network.response_budget import HeldAnswers
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, environment
+from tests.fakes.network import Ends, connected, environment, nothing
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
 
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 async def asking(surroundings: NetworkContext, broker: ScriptedBroker, *, ends: Ends, name: str) -> BrokerConnection:
     """A connection with a request in flight."""
-    connection = BrokerConnection(surroundings, f"broker {name} at host:9092")
+    connection = BrokerConnection(surroundings, f"broker {name} at host:9092", nothing)
     connect_in_memory(surroundings.loop, connection, broker)
     await connection.ready
     connection.send(ends.request(name))

@@ -46,14 +46,12 @@ def test_failure_of_node_0_is_told() -> None:
 
     async def story() -> int:
         network = client_on()
-        told: list[None] = []
-        network.client.on_node_failed = lambda: told.append(None)
         network.loop.servers["a", 1] = HangsUp
         network.client.update_nodes(cluster_of(Node(0, "a", 1)))
         network.client.connect(0)
         await asyncio.sleep(0.5)
         await network.client.close()
-        return len(told)
+        return network.driver.events.failed_nodes
 
     assert run(story()) == 1
 

@@ -6,6 +6,7 @@ import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
+from aioproducer._network.requests import WRITTEN, Answered
 from aioproducer._timing.timers import TICK_S
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -113,7 +114,7 @@ def test_answer_that_cannot_be_read_is_the_connections_business() -> None:
     script.turn()
     [request] = script.client.requests[1]
     with pytest.raises(ProtocolError):
-        request.on_response(memoryview(b"\x00\x00"), script.core.now)
+        request.on_end(Answered(memoryview(b"\x00\x00"), script.core.now))
     script.lose(1)
     script.turn(seconds=1)
 
@@ -202,7 +203,7 @@ def test_answer_that_uses_the_last_epoch_up_wakes_the_sender() -> None:
     script.turn()
     request = script.client.requests[1].pop()
 
-    request.on_response(memoryview(response({0: 29})), script.core.now)
+    request.on_end(Answered(memoryview(response({0: 29})), script.core.now))
 
     assert script.core.identity.is_missing
     assert script.sender._is_woken  # noqa: SLF001  # no task sleeps here that could be seen to wake
@@ -295,9 +296,7 @@ def test_records_without_acknowledgement_complete_when_written() -> None:
     script = ScriptedSender(acks=0, idempotent=False)
     first, second = script.core.send(b"1"), None
     script.turn()
-    written = script.client.requests[1].pop(0)
-    assert written.on_written is not None
-    written.on_written()
+    script.client.requests[1].pop(0).on_end(WRITTEN)
     second = script.core.send(b"2")
     script.turn()
     script.lose(1)
@@ -335,7 +334,7 @@ def test_known_new_leader_ends_the_pause_before_a_retry() -> None:
 def test_defect_while_an_answer_is_applied_leaves_no_record_without_an_end() -> None:
     """The batch it hit fails there; the others when the producer does."""
     script = ScriptedSender()
-    script.refreshed = None  # asking for metadata fails
+    del script.metadata.reasons  # asking for metadata fails
     delivery = script.core.send(b"v")
     script.turn()
 

@@ -2,6 +2,7 @@
 
 import struct
 
+from aioproducer._network.requests import Answered
 from aioproducer.cluster import PartitionView
 from aioproducer.records import TopicPartition
 from tests.fakes.scripted_sender import ScriptedSender
@@ -26,6 +27,6 @@ def test_hint_that_names_node_0_is_taken() -> None:
     script.core.send(b"v")
     script.turn()
 
-    script.client.requests[1].pop(0).on_response(answer(leader_id=0, leader_epoch=8), script.core.now)
+    script.client.requests[1].pop(0).on_end(Answered(answer(leader_id=0, leader_epoch=8), script.core.now))
 
     assert script.metadata.hints == {TopicPartition("t", 0): PartitionView(0, 8)}

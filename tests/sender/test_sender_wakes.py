@@ -1,5 +1,6 @@
 """What wakes the sender: nothing else would, and what could go would wait."""
 
+from aioproducer._network.requests import WRITTEN
 from tests.fakes.scripted_sender import ScriptedSender
 
 
@@ -12,9 +13,8 @@ def test_request_that_has_left_makes_room_for_what_waits_for_its_node() -> None:
     script.core.send(b"v", partition=1)
     script.turn()
     [request] = script.client.requests[1]
-    assert request.on_written is not None
     assert not script.sender._is_woken  # noqa: SLF001  # no task sleeps here that could be seen to wake
 
-    request.on_written()
+    request.on_end(WRITTEN)
 
     assert script.sender._is_woken  # noqa: SLF001  # as above

@@ -89,9 +89,9 @@ INVARIANTS: Final = (
         families=("D5", "D14"),
         changes=(
             Change(
-                "_accumulator/record_accumulator.py",
-                "RecordAccumulator._set_leader",
-                "self.ready.withdraw(queue)",
+                "_accumulator/ready_nodes.py",
+                "ReadyNodes.move",
+                "self.withdraw(queue)",
                 "pass",
             ),
         ),

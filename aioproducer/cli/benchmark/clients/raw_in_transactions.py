@@ -18,7 +18,8 @@ from aioproducer._protocol.messages import (
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
-from aioproducer._protocol.produce import NO_TOPIC_ID, BatchToSend, decode_produce_response, encode_produce_request
+from aioproducer._protocol.primitives import NO_TOPIC_ID
+from aioproducer._protocol.produce import BatchToSend, decode_produce_response, encode_produce_request
 from aioproducer._protocol.transaction_messages import (
     END_TXN,
     FIND_COORDINATOR,
