@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.partition_queue import PartitionQueue
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
     from aioproducer._timing.timers import TimerHeap
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from aioproducer._accumulator.batch_size_limits import BatchSizeLimits
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._accumulator.producer_batch import ORDER_STEP, ProducerBatch
+from aioproducer._accumulator.partition_queue import ORDER_STEP, ProducerBatch
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
 from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult

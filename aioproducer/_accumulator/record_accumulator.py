@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._accumulator.batch_expiry import DeliveryDeadlines
 from aioproducer._accumulator.open_batches import OpenBatches
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
 from aioproducer._accumulator.ready_nodes import ReadyNodes
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 

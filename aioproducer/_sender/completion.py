@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._native.delivery import BatchResult, OnDelivery

@@ -18,7 +18,7 @@ from aioproducer.errors import UnsupportedVersionError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._protocol.produce import Buffer
     from aioproducer.cluster import Cluster
 

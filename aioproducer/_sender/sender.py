@@ -29,7 +29,7 @@ from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.wait_queues import WaitQueues

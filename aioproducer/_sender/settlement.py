@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import around, halves, neighbours
-from aioproducer._accumulator.producer_batch import BatchState
+from aioproducer._accumulator.partition_queue import BatchState
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import deadline_error
 from aioproducer._sender.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.batch_splitter import BatchSplitter
     from aioproducer._accumulator.events import ProducerEvents
-    from aioproducer._accumulator.partition_queue import PartitionQueue
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._network.metadata_refresher import MetadataRefresher

@@ -2,8 +2,7 @@
 
 import pytest
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
 from tests.fakes.core_parts import CoreParts
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, values
 

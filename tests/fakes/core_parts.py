@@ -8,8 +8,7 @@ from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queue import WaitingRecord

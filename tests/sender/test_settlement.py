@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from aioproducer import Delivery, KafkaError
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from aioproducer._protocol.compression import CompressionType
 from aioproducer._transactions.identity import TransactionalIdentity
 from tests.fakes.scripted_sender import ScriptedSender

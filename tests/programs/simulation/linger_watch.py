@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.open_batches import OpenBatches

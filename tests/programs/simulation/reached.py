@@ -28,7 +28,7 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
         "_accumulator/record_accumulator.py",
         "_accumulator/open_batches.py",
         "_accumulator/*partition*.py",
-        "_accumulator/producer_batch.py",
+        "_accumulator/partition_queue.py",
         "_accumulator/batch_*.py",
         "_accumulator/buffer_pool.py",
         "_accumulator/memory_wait_queues.py",
