@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from aioproducer._accumulator.batch_expiry import DeliveryDeadlines
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition_queue import DeliveryDeadlines, PartitionQueue
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._accumulator.ready_nodes import ReadyNodes
     from aioproducer._accumulator.topic_partitions import RandomChoice, TopicPartitions
     from aioproducer._native.append import OpenPartition, TopicInfo
     from aioproducer._native.delivery import Delivery
@@ -81,7 +79,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         surroundings: see there.
         partitions: in use.
         deadlines: told of each new batch.
-        ready: queues of ready partitions.
+        offer: called with a partition that may have something to send now.
     """
 
     def __init__(  # one line a fact
@@ -91,7 +89,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         *,
         partitions: TopicPartitions,
         deadlines: DeliveryDeadlines,
-        ready: ReadyNodes,
+        offer: Callable[[PartitionQueue], None],
     ) -> None:
         self._settings = settings
         self._pool = surroundings.pool
@@ -102,7 +100,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self.partitions = partitions
         self._deadlines = deadlines
         self._events = surroundings.events
-        self._offer = ready.offer
+        self._offer = offer
         self._lingering: defaultdict[int | None, dict[PartitionQueue, None]] = defaultdict(dict)  # not ready, by leader
         self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with those that it joined there
         self.limits = BatchSizeLimits(settings.batch_size)

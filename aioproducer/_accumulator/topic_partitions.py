@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._accumulator.ready_nodes import ReadyNodes
     from aioproducer.cluster import Cluster, TopicView
 
 
@@ -61,7 +60,7 @@ class TopicPartitions:
         producer_identity: of idempotence.
         max_in_flight: batches of a partition that may be on the wire.
         random: chooses partitions of keyless records.
-        ready: queues of ready partitions; a partition whose leader changes moves to another one.
+        move: called with a partition and its new leader, or None, when that changes.
         on_recreated: called with each partition of a topic that was deleted and created again.
         is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
     """
@@ -69,10 +68,10 @@ class TopicPartitions:
     def __init__(
         self,
         producer_identity: ProducerIdentity,
-        ready: ReadyNodes,
         *,
         max_in_flight: int,
         random: RandomChoice,
+        move: Callable[[PartitionQueue, int | None], None],
         on_recreated: TopicRecreated,
         is_adaptive: bool,
     ) -> None:
@@ -80,7 +79,7 @@ class TopicPartitions:
         self._producer_identity = producer_identity
         self._max_in_flight = max_in_flight
         self._random = random
-        self._ready = ready
+        self._move = move
         self._on_recreated = on_recreated
         self._is_adaptive = is_adaptive
         self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
@@ -226,7 +225,7 @@ class TopicPartitions:
             return
         if leader_id is None:
             self._leave(queue)
-        self._ready.move(queue, leader_id)
+        self._move(queue, leader_id)
 
     def _leader_of(self, topic: str, partition: int) -> int | None:
         leader_id = self._leaders[topic][partition]

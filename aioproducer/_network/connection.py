@@ -31,6 +31,7 @@ from aioproducer._network.write_stream import WriteStream
 from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.framing import FrameProtocol
 from aioproducer._protocol.handshake import HandshakeRequest, handshake
+from aioproducer._protocol.messages import PRODUCE
 from aioproducer._protocol.response_limits import largest_response
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 
@@ -94,6 +95,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         loop, settings = environment.loop, environment.settings
         self.versions = ApiVersions({})
         """Empty until ready."""
+        self._produce_versions: dict[int, int] = {}  # by the bound that was asked for: one answer per connection
         self.ready: asyncio.Future[None] = loop.create_future()
         """Done when the handshake is; fails when the connection closes before."""
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -147,6 +149,17 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def silent_for_s(self, now: float) -> float:
         """Return for how long the oldest request has been waiting as the oldest; 0.0 or less with none."""
         return now - self._oldest_since if self._conversation.in_flight else 0.0
+
+    def produce_version(self, at_most: int) -> int:
+        """Return the highest version of Produce that both sides speak.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+        """
+        version = self._produce_versions.get(at_most)
+        if version is None:
+            version = self._produce_versions[at_most] = self.versions.highest_common(PRODUCE, at_most=at_most)
+        return version
 
     def send(self, request: OutgoingRequest) -> None:
         """Hand a request to the transport, in this call. Never raises for what the network does."""

@@ -1,25 +1,326 @@
-"""Which nodes there are: from metadata, and from the bootstrap addresses.
+"""Nodes by id, and the connection to each.
 
 Nodes known from metadata have their own ids. The bootstrap addresses are nodes too, with the ids -1, -2, ...: they
 are asked until metadata names real ones, and again when none of those can be reached (KIP-899), or when the client
-is told, or tells itself, to begin anew (KIP-1102). A bootstrap connection to an address at which metadata says a
-node listens becomes that node's; the others close.
+starts again from them (KIP-1102). A bootstrap connection to an address at which metadata says a node listens becomes
+that node's; the others close.
+
+A node has at most one connection, made when wanted, and made again after a growing pause:
+
+    IDLE ──connect()──► CONNECTING ──handshake done──► CONNECTED
+     ▲                      │ failed                       │ lost
+     │                      ▼                              │
+     └──connect() after── BACKING OFF ◄────────────────────┘
+        the pause
+
+The pause grows with every attempt after which the broker answered nothing but the handshake: a broker that takes
+connections and drops them as soon as it is asked for something is as good as down. Every address of the node's
+name is tried, each with its own time-out, and the next attempt begins with the next address.
+
+Source: ClusterConnectionStates and NetworkClient in Apache Kafka; KIP-144 (backoff), KIP-302 and KIP-602 (all
+addresses), KIP-601 (setup time-out), KIP-219 (throttling).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from aioproducer._network.connection import IdleConnectionError
-from aioproducer._network.node_connection import NodeConnection
+from aioproducer._network.addresses import SocketAddress, connect, look_up
+from aioproducer._network.connection import BrokerConnection, IdleConnectionError
+from aioproducer._protocol.error_codes import RENEGOTIATE
+from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext
+    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._protocol.messages import Api
+    from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
-    from aioproducer.errors import KafkaError
+
+LONGEST_THROTTLE_MS: Final = 60_000
+"""A broker may ask for a pause, not for the end of the producer."""
+
+
+class NodeConnection:
+    """See the picture at the top of this file.
+
+    Args:
+        node: where to connect to; a negative id marks a bootstrap address.
+        environment: shared by all links.
+        on_change: called with this link after it became connected, failed, or lost its connection, and when it may be
+            sent to again after a throttle.
+    """
+
+    throttled_until = 0.0
+    """Monotonic seconds; it counts while `is_throttled`."""
+
+    def __init__(self, node: Node, environment: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
+        settings = environment.settings
+        self.node = node
+        self.connection: BrokerConnection | None = None
+        """Ready, or None."""
+        self.connection_id = 0
+        """Of `connection`, or of the last one; never used twice, 0 = none yet."""
+        self.last_error: KafkaError | None = None
+        """Why there is no connection; None from the moment there is one."""
+        self.retry_at = 0.0
+        """No attempt begins before; monotonic seconds."""
+        self.is_throttled = False
+        self.failures = 0
+        """Attempts and connections that failed, ever."""
+        self._environment = environment
+        self._on_change = on_change
+        self._backoff = ExponentialBackoff(
+            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=environment.random
+        )
+        self._setup_timeout = ExponentialBackoff(
+            settings.connection_setup_timeout_ms,
+            settings.connection_setup_timeout_max_ms,
+            random=environment.random,
+        )
+        self._task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
+        self._throttle_timer: Timer | None = None
+        self._failures_in_a_row = self._attempts = 0
+        self._is_closed = False
+        self._missing = ""  # what the attempt that is under way waits for; for the error if its time runs out
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.node.host, self.node.port
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request may be sent now."""
+        return self.connection is not None and not self.is_throttled and self.connection.can_send
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a usable connection, however busy."""
+        return self.connection is not None and self.connection.is_open
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return self.connection.in_flight if self.connection is not None else 0
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether an attempt is under way, or will begin when the pause is over."""
+        return self._is_trying or self._timer is not None
+
+    @property
+    def _is_trying(self) -> bool:
+        # A task that is cancelled before its first step takes none, and so never says that it has ended.
+        return self._task is not None and not self._task.done()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last attempt or the last connection failed, and nothing has worked since."""
+        return self.connection is None and self.last_error is not None
+
+    @property
+    def has_failed_for_good(self) -> bool:
+        """Whether the failure is one that time does not heal."""
+        return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
+
+    def connect(self) -> None:
+        """Make a connection unless there is one or one is being made; after a failure, when its pause is over."""
+        if self._is_closed or self.connection is not None or self.is_connecting:
+            return
+        if self._environment.loop.time() < self.retry_at:
+            self._timer = self._environment.schedule(self.retry_at, self._start)
+        else:
+            self._start(0.0)
+        if self.has_failed:
+            self._environment.events.node_tried_again()
+
+    def apply_throttle_and_versions(self, response: Response, api: Api, now: float) -> None:
+        """Do what an answer asks of the way to its node, whatever it says to whoever asked.
+
+        A pause (KIP-219), and a new connection on which versions are agreed on anew; the old one takes no further
+        request, and closes once those on it are answered. To be called where the answer is read: the sender may have
+        its turn before a task that waits for the answer.
+        """
+        # Here, for every response alike: a request type that handles pauses and versions by itself forgets one of them.
+        if response.throttle_time_ms > 0:
+            self._throttle(response.throttle_time_ms, now)
+        if self.connection is not None and not RENEGOTIATE.isdisjoint(response.error_codes):
+            text = f"the broker no longer speaks this version of {api.name}: versions are agreed on anew"
+            # Not closed at once: without idempotence, each response lost with it would become a duplicate.
+            self.connection.retire(BrokerConnectionError(text))
+
+    def become(self, node: Node) -> None:
+        """Take a connection made to a bootstrap address over for the node that metadata says listens there."""
+        self.node = node
+        if self.connection is not None:
+            self.connection.label = _label(node)
+
+    def retire(self) -> None:
+        """Make no further attempt, and close as soon as no request is in flight."""
+        self._cancel_attempt()
+        if self.connection is not None:
+            self.connection.retire(IdleConnectionError("no longer needed"))
+
+    def disconnect(self, error: KafkaError) -> None:
+        """Close the connection, if any."""
+        if self.connection is not None:
+            self.connection.close(error)
+
+    async def close(self, error: KafkaError) -> None:
+        """Close everything, and wait until it is."""
+        self._is_closed = True
+        task = self._task
+        self._cancel_attempt()
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+        if task is not None:
+            await asyncio.wait((task,))
+        if self.connection is not None:
+            connection = self.connection
+            connection.close(error)
+            await asyncio.wait((connection.closed,))  # cancelling this wait leaves the future alone
+
+    def __repr__(self) -> str:
+        """Show the node and how things stand."""
+        state = "connected" if self.connection else "connecting" if self._is_trying else "not connected"
+        return f"<NodeLink {_label(self.node)} {state} failures={self._failures_in_a_row}>"
+
+    def _cancel_attempt(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self, _now: float) -> None:
+        self._timer = None
+        name = f"aioproducer-connect | {self._environment.client_id} | {_label(self.node)}"
+        self._task = self._environment.loop.create_task(self._connect(), name=name)
+
+    async def _connect(self) -> None:
+        try:
+            self._take(await self._open())
+        except KafkaError as error:
+            self._fail_attempt(error)
+        except (Exception, asyncio.CancelledError) as error:  # of a resolver, a loop or a protocol that is not ours
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {_text_of(error)}")
+            failure.__cause__ = error
+            self._fail_attempt(failure)
+        finally:
+            self._task = None
+        self._on_change(self)
+
+    def _fail_attempt(self, error: KafkaError) -> None:
+        self._environment.counters.connection_failures += 1
+        self._note_failure(error)
+
+    async def _open(self) -> BrokerConnection:
+        timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
+        label = _label(self.node)
+        reasons: list[str] = []
+        for address in await self._addresses(timeout_s):
+            limit = asyncio.timeout(timeout_s)
+            try:
+                async with limit:
+                    return await self._open_address(address)
+            except KafkaError:
+                raise  # connected, and then something was wrong: its text says what, and who
+            except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
+                is_over = isinstance(error, TimeoutError) and limit.expired()
+                text = f"{self._missing} within {timeout_s:.1f} s" if is_over else _text_of(error)
+                reasons.append(f"{address[0]}: {text}")
+        raise BrokerConnectionError(f"cannot connect to {label}: {'; '.join(reasons)}")
+
+    async def _addresses(self, timeout_s: float) -> list[SocketAddress]:
+        host, port = self.node.host, self.node.port
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                addresses = await look_up(self._environment.loop, host, port)
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise BrokerConnectionError(f"cannot resolve {host!r} within {timeout_s:.1f} s") from error
+            raise BrokerConnectionError(f"cannot resolve {host!r}: {_text_of(error)}") from error
+        if not addresses:
+            raise BrokerConnectionError(f"cannot resolve {host!r}: the name has no address")
+        first = self._attempts % len(addresses)
+        self._attempts += 1
+        return addresses[first:] + addresses[:first]
+
+    async def _open_address(self, address: SocketAddress) -> BrokerConnection:
+        make = partial(BrokerConnection, self._environment, _label(self.node), self._lose)
+        self._missing = "no connection"
+        connection = await connect(self._environment.loop, make, address)
+        self._missing = "the port is open, but no Kafka broker has answered there"
+        try:
+            await connection.ready
+        except asyncio.CancelledError:
+            connection.close(BrokerConnectionError("the handshake was not finished in time"))
+            await asyncio.wait((connection.closed,))
+            raise
+        if connection.error is not None:  # closed between its last answer and this task's turn
+            raise connection.error
+        return connection
+
+    def _take(self, connection: BrokerConnection) -> None:
+        self.connection = connection
+        self.connection_id = next(self._environment.connection_ids)
+        self.last_error = None
+        self._environment.features.take(connection.versions.features)
+        self._environment.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
+
+    def _lose(self, connection: BrokerConnection, error: KafkaError) -> None:
+        if connection is not self.connection:
+            return  # lost during its handshake: `_connect` reports that
+        self.connection = None
+        if connection.answers:
+            self._failures_in_a_row = 0
+        if self._is_closed or isinstance(error, IdleConnectionError):
+            self._environment.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
+        else:
+            self._note_failure(error)
+        self._on_change(self)
+
+    def _note_failure(self, error: KafkaError) -> None:
+        delay_s = self._backoff.delay_s(self._failures_in_a_row)
+        self._failures_in_a_row += 1
+        self.failures += 1
+        self.retry_at = self._environment.loop.time() + delay_s
+        self.last_error = error
+        log = self._environment.log
+        write = log.warning if self._failures_in_a_row == 1 else log.debug  # once for each time that it goes down
+        write("broker_connection_failed", node_id=self.node.id, reason=str(error), failures=self._failures_in_a_row)
+
+    def _throttle(self, throttle_ms: int, now: float) -> None:
+        """Send nothing for a while, as the broker asks; what it has been sent already waits with it.
+
+        A shorter pause does not end a longer one. Source: ClusterConnectionStates.throttle.
+        """
+        until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
+        if self._throttle_timer is not None:
+            if until <= self.throttled_until:
+                return
+            self._throttle_timer.cancel()
+        self.is_throttled, self.throttled_until = True, until
+        self._throttle_timer = self._environment.schedule(until, self._end_throttle)
+        if self.connection is not None:
+            self.connection.pause_until(until)
+
+    def _end_throttle(self, _now: float) -> None:
+        self._throttle_timer = None
+        self.is_throttled = False
+        if self.is_open:
+            self._on_change(self)  # questions may wait for it too
 
 
 class ConnectionPool:
@@ -154,3 +455,20 @@ class ConnectionPool:
 
 def _is_same_place(node: Node | None, other: Node) -> bool:
     return node is not None and (node.host, node.port) == (other.host, other.port)
+
+
+def _address(node: Node) -> str:
+    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+
+
+def _label(node: Node) -> str:
+    return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"
+
+
+def _text_of(error: BaseException) -> str:
+    """Say what an attempt failed of: the system's words for its errors, the class too for what is not the system's."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_text_of(each) for each in error.exceptions)
+    if isinstance(error, OSError):
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

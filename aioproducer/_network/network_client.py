@@ -28,7 +28,7 @@ from aioproducer.errors import BrokerConnectionError, KafkaError
 
 if TYPE_CHECKING:
     from aioproducer._network.connection import BrokerConnection
-    from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._network.connection_pool import NodeConnection
     from aioproducer._network.requests import OutgoingRequest
     from aioproducer._protocol.primitives import Response
     from aioproducer._timing.retry_backoff import RandomSource
@@ -118,7 +118,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             UnsupportedVersionError: it speaks none that this client does.
             BrokerConnectionError: it is not connected.
         """
-        return self._connection(node_id).versions.highest_common(PRODUCE, at_most=at_most)
+        return self._connection(node_id).produce_version(at_most)
 
     def send(self, node_id: int, request: OutgoingRequest) -> None:
         """Hand a request to a node's transport, in this call.

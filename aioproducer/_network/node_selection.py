@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aioproducer.errors import BrokerConnectionError, KafkaError
 
 if TYPE_CHECKING:
-    from aioproducer._network.connection_pool import ConnectionPool
+    from aioproducer._network.connection_pool import ConnectionPool, NodeConnection
     from aioproducer._network.context import NetworkContext
-    from aioproducer._network.node_connection import NodeConnection
 
 _HEDGE_S: Final = 1.0
 """A node that has not been reached after this is not waited for alone: another is tried beside it."""

@@ -11,8 +11,8 @@ from aioproducer._protocol.primitives import Response
 from aioproducer._protocol.response_limits import largest_response
 
 if TYPE_CHECKING:
+    from aioproducer._network.connection_pool import NodeConnection
     from aioproducer._network.context import NetworkContext
-    from aioproducer._network.node_connection import NodeConnection
     from aioproducer._protocol.messages import Api
 
 ResponseT = TypeVar("ResponseT", bound=Response)

@@ -11,8 +11,8 @@ from aioproducer._protocol.produce import (
     PartitionResponse,
     ProduceResponse,
     encode_produce_request,
+    largest_produce_response,
 )
-from aioproducer._protocol.response_limits import largest_produce_response
 from aioproducer.errors import UnsupportedVersionError
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class ProduceRequest:
         for batch in batches:
             topic = batch.queue.topic_partition.topic
             if topic not in self.topic_ids:
-                self.topic_ids[topic] = cluster.topic_id(topic)
+                view = cluster.topics.get(topic)
+                self.topic_ids[topic] = NO_TOPIC_ID if view is None else view.topic_id
         self._names = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
 
     @property

@@ -2,7 +2,7 @@
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_identity import PartitionIdentity, ProducerIdentity
-from aioproducer._accumulator.ready_nodes import ReadyNodes
+from aioproducer._accumulator.record_accumulator import ReadyNodes
 from aioproducer.records import TopicPartition
 
 

@@ -4,15 +4,13 @@ import random
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_identity import ProducerIdentity
-from aioproducer._accumulator.ready_nodes import ReadyNodes
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 
-class Moves(ReadyNodes):
+class Moves:
     """Notes the leader that each partition is given, and gives it."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: None)
         self.seen: list[tuple[int, int | None]] = []
         self.renewed: list[tuple[int, bool]] = []
 
@@ -38,9 +36,9 @@ def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None
     moves = Moves()
     partitions = TopicPartitions(
         identity or ProducerIdentity(is_enabled=True),
-        moves,
         max_in_flight=5,
         random=random.Random(1),
+        move=moves.move,
         on_recreated=moves.note_renewed,
         is_adaptive=is_adaptive,
     )

@@ -5,8 +5,8 @@ from typing import NoReturn
 
 import pytest
 
+from aioproducer._network.connection_pool import NodeConnection
 from aioproducer._network.context import NetworkSettings
-from aioproducer._network.node_connection import NodeConnection
 from aioproducer.cluster import Node
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.event_log import EventList

@@ -89,7 +89,7 @@ INVARIANTS: Final = (
         families=("D5", "D14"),
         changes=(
             Change(
-                "_accumulator/ready_nodes.py",
+                "_accumulator/record_accumulator.py",
                 "ReadyNodes.move",
                 "self.withdraw(queue)",
                 "pass",

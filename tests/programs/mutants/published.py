@@ -372,7 +372,7 @@ PUBLISHED: Final = (
         families=("D19",),
         changes=(
             Change(
-                "_network/node_connection.py",
+                "_network/connection_pool.py",
                 "NodeConnection.is_ready",
                 "self.connection is not None and (not self.is_throttled) and self.connection.can_send",
                 "self.connection is not None and self.connection.can_send",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from aioproducer._network.connection import BrokerConnection
-    from aioproducer._network.connection_pool import ConnectionPool
-    from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._network.connection_pool import ConnectionPool, NodeConnection
 
 SPREAD: Final = 0.2
 _TICK_S: Final = 1e-6
