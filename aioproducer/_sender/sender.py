@@ -1,10 +1,10 @@
-"""Sends what is ready, and applies what brokers answer.
+"""Sends ready batches, and applies the responses.
 
-One task. Each turn (`run_once`) does Kafka's steps: timers fire, memory that came back is granted, what is overdue
-ends, what is missing (leaders, a producer id) is asked for, and every ready node gets its requests. Then it sleeps
-until it is woken or the next deadline comes. Nothing here awaits anything else.
+The sender is one task. Each turn (`run_once`) does Kafka's steps: fire timers, grant returned memory, end overdue
+batches, ask for missing leaders or a producer id, and send every ready node its requests. Then the task sleeps until it
+is woken or the next deadline comes; it awaits nothing else.
 
-Answers arrive between turns: `decide` (`_sender/produce_outcome.py`) says what one means, `Settlement` does it.
+Responses arrive between turns: `decide` (`_sender/produce_outcome.py`) interprets one, `Settlement` applies it.
 
 Source: Sender in Apache Kafka.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from aioproducer.records import TopicPartition
 
 LONGEST_SLEEP_S: Final = 3600.0
-"""Loops refuse times that are too far away, and options like `linger.ms` may be 2**63 - 1."""
+"""Event loops refuse times that are too far away, and options such as `linger.ms` may be 2**63 - 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +62,15 @@ class SendPath:
 
 
 class Sender:
-    """Drains ready batches to brokers and has each outcome applied.
+    """The sender task.
 
     Args:
         policy: of the producer.
-        path: see there.
+        path: the parts that the sender drives.
         loop: for time and sleep.
-        request_timeout_ms: for two thirds of it a broker may wait for replicas, so that its answer comes before the
-            connection is given up.
+        request_timeout_ms: a broker may wait two thirds of it for replicas, so that the response comes in time.
         ask_producer_id: called when records wait for a producer id.
-        transaction: says which one batches belong to; None: the producer has no transactional id.
+        transaction: returns the transaction of the batches; None without a transactional id.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Sender:
         transaction: Callable[[], ProduceTransaction] | None = None,
     ) -> None:
         self.turns = 0
-        """How often the sender looked for work; a producer with nothing to do makes none."""
+        """Number of turns; an idle producer makes none."""
         self._policy = policy
         self._accumulator = path.accumulator
         self._lines = path.lines
@@ -111,7 +110,7 @@ class Sender:
         """Work until cancelled.
 
         Raises:
-            Exception: a defect of our own, here or while an answer was applied; the producer cannot go on.
+            Exception: a defect of our own, here or while a response was applied; the producer cannot continue.
         """
         try:
             while True:
@@ -125,18 +124,13 @@ class Sender:
             self._sealing.close()
 
     def wake(self) -> None:
-        """Make the next turn come soon; cheap, and may be called from anywhere on the loop."""
+        """Make the next turn come soon; cheap, and callable from anywhere on the loop."""
         # No reason is passed: the turn looks at what is ready, so no caller can forget to report an event.
         self._is_woken = True
         if self._sleep is not None and not self._sleep.done():
             self._sleep.set_result(None)
 
     def run_once(self, now: float) -> None:
-        """Do one turn.
-
-        Args:
-            now: monotonic seconds.
-        """
         self.turns += 1
         self._timers.fire(now)
         if self._accumulator.deadlines.due:
@@ -170,17 +164,15 @@ class Sender:
             self._sleep = None
 
     def set_alarm(self, when: float) -> None:
-        """Sleep no longer than until `when`; whoever sets a timer while the sender sleeps need not wake it.
-
-        An alarm that is earlier stays, also through turns that need none: setting one costs more than looking again.
-        """
+        """Sleep until `when` at the latest, so that setting a timer need not wake the sender."""
+        # An earlier alarm stays, also through turns that need none: setting one costs more than looking again.
         if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
             return
         now = self._loop.time()
         if now < when < now + TICK_S:
-            when = now + TICK_S  # or uvloop calls at once, and again and again until it is time
+            when = now + TICK_S  # else uvloop calls at once, repeatedly until it is time
         if self._alarm is not None and self._alarm_at <= when:
-            return  # set while more than a tick was left, it rings within one
+            return  # set while more than a tick was left, it fires within one
         self._stop_alarm()
         self._alarm_at = min(when, now + LONGEST_SLEEP_S)
         self._alarm = self._loop.call_at(self._alarm_at, self._ring)
@@ -242,13 +234,13 @@ class Sender:
                 on_end=partial(self._ended, request),
             )
             self._client.send(request.node_id, outgoing)
-            for topic in request.topics:  # behind the sending: what is done here, is done while the broker works
+            for topic in request.topics:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
         except KafkaError as error:
             self._not_sent(request, error)
 
     def _not_sent(self, request: ProduceRequest, error: KafkaError) -> None:
-        """Nothing was handed to a transport: the batches stay what they were, or end if no attempt can succeed."""
+        """Queue the batches again, or fail them if no attempt can succeed: no transport got the request."""
         now = self._loop.time()
         for batch in request.batches:
             batch.last_error = error
@@ -291,11 +283,11 @@ class Sender:
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         answers = request.answers(response)
         hints: dict[TopicPartition, PartitionView] = {}
-        has_to_be_heeded = response.throttle_time_ms > 0  # asked here, and not of a method: it nearly never has
+        has_to_be_heeded = response.throttle_time_ms > 0  # checked here, because it is nearly always False
         for batch in request.batches:
             answer = answers.get(batch.queue.topic_partition)
             if answer is None or answer.base_offset < NO_OFFSET:
-                text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
+                text = f"node {request.node_id} answered Produce without {batch.queue.topic_partition}"
                 batch.last_error = ProtocolError(text)
                 self._client.disconnect(request.node_id, batch.last_error)
             elif answer.error_code:
@@ -307,13 +299,13 @@ class Sender:
             self._settlement.apply(batch, outcome, now)
         if has_to_be_heeded:
             self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
-        if hints:  # all at once: there may be thousands
+        if hints:  # in one call: there may be thousands
             endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
             self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)
         self._wake_if_held_back(request.node_id)
 
     def _wake_if_held_back(self, node_id: int) -> None:
-        """A request has ended: there is work if something waited for its place on the wire, or for its memory."""
+        """Wake the sender after a request ended, if a batch waited for its place on the wire or for its memory."""
         if self._accumulator.ready.count(node_id) or self._lines.records or self._identity.is_missing:
             self.wake()
 
@@ -332,17 +324,15 @@ class Sender:
         self.wake()
 
     def __repr__(self) -> str:
-        """Show what is ready and whether it sleeps."""
         return f"<Sender sleeping={self._sleep is not None} {self._accumulator.ready!r}>"
 
 
 def _outcome_before(batch: ProducerBatch) -> Outcome:
-    """What the attempts before this one, which was never made, have left; not `batch.outcome`: it is on the wire."""
+    # The attempt at hand was never made; `batch.outcome` would count it, since the batch is on the wire.
     return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
 
 
 def _error_of(batch: ProducerBatch, answer: PartitionResponse) -> BrokerError:
-    """What a node has just said of a batch that may be sent again."""
     place, code = batch.queue.topic_partition, ErrorCode.of(answer.error_code)
     text = f"{place.topic}-{place.partition}: {ErrorCode.in_words(answer.error_code)}"
     is_retriable = code is not None and code.retriable

@@ -1,7 +1,7 @@
-"""Ends or requeues batches: does what an outcome says, at deadlines and at the end of the producer too.
+"""Ends or requeues batches: applies outcomes, deadlines and the end of the producer.
 
-`decide` (`_sender/produce_outcome.py`) says what an answer means for a batch; here that is done, to the batch, to its
-partition's order and identity, to its memory and its callers. Step 10 of docs/explanation/life_of_a_record.md.
+An outcome changes the batch, the order and identity of its partition, its memory and its deliveries.
+Step 10 of docs/explanation/life_of_a_record.md.
 
 Source: Sender.completeBatch, reenqueueBatch, failBatch in Apache Kafka.
 """
@@ -44,24 +44,22 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class SettlementCounts:
-    """Totals, under Kafka's meanings."""
-
     records_retried: int = 0
     batches_split: int = 0
 
 
 class Settlement:
-    """Applies outcomes.
+    """Applies outcomes to batches.
 
     Args:
-        accumulator: takes batches that are sent again.
-        splitter: takes batches apart.
+        accumulator: gets back the batches that are sent again.
+        splitter: splits batches.
         identity: loses its producer id when brokers have forgotten it.
         backoff: delay before another attempt.
-        completion: notifies callers, and gives memory back.
+        completion: completes and fails deliveries, and gives memory back.
         clock: monotonic seconds.
         client: knows why a node is not sent to, for the text of errors.
-        metadata: refreshed when a broker's refusal says that leaders or topics have changed.
+        metadata: refreshed when a response says that leaders or topics have changed.
         events: reported upward.
     """
 
@@ -93,7 +91,7 @@ class Settlement:
     # Outcomes
 
     def facts(self, batch: ProducerBatch, answer: PartitionResponse | None) -> BatchFacts:
-        """What is known of a batch when an answer, or none, has come for it."""
+        """Collect what is known of a batch; `answer` is None if the response left its partition out."""
         identity = batch.queue.identity
         return BatchFacts(
             attempts=batch.attempts - batch.put_off,
@@ -109,7 +107,7 @@ class Settlement:
         )
 
     def apply(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
-        """Do what an outcome says to a batch that comes back from the wire."""
+        """Apply an outcome to a batch that was on the wire."""
         queue = batch.queue
         queue.take_from_wire(batch)
         if isinstance(outcome, Complete):
@@ -161,7 +159,7 @@ class Settlement:
         self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
 
     def take_back(self, batch: ProducerBatch, now: float) -> None:
-        """Queue a batch again that was drained and could not be handed to a transport: there was no attempt."""
+        """Queue a drained batch again that no transport got; this counts as no attempt."""
         batch.queue.take_from_wire(batch)
         self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(max(batch.attempts - 1, 0)))
         self._settle(batch.queue, now)
@@ -180,7 +178,7 @@ class Settlement:
         self._replace(batch, parts)
 
     def _refuse(self, batch: ProducerBatch, outcome: Refuse, now: float) -> None:
-        """Fail the records that the broker named, and send the others again without them."""
+        """Fail the records that the broker named, and send the others again."""
         reasons = dict(outcome.records)
         refused = neighbours(reasons)
         ranges = around(batch, refused)
@@ -225,12 +223,12 @@ class Settlement:
             self._events.failed_for_good(error)
 
     def _fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """Fail a batch that no connection holds any more."""
+        """Fail a batch that is not on the wire."""
         self._completion.fail(batch, error, now)
         self._end(batch)
 
     def _end(self, batch: ProducerBatch, *, is_acknowledged: bool = False) -> None:
-        """Let go of a batch whose caller knows already."""
+        """End a batch whose deliveries have ended."""
         was_sealing = batch.state is BatchState.SEALING
         batch.move_to(BatchState.DONE)
         if batch.is_stamped and not is_acknowledged:
@@ -244,18 +242,17 @@ class Settlement:
             batch.queue.parts -= 1
 
     def _settle(self, queue: PartitionQueue, now: float) -> None:
-        """Let the partition go on: a new epoch if it was waiting for this, then the next batch."""
+        """Let the partition continue: with a new epoch if that was pending, then with the next batch."""
         for overtaken in queue.restamp_if_resolved():
             text = "a later batch was acknowledged before this one could be sent again, and order is kept"
             self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
         self._accumulator.offer(queue)
 
     def renew(self, queue: PartitionQueue, *, exists: bool) -> None:
-        """Go on with a partition of a topic that was deleted and made again.
+        """Continue with a partition of a topic that was deleted and created again.
 
-        A batch that may have been written fails: it is gone with the old log, or in the new one, and nobody can tell.
-        What was never sent goes on, unless its partition no longer exists: under a new identity if the old log had any
-        batch of the present one.
+        A batch that may have been written fails: it may be in the old log or in the new one. Batches never sent are
+        kept, unless the partition no longer exists, under a new identity if the old log had a batch of this one.
         """
         now = self._clock()
         text = "the topic was deleted and made again"
@@ -277,10 +274,7 @@ class Settlement:
     # Ends without an answer
 
     def expire(self, queue: PartitionQueue, overdue: Sequence[ProducerBatch], now: float) -> None:
-        """Fail batches of a partition at their deadline.
-
-        One on the wire stays the wire's until its answer or the connection's loss.
-        """
+        """Fail batches at their deadline; one on the wire stays there until it is answered or its connection lost."""
         for batch in overdue:
             if self._identity.is_missing and not batch.is_stamped:
                 batch.last_error = batch.last_error or self._identity.last_error
@@ -291,7 +285,7 @@ class Settlement:
         self._settle(queue, now)
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
-        """Fail all that was accepted and has no end: the producer closes, or something it needs has died."""
+        """Fail all unfinished batches: the producer closes or has failed."""
         for queue, batches in self._accumulator.unfinished():
             for batch in batches:
                 if not batch.is_abandoned:
@@ -299,7 +293,7 @@ class Settlement:
             self._settle(queue, now)
 
     def fail_unstamped(self, error: KafkaError) -> None:
-        """Fail what was never sent under a sequence: there is no producer id for it."""
+        """Fail all batches without a sequence: there is no producer id for them."""
         now = self._clock()
         for queue, batches in self._accumulator.unfinished():
             for batch in batches:
@@ -308,7 +302,7 @@ class Settlement:
             self._settle(queue, now)
 
     def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
-        """After a defect of our own: fail those of its batches that it left nowhere, so that nobody waits for ever."""
+        """Fail the batches that a defect of our own has lost, so that no task waits for ever."""
         for batch in batches:
             queue = batch.queue
             is_lost = batch not in queue.on_wire and batch not in queue.queued and not batch.result.moved
@@ -317,7 +311,7 @@ class Settlement:
                 self._completion.fail(batch, KafkaError(text, outcome=Outcome.UNKNOWN), now)
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """End a batch for its callers; `_settle` its partition after the last: that looks at all that is queued."""
+        """Fail the deliveries of a batch; call `_settle` once per partition afterwards: it looks at all its batches."""
         if batch.state is BatchState.ON_WIRE:
             batch.is_abandoned = True
             self._completion.fail(batch, error, now)
@@ -329,7 +323,7 @@ class Settlement:
 
 
 def _size_of(batch: ProducerBatch) -> str:
-    """Its bytes; a topic with a codec of its own limits the size that the broker has compressed it to."""
+    # A topic with a codec of its own limits the size after the broker has compressed the batch.
     packed = f"{batch.wire_size} bytes"
     return f"{packed} ({batch.uncompressed_wire_size} uncompressed)" if batch.compression else packed
 

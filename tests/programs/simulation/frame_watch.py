@@ -16,7 +16,7 @@ from tests.programs.simulation.simulated_transport import SimulatedTransport
 
 _SIZE: Final = struct.Struct(">i")
 _SMALLEST: Final = 4
-_OMITTED: Final = "without a word"
+_OMITTED: Final = "answered Produce without"
 
 
 class FrameWatch:
