@@ -43,36 +43,36 @@ if TYPE_CHECKING:
     from aioproducer.cluster import Node
 
 LONGEST_THROTTLE_MS: Final = 60_000
-"""A broker may ask for a pause, not for the end of the producer."""
+"""Longer throttle times are cut to this."""
 
 
 class NodeConnection:
-    """See the picture at the top of this file.
+    """One node, and its connection; see the diagram above.
 
     Args:
         node: where to connect to; a negative id marks a bootstrap address.
         environment: shared by all links.
-        on_change: called with this link after it became connected, failed, or lost its connection, and when it may be
-            sent to again after a throttle.
+        on_change: called with this link when it is connected, has failed or lost its connection, or when its throttle
+            time is over.
     """
 
     throttled_until = 0.0
-    """Monotonic seconds; it counts while `is_throttled`."""
+    """Monotonic seconds; valid while `is_throttled`."""
 
     def __init__(self, node: Node, environment: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
         settings = environment.settings
         self.node = node
         self.connection: BrokerConnection | None = None
-        """Ready, or None."""
+        """Set while the connection is ready."""
         self.connection_id = 0
-        """Of `connection`, or of the last one; never used twice, 0 = none yet."""
+        """Number of the last connection; never used twice, 0 before the first."""
         self.last_error: KafkaError | None = None
-        """Why there is no connection; None from the moment there is one."""
+        """Reason of the last failure; None while connected."""
         self.retry_at = 0.0
-        """No attempt begins before; monotonic seconds."""
+        """Earliest time of the next attempt, monotonic seconds."""
         self.is_throttled = False
         self.failures = 0
-        """Attempts and connections that failed, ever."""
+        """Number of attempts and connections that failed."""
         self._environment = environment
         self._on_change = on_change
         self._backoff = ExponentialBackoff(
@@ -88,11 +88,10 @@ class NodeConnection:
         self._throttle_timer: Timer | None = None
         self._failures_in_a_row = self._attempts = 0
         self._is_closed = False
-        self._missing = ""  # what the attempt that is under way waits for; for the error if its time runs out
+        self._missing = ""  # what the current attempt waits for, for the text of a time-out
 
     @property
     def place(self) -> tuple[str, int]:
-        """Host and port."""
         return self.node.host, self.node.port
 
     @property
@@ -102,36 +101,36 @@ class NodeConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a usable connection, however busy."""
+        """Whether there is a usable connection, though it may be busy."""
         return self.connection is not None and self.connection.is_open
 
     @property
     def in_flight(self) -> int:
-        """Requests that have not ended."""
+        """Number of requests that have not ended."""
         return self.connection.in_flight if self.connection is not None else 0
 
     @property
     def is_connecting(self) -> bool:
-        """Whether an attempt is under way, or will begin when the pause is over."""
+        """Whether an attempt is under way, or scheduled after the pause."""
         return self._is_trying or self._timer is not None
 
     @property
     def _is_trying(self) -> bool:
-        # A task that is cancelled before its first step takes none, and so never says that it has ended.
+        # A task that is cancelled before its first step never runs, so it cannot reset `_task` itself.
         return self._task is not None and not self._task.done()
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last attempt or the last connection failed, and nothing has worked since."""
+        """Whether the last attempt or connection failed."""
         return self.connection is None and self.last_error is not None
 
     @property
     def has_failed_for_good(self) -> bool:
-        """Whether the failure is one that time does not heal."""
+        """Whether no further attempt can succeed."""
         return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
 
     def connect(self) -> None:
-        """Make a connection unless there is one or one is being made; after a failure, when its pause is over."""
+        """Connect unless connected or connecting; after a failure, when its pause is over."""
         if self._is_closed or self.connection is not None or self.is_connecting:
             return
         if self._environment.loop.time() < self.retry_at:
@@ -142,39 +141,36 @@ class NodeConnection:
             self._environment.events.node_tried_again()
 
     def apply_throttle_and_versions(self, response: Response, api: Api, now: float) -> None:
-        """Do what an answer asks of the way to its node, whatever it says to whoever asked.
+        """Apply a response's effects on the connection: throttling (KIP-219), or new versions on a new connection.
 
-        A pause (KIP-219), and a new connection on which versions are agreed on anew; the old one takes no further
-        request, and closes once those on it are answered. To be called where the answer is read: the sender may have
-        its turn before a task that waits for the answer.
+        Must be called where the response is decoded: the sender may run before a task that waits for the response.
         """
         # Here, for every response alike: a request type that handles pauses and versions by itself forgets one of them.
         if response.throttle_time_ms > 0:
             self._throttle(response.throttle_time_ms, now)
         if self.connection is not None and not RENEGOTIATE.isdisjoint(response.error_codes):
-            text = f"the broker no longer speaks this version of {api.name}: versions are agreed on anew"
+            text = f"the broker no longer speaks this version of {api.name}: a new connection negotiates versions"
             # Not closed at once: without idempotence, each response lost with it would become a duplicate.
             self.connection.retire(BrokerConnectionError(text))
 
     def become(self, node: Node) -> None:
-        """Take a connection made to a bootstrap address over for the node that metadata says listens there."""
+        """Let the connection to a bootstrap address be that of the node that listens there."""
         self.node = node
         if self.connection is not None:
             self.connection.label = _label(node)
 
     def retire(self) -> None:
-        """Make no further attempt, and close as soon as no request is in flight."""
+        """Make no further attempt, and close when no request is in flight."""
         self._cancel_attempt()
         if self.connection is not None:
             self.connection.retire(IdleConnectionError("no longer needed"))
 
     def disconnect(self, error: KafkaError) -> None:
-        """Close the connection, if any."""
         if self.connection is not None:
             self.connection.close(error)
 
     async def close(self, error: KafkaError) -> None:
-        """Close everything, and wait until it is."""
+        """Close the connection and end all attempts, and wait for that."""
         self._is_closed = True
         task = self._task
         self._cancel_attempt()
@@ -188,9 +184,8 @@ class NodeConnection:
             await asyncio.wait((connection.closed,))  # cancelling this wait leaves the future alone
 
     def __repr__(self) -> str:
-        """Show the node and how things stand."""
         state = "connected" if self.connection else "connecting" if self._is_trying else "not connected"
-        return f"<NodeLink {_label(self.node)} {state} failures={self._failures_in_a_row}>"
+        return f"<NodeConnection {_label(self.node)} {state} failures={self._failures_in_a_row}>"
 
     def _cancel_attempt(self) -> None:
         if self._timer is not None:
@@ -209,7 +204,7 @@ class NodeConnection:
             self._take(await self._open())
         except KafkaError as error:
             self._fail_attempt(error)
-        except (Exception, asyncio.CancelledError) as error:  # of a resolver, a loop or a protocol that is not ours
+        except (Exception, asyncio.CancelledError) as error:  # of a foreign resolver, loop or protocol
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
@@ -234,7 +229,7 @@ class NodeConnection:
                 async with limit:
                     return await self._open_address(address)
             except KafkaError:
-                raise  # connected, and then something was wrong: its text says what, and who
+                raise  # the handshake failed: its text names the broker and the reason
             except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
                 is_over = isinstance(error, TimeoutError) and limit.expired()
                 text = f"{self._missing} within {timeout_s:.1f} s" if is_over else _text_of(error)
@@ -268,7 +263,7 @@ class NodeConnection:
             connection.close(BrokerConnectionError("the handshake was not finished in time"))
             await asyncio.wait((connection.closed,))
             raise
-        if connection.error is not None:  # closed between its last answer and this task's turn
+        if connection.error is not None:  # closed between its last response and this task's turn
             raise connection.error
         return connection
 
@@ -298,13 +293,13 @@ class NodeConnection:
         self.retry_at = self._environment.loop.time() + delay_s
         self.last_error = error
         log = self._environment.log
-        write = log.warning if self._failures_in_a_row == 1 else log.debug  # once for each time that it goes down
+        write = log.warning if self._failures_in_a_row == 1 else log.debug  # one warning per outage
         write("broker_connection_failed", node_id=self.node.id, reason=str(error), failures=self._failures_in_a_row)
 
     def _throttle(self, throttle_ms: int, now: float) -> None:
-        """Send nothing for a while, as the broker asks; what it has been sent already waits with it.
+        """Send nothing for the time that the broker asks for; requests in flight wait for the broker.
 
-        A shorter pause does not end a longer one. Source: ClusterConnectionStates.throttle.
+        A shorter throttle time does not end a longer one. Source: ClusterConnectionStates.throttle.
         """
         until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
         if self._throttle_timer is not None:
@@ -320,16 +315,11 @@ class NodeConnection:
         self._throttle_timer = None
         self.is_throttled = False
         if self.is_open:
-            self._on_change(self)  # questions may wait for it too
+            self._on_change(self)  # `NodeSelector.reach` may wait for it
 
 
 class ConnectionPool:
-    """The links by node id, and the news about them.
-
-    Args:
-        bootstrap: nodes with negative ids.
-        environment: shared by all links.
-    """
+    """Links by node id; `bootstrap` are the nodes with negative ids."""
 
     def __init__(self, bootstrap: Sequence[Node], environment: NetworkContext) -> None:
         self._environment = environment
@@ -342,11 +332,10 @@ class ConnectionPool:
             self._add(node)
 
     def get(self, node_id: int) -> NodeConnection | None:
-        """Return the link to a node, or None if it is unknown."""
         return self._links.get(node_id)
 
     def candidates(self) -> list[NodeConnection]:
-        """Return the links that may be asked about the cluster, or for a producer id; none after `close`."""
+        """Return the links for requests that any node can answer; none after `close`."""
         if self._is_closed:
             return []
         known = self.known() if self._asks_known else []
@@ -355,15 +344,13 @@ class ConnectionPool:
         return known + self.bootstrap()
 
     def known(self) -> list[NodeConnection]:
-        """Return the links to the nodes that metadata names."""
         return [link for link in self._links.values() if link.node.id >= 0]
 
     def bootstrap(self) -> list[NodeConnection]:
-        """Return the links to the bootstrap addresses; none after `close`."""
         return [] if self._is_closed else [link for link in self._links.values() if link.node.id < 0]
 
-    def tries_in_vain(self) -> bool:
-        """Tell whether a node that metadata names has failed, and is being tried again."""
+    def retries_failed_node(self) -> bool:
+        """Tell whether a node that metadata names has failed and is tried again."""
         return any(link.has_failed and link.is_connecting for link in self.known())
 
     def update(self, nodes: Mapping[int, Node]) -> None:
@@ -384,16 +371,15 @@ class ConnectionPool:
                 link.retire()
 
     def forget_known(self) -> None:
-        """Ask only the bootstrap addresses until `ask_known`."""
+        """Make only the bootstrap addresses candidates until `ask_known`."""
         self._asks_known = False
         self._announce()
 
     def ask_known(self) -> None:
-        """Ask the nodes that metadata names, as at first."""
         self._asks_known = True
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Wait until some link is connected, failed or lost, or the time is over."""
+        """Wait until any link is connected, failed or lost, at most `timeout_s`."""
         future: asyncio.Future[None] = self._environment.loop.create_future()
         self._waiting[future] = None
         try:
@@ -402,20 +388,20 @@ class ConnectionPool:
         except TimeoutError:
             pass
         finally:
-            self._waiting.pop(future, None)  # who gives up leaves; a change in the same turn has taken it out already
+            self._waiting.pop(future, None)  # unless a change in the same turn has removed it
 
     async def close(self, error: KafkaError) -> None:
-        """Close all links and wait until they are."""
+        """Close all links, and wait until they are closed."""
         self._is_closed = True
         await asyncio.gather(*(link.close(error) for link in (*self._links.values(), *self._leaving)))
 
     def abandon(self) -> None:
-        """Close all links without waiting; the loop may be closed."""
+        """Close all links without waiting, also if the loop is closed."""
         self._is_closed = True
         for link in (*self._links.values(), *self._leaving):
-            with contextlib.suppress(RuntimeError):  # the loop is closed: an attempt cannot be cancelled there
+            with contextlib.suppress(RuntimeError):  # the loop is closed: its tasks cannot be cancelled
                 link.retire()
-            link.disconnect(IdleConnectionError("the producer cannot go on"))
+            link.disconnect(IdleConnectionError("the producer cannot continue"))
 
     def _add(self, node: Node) -> None:
         self._links[node.id] = NodeConnection(node, self._environment, self._note_change)
@@ -449,8 +435,7 @@ class ConnectionPool:
         self._environment.events.wake()
 
     def __repr__(self) -> str:
-        """Show how many links there are, and how many wait for a change."""
-        return f"<NodeLinks {len(self._links)} waiting={len(self._waiting)}>"
+        return f"<ConnectionPool {len(self._links)} waiting={len(self._waiting)}>"
 
 
 def _is_same_place(node: Node | None, other: Node) -> bool:
@@ -466,7 +451,7 @@ def _label(node: Node) -> str:
 
 
 def _text_of(error: BaseException) -> str:
-    """Say what an attempt failed of: the system's words for its errors, the class too for what is not the system's."""
+    """Return the reason of a failed attempt: the system's text for its errors, for others the class and text."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_text_of(each) for each in error.exceptions)
     if isinstance(error, OSError):

@@ -56,10 +56,6 @@ class PendingCalls:
             if not timeout.expired():
                 timeout.reschedule(asyncio.get_running_loop().time())
 
-    def __repr__(self) -> str:
-        """Show the number of calls."""
-        return f"<PendingCalls {len(self._open)}>"
-
 
 class Answered(NamedTuple):
     """The broker has answered, and the transport holds none of the request's bytes any more."""

@@ -1,4 +1,4 @@
-"""A request whose answer a coroutine waits for, with a future; Produce does without."""
+"""Requests whose response a task awaits with a future; Produce requests need none."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class RawResponse(NamedTuple):
-    """What came back, and from whom."""
+    """A response that is not decoded yet."""
 
     node_id: int
-    """Negative for a node known only by its bootstrap address."""
+    """Negative for a bootstrap address."""
     version: int
     payload: memoryview
 
 
 class PendingRequest(Generic[ResponseT]):
-    """Turns the callbacks of one request into a future, and has its answer heeded, whoever still waits for it.
+    """One request and the future of its response.
 
     Args:
         environment: for the loop, and to wake the sender: an answered request leaves room for another.
-        link: the way to whoever is asked; says who answers, by the time it does: a bootstrap address becomes a node
-            when metadata says so.
-        decode: reads the answer; what it raises closes the connection, as the connection says.
+        link: to the node; a bootstrap address may have become a node by the time of the response.
+        decode: decodes the response; an error closes the connection.
     """
 
     def __init__(
@@ -46,13 +45,7 @@ class PendingRequest(Generic[ResponseT]):
         self._decode = decode
 
     def outgoing(self, api: Api, version: int, body: bytes) -> OutgoingRequest:
-        """Return the request to be sent.
-
-        Args:
-            api: which request.
-            version: agreed on.
-            body: of the request, in that version.
-        """
+        """Return the request to be sent."""
 
         def on_end(end: RequestEnd) -> None:
             if not isinstance(end, Answered):

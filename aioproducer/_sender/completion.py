@@ -189,7 +189,7 @@ class Completion:
                 elif context.run(tell, callback, None, result.error.fresh(), self._log):
                     result.note_look_of(callback, index)
         finally:
-            result.wake()  # also after a failed callback: no task may wait for ever
+            result.wake()  # also after a failed callback
 
 
 def tell(  # noqa: PLR0917  # the callback's own arguments
@@ -200,7 +200,7 @@ def tell(  # noqa: PLR0917  # the callback's own arguments
         answer = callback(metadata, error)
         if answer is not None:
             _refuse_coroutine(answer)
-    except (Exception, CancelledError) as raised:  # the user's own code, whatever it raises
+    except (Exception, CancelledError) as raised:  # any error of user code
         text = f"{type(raised).__name__}: {raised}"
         log.error("on_delivery_failed", error=text, exc_info=raised)  # noqa: TRY400  # events have no `exception`
         return False

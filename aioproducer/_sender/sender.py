@@ -328,7 +328,7 @@ class Sender:
 
 
 def _outcome_before(batch: ProducerBatch) -> Outcome:
-    # The attempt at hand was never made; `batch.outcome` would count it, since the batch is on the wire.
+    # This attempt was never made; `batch.outcome` would count it, since the batch is on the wire.
     return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
 
 

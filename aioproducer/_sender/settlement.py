@@ -302,7 +302,7 @@ class Settlement:
             self._settle(queue, now)
 
     def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
-        """Fail the batches that a defect of our own has lost, so that no task waits for ever."""
+        """Fail the batches that a defect of our own has lost: their waiters must be woken."""
         for batch in batches:
             queue = batch.queue
             is_lost = batch not in queue.on_wire and batch not in queue.queued and not batch.result.moved

@@ -61,7 +61,7 @@ def test_who_was_cancelled_waits_for_no_change() -> None:
             await asyncio.wait([waiting])
         return repr(links)
 
-    assert run(story()) == "<NodeLinks 1 waiting=0>"
+    assert run(story()) == "<ConnectionPool 1 waiting=0>"
 
 
 def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_node_is_gone() -> None:

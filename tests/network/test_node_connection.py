@@ -56,7 +56,7 @@ def test_attempt_that_was_called_off_is_no_reason_not_to_try_again(turns: int) -
         await link.close(BrokerConnectionError("done"))
         return is_connecting, is_open, text
 
-    assert run(story()) == (False, True, "<NodeLink bootstrap broker seed:9092 not connected failures=0>")
+    assert run(story()) == (False, True, "<NodeConnection bootstrap broker seed:9092 not connected failures=0>")
 
 
 @pytest.mark.parametrize("is_lost, failures", [(False, 1), (True, 0)], ids=["never made", "made and lost"])
