@@ -178,3 +178,34 @@ def test_errors_of_a_node_name_it_though_its_connection_was_a_bootstrap_address(
         return [str(error) for error in ends.errors()]
 
     assert run(story()) == ["broker 5 at seed:9092: the producer was closed"]
+
+
+def test_node_0_is_looked_for_where_it_is_now() -> None:
+    """As when its machine was exchanged."""
+
+    async def story() -> list[str]:
+        network = client_on()
+        network.loop.servers["a", 1] = network.loop.servers["b", 1] = ScriptedBroker
+        for host in ("a", "b"):
+            name_nodes(network, Node(0, host, 1))
+            network.client.connect(0)
+            await asyncio.sleep(1)
+        await network.client.close()
+        return [host for _, host, _ in network.loop.connects]
+
+    assert run(story()) == ["a", "b"]
+
+
+def test_failure_of_node_0_is_reported() -> None:
+    """Others may lead its partitions by now."""
+
+    async def story() -> int:
+        network = client_on()
+        network.loop.servers["a", 1] = HangsUp
+        name_nodes(network, Node(0, "a", 1))
+        network.client.connect(0)
+        await asyncio.sleep(0.5)
+        await network.client.close()
+        return network.driver.events.failed_nodes
+
+    assert run(story()) == 1

@@ -1,4 +1,4 @@
-"""Which answer of a response belongs to which batch, whatever the broker makes of it."""
+"""Each part of a response is matched to its batch, also in odd responses."""
 
 import struct
 from dataclasses import replace
@@ -41,7 +41,7 @@ def test_first_of_two_answers_for_a_partition_counts(second: tuple[int, int, int
 
 
 def test_refusal_before_an_acknowledgement_is_tried_again() -> None:
-    """Nobody knows which of the two is true; a copy of what was written is known as such by its sequence."""
+    """The first counts; a copy of a written batch is recognised by its sequence."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
