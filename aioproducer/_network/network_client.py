@@ -35,17 +35,7 @@ if TYPE_CHECKING:
 
 
 class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
-    """Owns the connections.
-
-    Args:
-        bootstrap: (host, port) pairs.
-        settings: options.
-        timers: fired by the sender.
-        random: source of jitter and choices.
-        events: reported upward.
-        log: gets events.
-        client_id: sent with every request.
-    """
+    """Owns the connections; `bootstrap` are (host, port) pairs."""
 
     # Set by `start`.
     _environment: NetworkContext

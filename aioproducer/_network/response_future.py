@@ -28,13 +28,7 @@ class RawResponse(NamedTuple):
 
 
 class PendingRequest(Generic[ResponseT]):
-    """One request and the future of its response.
-
-    Args:
-        environment: for the loop, and to wake the sender: an answered request leaves room for another.
-        link: to the node; a bootstrap address may have become a node by the time of the response.
-        decode: decodes the response; an error closes the connection.
-    """
+    """One request and the future of its response; an error of `decode` closes the connection."""
 
     def __init__(
         self, environment: NetworkContext, link: NodeConnection, decode: Callable[[RawResponse], ResponseT]
@@ -56,7 +50,7 @@ class PendingRequest(Generic[ResponseT]):
             self._link.apply_throttle_and_versions(response, api, end.now)
             if not self.answer.done():
                 self.answer.set_result(response)
-            self._wake()
+            self._wake()  # an answered request leaves room for another
 
         return OutgoingRequest(
             api_key=api.key,

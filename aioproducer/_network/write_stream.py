@@ -33,30 +33,14 @@ _CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
 
 
 class WriteStream:
-    """Writes requests to a transport, and ends those that have no response.
+    """Writes requests to a transport, sets its socket options, and ends requests that have no response.
 
     Args:
         environment: shared by all connections.
-        transport: of this connection; its socket options and limits are set here.
+        transport: of this connection.
         on_all_written: called when no request without a response is left.
         on_stall: called with a text when no byte has left for `request_timeout_ms`.
     """
-
-    __slots__ = (
-        "_environment",
-        "_gone",
-        "_handed",
-        "_in_one_piece",
-        "_is_poll_due_soon",
-        "_moved_at",
-        "_on_all_written",
-        "_on_stall",
-        "_poll_delay_s",
-        "_poll_timer",
-        "_transport",
-        "_unwritten",
-        "_write_pieces",
-    )
 
     def __init__(
         self,

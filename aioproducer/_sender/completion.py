@@ -9,6 +9,7 @@ Source: ProducerBatch.completeFutureAndFireCallbacks in Apache Kafka.
 from __future__ import annotations
 
 from asyncio import CancelledError, sleep
+from dataclasses import dataclass
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
@@ -36,37 +37,22 @@ TURNS_UNTIL_SEEN: Final = 3
 turn, the last callback wakes the task in the second, and the task reads its records in the third."""
 
 
+@dataclass(slots=True)
 class DeliveryCounts:
-    """Totals of records and batches that ended, under Kafka's meanings."""
+    """Totals of records and batches that ended, defined as in Kafka."""
 
-    __slots__ = (
-        "batch_bytes",
-        "batch_records_failed",
-        "batches",
-        "records_acknowledged",
-        "records_failed",
-        "records_filtered",
-    )
-
-    def __init__(self) -> None:
-        self.records_acknowledged = 0
-        self.records_failed = 0
-        self.batch_records_failed = 0
-        self.records_filtered = 0
-        self.batches = 0
-        self.batch_bytes = 0
+    records_acknowledged: int = 0
+    records_failed: int = 0
+    batch_records_failed: int = 0
+    records_filtered: int = 0
+    batches: int = 0
+    batch_bytes: int = 0
 
 
 class Completion:
     """Ends batches, and records that never joined one.
 
-    Args:
-        loop: runs callbacks.
-        pool: gets memory back.
-        generations: count the end of each unit of work.
-        latency: from the call of a batch's oldest record to its acknowledgement.
-        events: reported upward.
-        log: gets one event per failed batch.
+    `latency` is counted from the call of a batch's oldest record to its acknowledgement.
     """
 
     def __init__(
@@ -132,15 +118,7 @@ class Completion:
     def fail_result(
         self, result: BatchResult, error: KafkaError, *, count: int, generation: int, fails_transaction: bool = True
     ) -> None:
-        """Fail `count` records that share a result.
-
-        Args:
-            result: of the records.
-            error: of all of them.
-            count: number of records.
-            generation: of flushes.
-            fails_transaction: whether an open transaction must be aborted; not for an error that the call raises.
-        """
+        """Fail `count` records that share a result; without `fails_transaction` if their own call raises the error."""
         if fails_transaction:
             self._events.records_failed(error)
         self.counts.records_failed += count

@@ -29,15 +29,9 @@ AT_ONCE: Final = 2
 
 
 class BatchCompressor:
-    """Compresses closed batches.
+    """Compresses closed batches; calls `wake` when a thread has finished one.
 
-    Args:
-        loop: for `run_in_executor`.
-        accumulator: gets the batches back.
-        codec: of all batches.
-        level: of the codec; None is its default.
-        wake: called when a thread has finished a batch.
-        log: gets one event per batch that the codec's library fails on; it is sent uncompressed.
+    A batch that the codec's library fails on is sent uncompressed, and logged.
     """
 
     def __init__(

@@ -112,13 +112,7 @@ ProduceOutcome = Complete | Retry | Split | Refuse | Fail
 def decide(  # noqa: PLR0911  # one return for each kind of answer
     answer: PartitionResponse | None, facts: BatchFacts, policy: Policy
 ) -> ProduceOutcome:
-    """Decide the outcome of a batch.
-
-    Args:
-        answer: for its partition; None if the response left the partition out.
-        facts: of the batch.
-        policy: of the producer.
-    """
+    """Decide the outcome of a batch; `answer` is None if the response left its partition out."""
     if answer is None or answer.base_offset < NO_OFFSET:
         return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
     if not answer.error_code:

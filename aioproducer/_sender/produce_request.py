@@ -37,14 +37,7 @@ class ProduceTransaction(NamedTuple):
 
 
 class ProduceRequest:
-    """Batches for one node, at most one per partition.
-
-    Args:
-        node_id: the leader of all of them.
-        batches: of different partitions.
-        cluster: knows topic ids.
-        transaction: of the batches.
-    """
+    """Batches for one node, at most one per partition; `cluster` knows the topic ids."""
 
     def __init__(
         self,

@@ -35,13 +35,7 @@ if TYPE_CHECKING:
 class ProducerIdFetcher:
     """Fetches producer ids for the identity.
 
-    Args:
-        client: asks the least loaded broker.
-        identity: gets the id.
-        backoff: between attempts.
-        on_assigned: called when waiting partitions may continue.
-        on_refused: called with the error of the records that wait for an id.
-        log: gets one event per id.
+    `on_assigned` is called when waiting partitions may continue, `on_refused` with the error of the waiting records.
     """
 
     def __init__(

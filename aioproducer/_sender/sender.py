@@ -62,16 +62,7 @@ class SendPath:
 
 
 class Sender:
-    """The sender task.
-
-    Args:
-        policy: of the producer.
-        path: the parts that the sender drives.
-        loop: for time and sleep.
-        request_timeout_ms: a broker may wait two thirds of it for replicas, so that the response comes in time.
-        ask_producer_id: called when records wait for a producer id.
-        transaction: returns the transaction of the batches; None without a transactional id.
-    """
+    """The sender task; `transaction` returns that of the batches, and is None without a transactional id."""
 
     def __init__(
         self,
@@ -95,7 +86,7 @@ class Sender:
         self._client = path.client
         self._metadata = path.metadata
         self._loop = loop
-        self._replica_timeout_ms = request_timeout_ms * 2 // 3
+        self._replica_timeout_ms = request_timeout_ms * 2 // 3  # for replicas, so that the response comes in time
         self._ask_producer_id = ask_producer_id
         self._transaction = transaction
         self._sleep: asyncio.Future[None] | None = None

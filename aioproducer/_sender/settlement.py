@@ -49,19 +49,7 @@ class SettlementCounts:
 
 
 class Settlement:
-    """Applies outcomes to batches.
-
-    Args:
-        accumulator: gets back the batches that are sent again.
-        splitter: splits batches.
-        identity: loses its producer id when brokers have forgotten it.
-        backoff: delay before another attempt.
-        completion: completes and fails deliveries, and gives memory back.
-        clock: monotonic seconds.
-        client: knows why a node is not sent to, for the text of errors.
-        metadata: refreshed when a response says that leaders or topics have changed.
-        events: reported upward.
-    """
+    """Applies outcomes to batches."""
 
     def __init__(  # noqa: PLR0913  # all that the end of a batch touches
         self,

@@ -12,6 +12,7 @@ other was cancelled. The count is never too small.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import MAX_SUB_ERRORS, UndeliveredError
@@ -23,24 +24,20 @@ if TYPE_CHECKING:
 KEPT: Final = MAX_SUB_ERRORS
 
 
+@dataclass(slots=True, eq=False)
 class FailedBatch:
     """A failed batch, and the number of flushes that will raise it."""
 
-    __slots__ = ("holders", "result", "was_raised")
-
-    def __init__(self, result: BatchResult) -> None:
-        self.result = result
-        self.holders = 0
-        self.was_raised = False
+    result: BatchResult
+    holders: int = 0
+    was_raised: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Tally:
     """Number of failed records of trimmed batches; it falls when a caller looks at one of them."""
 
-    __slots__ = ("records",)
-
-    def __init__(self) -> None:
-        self.records = 0
+    records: int = 0
 
 
 class FailedBatches:
