@@ -32,7 +32,6 @@ def use_all(partitions: TopicPartitions) -> None:
 
 
 def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None) -> tuple[TopicPartitions, Moves]:
-    """No topics yet."""
     moves = Moves()
     partitions = TopicPartitions(
         identity or ProducerIdentity(is_enabled=True),

@@ -295,7 +295,7 @@ def test_memory_of_overdue_batches_is_lent_in_the_same_turn() -> None:
     held = [pool.try_lend(pool.total_bytes * 3 // 4, None), pool.try_lend(pool.total_bytes // 4 - SMALLEST_CHUNK, 1)]
     overdue = script.core.send(b"v")
     script.turn(seconds=5)
-    waiting = script.core.wait_in_line()
+    waiting = script.core.wait_in_queue()
     assert None not in held
     assert pool.available_bytes == 0
 

@@ -13,7 +13,13 @@ from aioproducer.testing.kafka.prerequisites import java_program
 LIBRARIES = ("aioproducer", "uvloop", "confluent-kafka", "aiokafka", "kafka-python")
 """Distributions whose versions matter."""
 
-MODULE_OF = {"confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka", "kafka-python": "kafka", "orjson": "orjson"}
+MODULE_OF = {
+    "confluent-kafka": "confluent_kafka",
+    "aiokafka": "aiokafka",
+    "kafka-python": "kafka",
+    "orjson": "orjson",
+    "pyarrow": "pyarrow",
+}
 """Peer -> the module whose presence says that it is installed."""
 
 

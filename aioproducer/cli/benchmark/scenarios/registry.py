@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aioproducer.cli.benchmark.bench_run import Bench
 from aioproducer.cli.benchmark.report import ScenarioReport
+from aioproducer.cli.benchmark.scenarios.arrow import arrow
 from aioproducer.cli.benchmark.scenarios.copying import copying
 from aioproducer.cli.benchmark.scenarios.enqueue import enqueue
 from aioproducer.cli.benchmark.scenarios.hooks import hooks
@@ -18,6 +19,7 @@ from aioproducer.cli.benchmark.scenarios.transactions import transactions
 SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "enqueue": enqueue,
     "hooks": hooks,
+    "arrow": arrow,
     "tasks": tasks,
     "latency": latency,
     "transactions": transactions,
