@@ -34,7 +34,7 @@ from aioproducer._transactions.requests import (
     codes_of,
     find_coordinator,
 )
-from aioproducer._transactions.states import TRANSITIONS, TransactionState
+from aioproducer._transactions.states import FIRST_V2, TRANSITIONS, TransactionState
 from aioproducer._transactions.verdicts import (
     ErrorAction,
     TransactionEffect,
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from aioproducer._transactions.identity import TransactionalIdentity
     from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
-FIRST_V2: Final = 2
-
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
 
@@ -70,9 +68,10 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         backoff: between attempts.
         stray_delay_s: how long a copy of a request that went unanswered may still arrive.
         grain_s: of the alarms that `next_at` is for.
+        on_joined: called with partitions that may be sent to now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it takes from outside
         self,
         transactional_id: str,
         *,
@@ -80,6 +79,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         identity: TransactionalIdentity,
         backoff: ExponentialBackoff,
         stray_delay_s: float,
+        on_joined: Callable[[list[PartitionQueue]], None],
         grain_s: float = TICK_S,
     ) -> None:
         self.state = TransactionState.UNINITIALIZED
@@ -101,8 +101,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self._is_doubted = False  # the identity may be a successor's by now, or nobody's
         self._has_looked = False  # the coordinator has just said that it has no transaction of a successor open
-        self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
-        """Called with partitions that may be sent to now."""
+        self._on_joined = on_joined
 
     # What the user wants
 
@@ -213,7 +212,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self._is_asking or now < self.next_at(now):
             return None
         if self.is_v2 and self.state in _OPEN and self._joining:
-            self.on_joined(self._join([*self._joining]))
+            self._on_joined(self._join([*self._joining]))
         request = self._wanted()
         if request is None:
             return None
@@ -354,7 +353,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._offsets.forward(request)
         else:
             assert isinstance(request.subject, Collection)
-            self.on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
+            self._on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
 
     def _look_at(self, description: TransactionDescription | None) -> None:
         """Do what the coordinator's description means for an identity in doubt; None: it cannot give one."""

@@ -107,6 +107,12 @@ class TransactionRequest:
     subject: object = None
     """What it is about, for whoever made it."""
 
+    def places_with(self, code: int, answer: TransactionResponse) -> list[TopicPartition]:
+        """Return the partitions that were answered with a code; empty where a response has one code for all."""
+        if not isinstance(answer, PartitionsResponse):
+            return []
+        return [place for place, each in zip(_places(self), codes_of(self, answer), strict=True) if each == code]
+
 
 def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
     """Ask any broker who the coordinator is."""
@@ -236,13 +242,6 @@ def _is_new_identity(request: TransactionRequest, answer: ProducerIdResponse) ->
     if answer.error_code or not isinstance(asked, TransactionIdentity):
         return False
     return answer.producer_id != asked.producer_id and asked.producer_epoch < _FIRST_USED_UP_EPOCH
-
-
-def places_with(code: int, request: TransactionRequest, answer: TransactionResponse) -> list[TopicPartition]:
-    """Return the partitions that were answered with a code; none where an answer has one code for all."""
-    if not isinstance(answer, PartitionsResponse):
-        return []
-    return [place for place, each in zip(_places(request), codes_of(request, answer), strict=True) if each == code]
 
 
 def _places(request: TransactionRequest) -> Collection[TopicPartition]:
