@@ -11,13 +11,13 @@ from aiokafka.errors import KafkaError
 
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.connecting import connected
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.tailing.consumer_log import ConsumerLog
 from aioproducer.cli.tailing.reading import CLIENT_ID, Tail, TailSettings, Unreachable, started_tail
 from aioproducer.cli.tailing.record_text import Record, TailFormat, line_writer
 from aioproducer.cli.tailing.standard_output import ReaderGoneError, is_reader_gone, write
-from aioproducer.cli.transactions.cluster_questions import asking
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
@@ -83,7 +83,7 @@ def tail(
 
 async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
     """Show what is asked for; a topic that is made meanwhile is shown from its first record."""
-    async with asking(parse_bootstrap_servers(settings.bootstrap_servers), CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
+    async with connected(parse_bootstrap_servers(settings.bootstrap_servers), CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
         """A broker answers: aiokafka's consumer would give up at the first refusal, and without the reason."""
     async with started_tail(settings) as tailed:
         log.is_shown = True

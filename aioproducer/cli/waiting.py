@@ -10,9 +10,6 @@ from aioproducer.cli.standard_streams import tell
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long commands wait for a broker unless told otherwise."""
 
-SETUP_TIMEOUT_MS: Final = 4_000
-"""For one connection and its handshake: short, so that the reason is known before `CONNECT_TIMEOUT_S` is over."""
-
 HINT_AFTER_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.05
 

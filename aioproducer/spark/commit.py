@@ -38,6 +38,8 @@ from aioproducer.spark.decision import (
 )
 
 BOTH_PARITIES: Final = (0, 1)
+RUN_PREFIX: Final = "run "
+"""Of the query of a job that is no stream."""
 
 
 class OpenedTransaction(NamedTuple):
@@ -150,6 +152,24 @@ def batch_action(last: Preparation, *, sink_id: str, batch: int, query: str) -> 
         f"{batch} of [{query}]. A sinkId belongs to one query and its checkpoint: give a new checkpoint a new sinkId, "
         f"or forget the decision with `aioproducer txn reset --sink {sink_id}`"
     )
+
+
+def run_action(last: Preparation, *, sink_id: str, query: str) -> tuple[BatchAction, int]:
+    """Decide whether a job that is no stream is to be written, and as which batch.
+
+    Raises:
+        SinkConflictError: the sink belongs to a stream.
+    """
+    if last.last_batch is None or last.last_query is None:
+        return BatchAction.WRITE, 0
+    if query == last.last_query:
+        return BatchAction.SKIP, last.last_batch
+    if not last.last_query.startswith(RUN_PREFIX):
+        raise SinkConflictError(
+            f"sinkId {sink_id!r} belongs to [{last.last_query}], which is a stream: give this job another, or forget "
+            f"the stream's with `aioproducer txn reset --sink {sink_id}`"
+        )
+    return BatchAction.WRITE, last.last_batch + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +317,8 @@ class SinkCommit:
         if ended:
             raise UndecidedBatchError(
                 f"sinkId {self._ids.sink_id!r}, batch {decision.batch}: {len(ended)} of {len(transactions)} "
-                "transactions ended before the batch was decided, by their transactionTimeout or by another driver; nothing of the "
-                f"batch is visible and it will be redone: {described_tasks(ended, self._ids, decision.batch)}"
+                "transactions ended before the batch was decided, by their transactionTimeout or by another driver; "
+                f"nothing of it is visible and it will be redone: {described_tasks(ended, self._ids, decision.batch)}"
             )
 
     async def _commit_all(self, decision: Decision, coordinator: PreparedTransaction) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from aioproducer.cli.benchmark import embedded_cluster
 from aioproducer.cli.benchmark.worker_process import failure_text, pipe, python_process
+from aioproducer.cli.connecting import connected
 from aioproducer.cli.python_child import python_command
-from aioproducer.cli.transactions.cluster_questions import asking
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import KafkaError
@@ -85,7 +85,9 @@ async def given_broker(bootstrap_servers: str) -> AsyncIterator[BrokerUnderTest]
         NoBrokerError: none of its brokers answers.
     """
     try:
-        async with asking(parse_bootstrap_servers(bootstrap_servers), CONNECT_TIMEOUT_S, client_id="aioproducer-bench"):
+        async with connected(
+            parse_bootstrap_servers(bootstrap_servers), CONNECT_TIMEOUT_S, client_id="aioproducer-bench"
+        ):
             """A broker answers."""
     except KafkaError as error:
         raise NoBrokerError(str(error)) from error

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from shlex import quote
 
+from aioproducer._admin.hanging import OpenTransaction
+from aioproducer._admin.transactions import CoordinatedTransaction
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.transaction_admin_messages import (
     NO_TRANSACTION,
     PartitionProducers,
     TransactionDescription,
 )
-from aioproducer.cli.transactions.hanging import OpenTransaction
-from aioproducer.cli.transactions.transaction_questions import CoordinatedTransaction
 
 NO_TIME = -1
 

@@ -5,7 +5,7 @@ from aioproducer._protocol.transaction_admin_messages import (
     ListedTransaction,
     TransactionDescription,
 )
-from aioproducer.cli.transactions.hanging import OpenTransaction
+from aioproducer._admin.hanging import OpenTransaction
 from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
 
 EVIL = "\x1b]0;owned\x07\nPrepareCommit " + "x" * 32_000

@@ -1,11 +1,11 @@
-"""Which open transactions nobody will ever end.
+"""Finds open transactions that will never end.
 
 A coordinator ends every transaction that it knows of, at the latest when its time is over. One that is open in a
 partition for longer than any transaction may be, and of which no coordinator knows that it is there, stays open, and
 readers of what is committed wait in front of it for ever. It comes from a Produce that arrived after its transaction
 had ended: on brokers before 3.6, or from a client that broke the rules.
 
-Pure. Source: kafka-transactions.sh find-hanging (KIP-664).
+No I/O. Source: kafka-transactions.sh find-hanging (KIP-664).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
