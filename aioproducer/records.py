@@ -268,6 +268,7 @@ def check_text(name: str, text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(f"{name} must be a str, not {_kind(text)}")
     try:
+        # Here and not when it is encoded: that happens on the producer's own task, which would die of it.
         size = len(text.encode())
     except UnicodeEncodeError as error:
         message = f"{name} cannot be encoded as UTF-8: {error.reason}"

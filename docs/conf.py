@@ -1,8 +1,7 @@
-"""How Sphinx makes a site of these pages: `nox -s docs`.
+"""Configuration of Sphinx, for the site: `nox -s docs`.
 
-The pages are plain Markdown, to be read on GitHub as they are, so what only a site needs stands here: the tree of
-pages is made of the lists of links in `index.md`, and a link that leaves this folder becomes the path it leads to.
-Nothing is fetched while building.
+The pages are plain Markdown, to be read on GitHub as they are. For the site, the tree of pages is made from the lists
+of links in `index.md`, and a link out of this folder becomes the path it leads to. Nothing is fetched while building.
 """
 # ruff: noqa: INP001  # a script beside the pages, not a package
 

@@ -1,7 +1,7 @@
 """Writes `reference/api.md` from the signatures and docstrings of the public names.
 
-They are read from the sources, so that a signature stands there as it was written; those of native modules from their
-stubs. Run it after changing one: `python docs/generate_api.py`. A test fails while the page is old.
+It reads the sources, so that signatures are as written; for native modules it reads the stubs. Run it after changing
+one: `python docs/generate_api.py`. A test fails while the page is old.
 """
 # ruff: noqa: INP001  # a script beside the pages, not a package
 
@@ -26,11 +26,11 @@ _INTRODUCTION = """\
 
 # API
 
-Everything that may be imported; what is not here may change without notice.
-Signatures are as in the source, `self` left out.
+Everything that may be imported; names that are not here may change without notice.
+Signatures are as in the source, without `self`.
 `Headers` are any iterable of `(str, bytes | None)` pairs;
 `OnDelivery` is a function of `(RecordMetadata | None, KafkaError | None)`.
-[Guarantees](../explanation/guarantees.md) says what the verbs promise, and [states](states.md) when they may be called.
+[Guarantees](../explanation/guarantees.md) says what the methods promise, [states](states.md) when they may be called.
 
 <!--
 ```python

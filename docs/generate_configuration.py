@@ -28,14 +28,14 @@ Every option is a keyword argument of `Producer` and of `ProducerConfig`:
 Producer("localhost:9092", linger_ms=20, compression_type="zstd")
 ```
 
-Names are Kafka's with `_` for `.`, so Kafka's own documentation holds for them too;
+Names are Kafka's with `_` for `.`, so Kafka's own documentation applies;
 a dict may use Kafka's spelling, as in `ProducerConfig.from_kafka_properties({"linger.ms": "20"})`.
-Defaults are those of Kafka 4.x but for `batch_size`.
-All values are checked in the constructor, before any I/O: a wrong one raises `ConfigurationError`
-(a `ValueError`), one of the wrong type or an unknown name `ConfigurationTypeError` (also a `TypeError`).
+Defaults are those of Kafka 4.x except for `batch_size`.
+All values are checked in the constructor, before any I/O: an invalid value raises `ConfigurationError`
+(a `ValueError`), a value of the wrong type or an unknown name `ConfigurationTypeError` (also a `TypeError`).
 Times are whole milliseconds, sizes bytes.
 
-Kafka changes some values because of others; so does this, and `ProducerConfig.adjustments` says which and why.
+As in Kafka, some values change because of others; `ProducerConfig.adjustments` says which and why.
 
 ## Property files
 
@@ -69,15 +69,15 @@ async with Producer(config.replace(client_id="billing")) as producer:
 ```
 
 - The file is read as `java.util.Properties.load` reads it.
-  Text beyond ASCII is UTF-8 or, where it is not valid UTF-8, ISO-8859-1.
-  Java takes it for ISO-8859-1 always: where the same file configures a Java program too, write `\\u00e9`.
-- Kafka's own serializers (but for `ListSerializer`) and partitioners are taken by the names of their Java classes.
+  Text beyond ASCII is UTF-8 or, if it is not valid UTF-8, ISO-8859-1.
+  Java always reads ISO-8859-1: if the file also configures a Java program, write `\\u00e9`.
+- Kafka's own serializers (except `ListSerializer`) and partitioners are known by the names of their Java classes.
   Other classes cannot be loaded: leave them out, and pass an object to `replace`.
-- Options that do not exist here are refused, unless their value asks for what is done anyway,
+- Options that do not exist here are refused, unless their value asks for the behaviour of this producer,
   such as `enable.metrics.push=false`, `client.dns.lookup=use_all_dns_ips` or `metadata.recovery.strategy=rebootstrap`.
 - For names of librdkafka's, aiokafka's and kafka-python's, the error names the option to use,
   or says why there is none.
-- Errors name the file, the line and the option. Values of options that are refused, perhaps passwords, are not shown.
+- Errors name the file, the line and the option. Values of refused options are not shown, as they may be passwords.
 """
 
 _NOT_KAFKAS = frozenset({"close_timeout_ms", "exit_flush_timeout_ms", "max_waiting_records", "max_waiting_bytes"})

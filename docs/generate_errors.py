@@ -44,12 +44,12 @@ _INTRODUCTION = """\
 # Errors
 
 Everything this library raises on purpose is a `KafkaError`.
-Where Python has a word for it, the class has that built-in as a second parent,
-so `except TimeoutError` or `except ValueError` works without importing anything of ours.
+Where Python has a matching built-in exception, the class has it as a second parent,
+so `except TimeoutError` or `except ValueError` works without an import from this library.
 
 {tree}
 `exactly_once` adds one, `aioproducer.integrations.aiokafka.exactly_once.PoisonRecordError`: a record of the input fails
-whenever it is tried, also alone. Its `topic`, `partition` and `offset` say which.
+at every attempt, also alone. Its `topic`, `partition` and `offset` say which.
 
 ## What an error says
 
@@ -60,28 +60,28 @@ Every error of a record carries an `outcome`.
 It claims no more than the broker has proved.
 
 {outcomes}
-An answer speaks only of its own attempt; the outcome is about the record as a whole.
+A response is about its own attempt; the outcome is about the record as a whole.
 Once an attempt of a batch went unanswered, or was answered in a way that does not exclude the write,
 the batch is in doubt until a broker reports success:
-a later "not written" cannot take that back, since the earlier attempt may still have been written.
+a later "not written" does not change that, since the earlier attempt may still have been written.
 
-Errors that are raised at the call have the outcome `NOT_WRITTEN` or, where they are not about the record, none at all:
+Errors that are raised at the call have the outcome `NOT_WRITTEN` or, if they are not about the record, none:
 nothing was accepted.
 
-## What each code of a Produce answer leads to
+## What each code of a Produce response leads to
 
-One row for each code that `_sender/produce_outcome.py : decide` treats in a way of its own,
+One row for each code that `_sender/produce_outcome.py : decide` treats specially,
 for a producer with the default options (all acknowledgements, idempotent, any number of retries)
-and a batch of two records whose first attempt got this answer, without an offset.
-The last two columns tell what the caller gets when the batch ends with that answer:
-at once where nothing is sent again, otherwise when `retries` are used up.
-When `delivery_timeout_ms` is over first, it is a `DeliveryTimeoutError` whose `last_broker_error` says the rest.
+and a batch of two records whose first attempt got this response, without an offset.
+The last two columns say what the caller gets when the batch ends with that response:
+at once if nothing is sent again, otherwise when `retries` are used up.
+If `delivery_timeout_ms` is over first, it is a `DeliveryTimeoutError` with the code in `last_broker_error`.
 
 Under `acks="all"` an error that comes with an offset was found after the write: its outcome is `UNKNOWN`
-whatever the row says.
+in every row.
 Codes of other requests that mean "try again" ({others}) are tried again here too,
 although no broker is known to answer Produce with one.
-Every other code, those that are newer than this library included,
+Every other code, including codes newer than this library,
 fails the batch at once with `BrokerError` and `UNKNOWN`.
 
 | code | name | what the broker means | what is done | outcome | class |
@@ -108,7 +108,7 @@ def _attributes() -> str:
     texts = _texts_under(KafkaError)
     return "".join(f"- `{name}`: {text}\n" for name, text in texts.items()) + (
         "\n`BrokerError` adds `code`, `retriable` and `topic_partition`; `RecordTooLargeError` adds `size_bytes`,\n"
-        "`limit_bytes` and `option`; `UndeliveredError` adds `count`, and its `exceptions` hold one error a batch.\n"
+        "`limit_bytes` and `option`; `UndeliveredError` adds `count`, and its `exceptions` hold one error per batch.\n"
     )
 
 
@@ -163,7 +163,7 @@ def _retry(code: ErrorCode, retry: Retry) -> str:
     if retry.refresh_metadata:
         return "metadata is refreshed, sent again"
     if code.renegotiate:
-        return f"versions are agreed on anew, sent again, {FEW_RETRIES} times at most"
+        return f"versions are negotiated again, sent again, {FEW_RETRIES} times at most"
     return f"sent again, {FEW_RETRIES} times at most" if code.few_retries else "sent again"
 
 

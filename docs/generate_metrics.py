@@ -25,8 +25,8 @@ _INTRODUCTION = """\
 
 # Metrics
 
-`producer.statistics()` returns a frozen `ProducerStatistics`: counters and gauges of one moment, read when you ask.
-Nothing is computed once a record to keep them; asking costs a look at each open batch.
+`producer.statistics()` returns a frozen `ProducerStatistics`: counters and gauges of the moment of the call.
+They cost nothing per record; the call looks at each open batch.
 
 ```python
 async with Producer("localhost:9092") as producer:
@@ -35,9 +35,9 @@ async with Producer("localhost:9092") as producer:
     print(statistics.records_acknowledged, statistics.buffer_available_bytes)
 ```
 
-Totals only grow, so a collector computes rates from two readings better than a client could.
-There are therefore no sliding averages, and of Kafka's `-rate`, `-avg` and `-max` metrics only the totals behind them.
-Where Kafka has a metric of that meaning, the last column names it (group `producer-metrics`).
+Totals only grow, so a collector can compute rates from two readings, better than a client could.
+So there are no sliding averages, and Kafka's `-rate`, `-avg` and `-max` metrics are represented by their totals.
+The last column names the Kafka metric with the same meaning, if there is one (group `producer-metrics`).
 
 | field | type | what it says | Kafka |
 | --- | --- | --- | --- |

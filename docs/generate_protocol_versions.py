@@ -44,8 +44,8 @@ _INTRODUCTION = """\
 # Protocol versions
 
 The producer sends four kinds of requests, and seven more for transactions.
-For each it agrees with each broker, when it connects, on the highest version that both speak.
-Nothing is to be configured, and brokers of several versions in one cluster are fine.
+When it connects to a broker, it chooses the highest version of each that both support.
+Nothing needs to be configured, and brokers of several versions in one cluster are fine.
 
 | request | key | versions here | tagged fields from | what it is for |
 | --- | --: | --- | --: | --- |
@@ -56,7 +56,7 @@ _PURPOSES: Final = {
     METADATA: "brokers, topics, partitions and leaders, of the topics in use",
     INIT_PRODUCER_ID: "a producer id, for idempotence and of a transactional id",
     PRODUCE: "the records; in a transaction at most 11 or at least 12, by the cluster's `transaction.version`",
-    FIND_COORDINATOR: "who coordinates a transactional id, or a group",
+    FIND_COORDINATOR: "which broker coordinates a transactional id, or a group",
     ADD_PARTITIONS_TO_TXN: "transactions V1: before the first Produce to a partition; from 4 on for brokers alone",
     ADD_OFFSETS_TO_TXN: "transactions V1: before the offsets of a group",
     TXN_OFFSET_COMMIT: "offsets that become valid with a transaction",
@@ -68,7 +68,7 @@ _PURPOSES: Final = {
 _BETWEEN = """
 ## With which Kafka
 
-What is agreed on with each release.
+The versions that are used with each release.
 The two newest were read from running brokers, and the whole suite runs on them;
 the others are profiles of the embedded cluster, made from the request schemas of those releases.
 
@@ -79,7 +79,7 @@ _END = """
 - **Tested by version profile only:** older ones, down to 2.1.
   The embedded cluster then lists their versions and follows the few rules that differ,
   such as a producer id that must begin with sequence 0 before 2.5 (KIP-360).
-  No such broker was run.
+  No such broker was tried.
 - **Older than 2.1:** not supported.
   A broker that speaks none of the versions above is refused when it is connected to,
   with an `UnsupportedVersionError` that says which request and which versions.
@@ -93,16 +93,16 @@ _END = """
 | Produce 7 | zstd may be used |
 | Produce 8 | the records that a broker refuses are named (KIP-467): the others are sent again without them |
 | Produce 9 | compact lengths and tagged fields (KIP-482) |
-| Produce 10 | a refusal names the new leader and where it listens (KIP-951): no metadata has to be asked for |
+| Produce 10 | a refusal names the new leader and its address (KIP-951): no metadata request is needed |
 | Produce 12 | with transactions a different meaning (KIP-890); without them the same as 11 |
-| Produce 13 | topics by id (KIP-516): a topic made anew under an old name is another one; 12 while an id is unknown |
-| Metadata 7 | leader epochs: old news about leaders is told from new |
+| Produce 13 | topics by id (KIP-516): a topic created again under its name is another one; 12 while an id is unknown |
+| Metadata 7 | leader epochs: old metadata about leaders is recognized |
 | Metadata 10 | topic ids |
-| Metadata 13 | an error for the whole answer: begin anew from the bootstrap servers (KIP-1102) |
+| Metadata 13 | an error for the whole response: start again from the bootstrap servers (KIP-1102) |
 
 Brokers from 4.0 on list Produce versions from 0 and refuse 0 to 2 (KAFKA-18659): choosing the highest is safe.
-A broker that does not know the version of ApiVersions that it is asked in
-answers with error 35 in the form of version 0, and is asked again in that.
+A broker that does not know the requested version of ApiVersions
+answers with error 35 in the form of version 0, and is asked again in that version.
 """
 
 

@@ -1,14 +1,16 @@
-"""What keeps the package and its tests easy to live in: sizes, names, and what an import may load."""
+"""Limits on sizes, names and imports of the package and its tests."""
 
 import ast
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from tests.import_graph import import_graph, longest_chain, names_imported
 from tests.layers import layers_above, layers_below
 
 PACKAGE = Path(__file__).parent.parent / "aioproducer"
@@ -68,7 +70,6 @@ def above_producer(path: Path) -> bool:
 
 
 def relative(path: Path) -> str:
-    """The path as shown in a failure."""
     return str(path.relative_to(PACKAGE.parent))
 
 
@@ -82,7 +83,6 @@ def test_file_is_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=relative)
 def test_functions_are_short(path: Path) -> None:
-    """A function fits on a screen."""
     functions = python_functions(path) if path.suffix == ".py" else cython_functions(path)
     too_long = {name: lines for name, lines in functions if lines > MAX_FUNCTION_LINES}
 
@@ -91,7 +91,6 @@ def test_functions_are_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_file_is_named_after_its_subject(path: Path) -> None:
-    """No file or folder is a drawer for what found no place."""
     names = {part.lower() for part in path.relative_to(PACKAGE).with_suffix("").parts}
 
     assert names & FORBIDDEN_NAMES == set()
@@ -99,34 +98,41 @@ def test_file_is_named_after_its_subject(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_file_says_what_it_is(path: Path) -> None:
-    """Every module begins with a docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
 
     assert docstring
 
 
-def imported_at_run_time(path: Path) -> Iterator[str]:
-    """Names of the modules a module imports, those for type checkers left out."""
-    tree = ast.parse(path.read_text("utf-8"))
-    for_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
-    skipped = {inner for node in for_types for statement in node.body for inner in ast.walk(statement)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node not in skipped:
-            yield node.module or ""
-        elif isinstance(node, ast.Import) and node not in skipped:
-            yield from (alias.name for alias in node.names)
+def imported_at_run_time(path: Path) -> set[str]:
+    """Names of the modules that a module imports from, without imports for type checkers."""
+    names = set(names_imported(path, with_types=False))
+    return names | {name.rpartition(".")[0] for name in names}
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if not above_producer(path)], ids=relative)
-def test_what_the_public_names_are_made_of_does_not_import_them(path: Path) -> None:
-    """It comes from where it is defined: `aioproducer` itself imports all of it."""
-    assert "aioproducer" not in set(imported_at_run_time(path))
+def test_internal_modules_do_not_import_the_public_package(path: Path) -> None:
+    """A name is imported from where it is defined: `aioproducer` itself imports everything."""
+    assert "aioproducer" not in imported_at_run_time(path)
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if below_native(path)], ids=relative)
 def test_nothing_below_the_native_layer_imports_it(path: Path) -> None:
     """The contract of layers cannot see Cython modules."""
     assert [name for name in imported_at_run_time(path) if name.startswith("aioproducer._native")] == []
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports for type checkers count: a circle of types, too, must be read as one piece."""
+    TopologicalSorter(import_graph(with_types=True)).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("beginning,most", [("aioproducer", 16), (None, 24)])
+def test_chains_of_imports_are_short(beginning: str | None, most: int) -> None:
+    """The longest chain that begins at the package's own name, and the longest of all, in files."""
+    graph = import_graph(with_types=False)
+    chain = longest_chain(graph, [beginning] if beginning is not None else graph)
+
+    assert len(chain) <= most, " > ".join(chain)
 
 
 @pytest.mark.parametrize("module", ["aioproducer", "aioproducer.testing.kafka"])

@@ -75,6 +75,7 @@ class BatchSizeLimits:
         limit.bad = size if limit.bad is None else min(limit.bad, size)
         if limit.good >= size:
             limit.good = 0  # the broker's limit was lowered
+        # Halving the uncompressed limit instead would make batches smaller by the compression ratio, too.
         limit.budget = min(limit.budget, max(limit.good, size // 2))
         limit.ratio = max(limit.ratio, size / uncompressed)
         limit.full = 0
@@ -84,6 +85,7 @@ class BatchSizeLimits:
         limit = self.by_topic.get(topic)
         if limit is None:
             return
+        # The second condition is for large records: two of 400 bytes never fill three quarters of 800.
         is_full = size * 4 >= limit.budget * 3 or uncompressed * (records + 1) > self.of(topic) * records
         observed = size / uncompressed
         is_worse = observed > limit.ratio

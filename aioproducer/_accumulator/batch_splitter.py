@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY, BatchIdentity, BatchTimes, sequence_after
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.renumber import record_starts, renumber_records
@@ -63,6 +63,7 @@ def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
             continue
         if stop > first:
             runs.append(Range(first, stop))
+        # A response may refuse every record of a batch; one part per record would block the loop for seconds.
         if len(runs) == MOST_CUT_OUT:
             return runs
         first, stop, reason = index, index + 1, refused[index]

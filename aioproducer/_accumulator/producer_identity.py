@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY, NO_PRODUCER_ID, BatchIdentity, sequence_after
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.record_batch_header import StampedBatch
     from aioproducer.errors import KafkaError
 
 LAST_EPOCH: Final = 32_767
@@ -143,13 +143,15 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         if self.producer_id is None:
             self._join()
         assert self.producer_id is not None, "stamped before a producer id was known"
+        # Never given to other records, even after a refusal: a late copy of the request would make the broker
+        # acknowledge them with the old offset and drop them, without an error.
         identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = sequence_after(self.next_sequence, count)
         return identity
 
     # What the present leader has confirmed
 
-    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
+    def acknowledge(self, batch: StampedBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
         """Note that a batch is in the log: what follows on its connection may be pipelined.
 
         Args:
@@ -167,7 +169,7 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
             time = batch.times.max_timestamp if log_append_time < 0 else log_append_time
             self._recent = (*self._recent[1 - REMEMBERED :], (base_offset, time))
 
-    def has_seen(self, base_offset: int, batch: ProducerBatch, *, log_append_time: int) -> bool:
+    def has_seen(self, base_offset: int, batch: StampedBatch, *, log_append_time: int) -> bool:
         """Whether an answer to `batch` is that to a copy of an earlier one on the same connection.
 
         The offset alone does not tell: a topic that was deleted and made again begins at 0 once more. To a copy brokers
@@ -201,11 +203,11 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         """Whether another epoch is to be taken as soon as nothing of the partition is unresolved."""
         return self.is_changing
 
-    def abandon(self, batch: ProducerBatch) -> None:  # noqa: ARG002  # which one matters under a transactional id
+    def abandon(self, batch: StampedBatch) -> None:  # noqa: ARG002  # which one matters under a transactional id
         """Note that nobody waits any more for a batch that is on the wire."""
         self.begin_change()
 
-    def leave_gap(self, batch: ProducerBatch) -> None:  # noqa: ARG002  # as `abandon`
+    def leave_gap(self, batch: StampedBatch) -> None:  # noqa: ARG002  # as `abandon`
         """Note that a batch that had a sequence ended unacknowledged."""
         self.begin_change()
 

@@ -76,9 +76,10 @@ class WaitingRecord:
     def hold(self, topic: TopicInfo | None) -> None:
         """Have every later record of a topic queue behind this one, wherever it goes; None: no longer."""
         if self.held is not None:
-            self.held.held -= 1
+            self.held.unblock()
         if topic is not None:
-            topic.held += 1
+            # Later records that name a partition must not overtake one whose partition is still to be chosen.
+            topic.block()
         self.held = topic
 
     def forget_content(self) -> None:

@@ -109,6 +109,7 @@ class WaitQueues:
         if self.has_room(record.size):
             return
         if self._is_for_memory(record):
+            # Counted only if memory is what the record lacks: users have alarms on this figure.
             self.exhausted += 1
         message = (
             f"{self._counted_records} records ({self._counted_bytes} bytes) wait for metadata or memory and nobody "
@@ -126,6 +127,8 @@ class WaitQueues:
         """
         record.call_order = next(self._order)
         record.generation = self._generations.enter()
+        if not self.records:
+            self._open_batches.note_waiting(any_waits=True)
         self.records += 1
         self.bytes += record.size
         if is_counted:
@@ -239,6 +242,7 @@ class WaitQueues:
             record.place.line -= 1
         record.forget_content()
         if not self.records:
+            self._open_batches.note_waiting(any_waits=False)
             self._memory.nobody_waits()  # now: the sender serves nobody while nobody waits, and may sleep for long
         if record.on_left is not None:
             on_left, record.on_left = record.on_left, None

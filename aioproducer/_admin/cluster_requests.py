@@ -72,6 +72,15 @@ class LoopTimers:
         return loop.call_at(when, lambda: callback(loop.time()))
 
 
+class NoListener:
+    """Drops the events of the network: no sender and no metadata follow them."""
+
+    def wake(self) -> None:
+        """Do nothing."""
+
+    node_failed = node_tried_again = wake
+
+
 class ClusterRequests:
     """Connections to a cluster for single requests; an async context manager, which connects to nothing by itself.
 
@@ -91,7 +100,7 @@ class ClusterRequests:
             ),
             timers=LoopTimers(),
             random=Random(),  # noqa: S311  # jitter
-            wake=lambda: None,
+            events=NoListener(),
             log=event_log(client_id),
             client_id=client_id,
         )

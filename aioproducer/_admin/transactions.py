@@ -1,12 +1,17 @@
-"""Lists, describes and ends transactions (KIP-664)."""
+"""Lists, describes and ends transactions, and finds hanging ones.
+
+A coordinator ends every transaction that it knows, at its time-out or earlier. A transaction that is open in a
+partition for longer than any transaction may be, and unknown to all coordinators, hangs: it stays open, and readers of
+committed records wait for it forever. The cause is a Produce that arrived after the end of its transaction: on brokers
+before 3.6, or from a client that broke the protocol. Source: kafka-transactions.sh find-hanging (KIP-664).
+"""
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, raise_refusal
-from aioproducer._admin.hanging import OpenTransaction, hanging, open_transactions
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
@@ -17,7 +22,9 @@ from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
+    NO_TRANSACTION,
     WRITE_TXN_MARKERS,
+    ActiveProducer,
     ListedTransaction,
     MarkersResponse,
     PartitionProducers,
@@ -48,11 +55,61 @@ STATES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-"""All that brokers know, by their names. Source: TransactionState.ALL_STATES of Apache Kafka."""
+"""All states. Source: TransactionState.ALL_STATES of Apache Kafka."""
 
 LOOK_EVERY_S: Final = 0.05
 FENCING_TIMEOUT_MS: Final = 1
-"""Of transactions under the identity that fences: there will be none."""
+"""The identity that fences begins no transactions, so its time-out does not matter."""
+
+LONGEST_TRANSACTION_S = 900.0
+"""`transaction.max.timeout.ms` of a broker, unless changed."""
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition."""
+
+    topic: str
+    partition: int
+    producer: ActiveProducer
+    open_s: float
+    """Seconds since its last record there; the time of the first is not known."""
+
+
+def open_transactions(
+    found: Iterable[PartitionProducers], *, now_ms: int, for_longer_than_s: float
+) -> Iterator[OpenTransaction]:
+    """Yield transactions that wrote nothing for this long."""
+    for partition in found:
+        for producer in partition.producers:
+            open_s = (now_ms - producer.last_timestamp_ms) / 1000
+            if producer.transaction_start_offset != NO_TRANSACTION and open_s > for_longer_than_s:
+                yield OpenTransaction(partition.topic, partition.partition, producer, open_s)
+
+
+def hanging(
+    candidates: Iterable[OpenTransaction],
+    *,
+    transactional_ids: Mapping[int, str],
+    descriptions: Collection[TransactionDescription],
+) -> list[OpenTransaction]:
+    """Return the candidates that no coordinator knows.
+
+    Args:
+        candidates: open for longer than a transaction may be.
+        transactional_ids: by producer id, from the coordinators.
+        descriptions: of these ids.
+    """
+    known = {
+        (transactional_ids[described.producer_id], place)
+        for described in descriptions
+        if described.producer_id in transactional_ids
+        for place in described.partitions
+    }
+    return [
+        candidate
+        for candidate in candidates
+        if (transactional_ids.get(candidate.producer.producer_id), (candidate.topic, candidate.partition)) not in known
+    ]
 
 
 class CoordinatedTransaction(NamedTuple):
@@ -63,19 +120,15 @@ class CoordinatedTransaction(NamedTuple):
 
 
 class NoSuchTransactionError(KafkaError):
-    """No such transactional id, or no transaction there."""
+    """No transaction or transactional id with that name exists."""
 
 
 class NoSuchTopicError(KafkaError):
-    """No such topic, or no right to see it."""
+    """No topic with that name exists, or it may not be described."""
 
 
 class Transactions:
-    """Lists, describes and ends the transactions of one cluster.
-
-    Args:
-        requests: to it.
-    """
+    """The transactions of one cluster."""
 
     def __init__(self, requests: ClusterRequests) -> None:
         self._requests = requests
@@ -83,7 +136,7 @@ class Transactions:
     async def listed(
         self, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
     ) -> tuple[list[CoordinatedTransaction], Collection[str]]:
-        """Ask every broker; return the transactions by id, and the states that brokers do not know.
+        """Ask every broker; returns the transactions by id, and states that brokers do not know.
 
         Raises:
             KafkaError: a broker does not response.
@@ -104,10 +157,10 @@ class Transactions:
         return sorted(found), {name for response in responses for name in response.unknown_state_filters}
 
     async def described(self, transactional_id: str) -> TransactionDescription:
-        """Return what the coordinator of an id says of it.
+        """Ask the coordinator of a transactional id.
 
         Raises:
-            NoSuchTransactionError: the coordinator does not know the id.
+            NoSuchTransactionError: the coordinator does not know it.
             KafkaError: it does not response.
         """
 
@@ -125,7 +178,7 @@ class Transactions:
         return await self._requests.to_coordinator(transactional_id, request)
 
     async def producers(self, partitions: Iterable[tuple[str, int]]) -> list[PartitionProducers]:
-        """Ask the leaders of partitions who writes to them; partitions without a leader are left out.
+        """Ask the leaders of partitions for their producers; partitions without a leader are left out.
 
         Raises:
             KafkaError: a leader does not answer, or refuses.
@@ -155,14 +208,14 @@ class Transactions:
         return await self._requests.to_node(leader, request)
 
     async def hanging(self, topics: Sequence[str] | None, *, longest_s: float) -> list[OpenTransaction]:
-        """Return open transactions that no coordinator will end.
+        """Find hanging transactions.
 
         Args:
-            topics: where; None: everywhere.
+            topics: to search; None for all.
             longest_s: how long a transaction of this cluster may be open.
 
         Raises:
-            NoSuchTopicError: one of `topics` is not there.
+            NoSuchTopicError: one of `topics` does not exist.
             KafkaError: a broker does not response.
         """
         cluster = await self._requests.refresh(topics)
@@ -183,16 +236,14 @@ class Transactions:
         descriptions = [await self.described(transactional_id) for transactional_id in ids.values()]
         return hanging(candidates, transactional_ids=ids, descriptions=descriptions)
 
-    # Ending
-
     async def fence(self, transactional_id: str) -> TransactionDescription:
         """Take a transactional id over: its producer can write no more, and its open transaction is aborted.
 
         Returns:
-            What it was before.
+            Its description before.
 
         Raises:
-            NoSuchTransactionError: there is none of that name.
+            NoSuchTransactionError: the id does not exist.
             KafkaError: the coordinator does not answer, or refuses.
         """
         before = await self.described(transactional_id)
@@ -206,7 +257,7 @@ class Transactions:
             lambda response: raise_refusal(response.error_code, f"taking over {transactional_id!r}"),
         )
         await self._requests.to_coordinator(transactional_id, request)
-        while (await self.described(transactional_id)).state not in OVER:  # noqa: ASYNC110 - a coordinator tells only who asks
+        while (await self.described(transactional_id)).state not in OVER:  # noqa: ASYNC110 - brokers send no events
             await asyncio.sleep(LOOK_EVERY_S)
         return before
 

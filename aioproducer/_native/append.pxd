@@ -1,11 +1,19 @@
 """One record into its partition's open batch."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memcpy, memmove
 
 from aioproducer._native.delivery cimport BatchResult, Delivery
 from aioproducer._native.memory cimport Chunk
+from aioproducer._native.murmur2 cimport murmur2_of
 from aioproducer._native.own_loop cimport OwnLoop
-from aioproducer._native.record_bytes cimport RecordBytes
+from aioproducer._native.record_bytes cimport RecordBytes, put_bytes
+from aioproducer._native.varint cimport put_varint, varint_size
+
+cdef enum:
+    BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
+
+cdef const char* NO_HEADERS       # a count of none
 
 
 cdef class RecordBatchBuilder:
@@ -31,13 +39,13 @@ cdef class TopicInfo:
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
     cdef public int line                     # records for any partition that wait in line: others queue behind
-    cdef public int held                     # to have their partition chosen; one more when forgotten: all queue behind
+    cdef readonly int held                   # to have their partition chosen; one more when forgotten: all queue behind
 
 
-cdef inline OpenPartition slot_at(object accumulator, TopicInfo topic, Py_ssize_t partition):
+cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize_t partition):
     """The slot of a partition, which is made when the first record goes there."""
     slot = topic.slots[partition]
-    return <OpenPartition>slot if slot is not None else <OpenPartition>accumulator.partitions.slot(topic, partition)
+    return <OpenPartition>slot if slot is not None else <OpenPartition>open_batches.partitions.slot(topic, partition)
 
 
 cdef class RecordAppender:
@@ -45,7 +53,7 @@ cdef class RecordAppender:
     cdef object _topic                       # name given last, and what it was found to be
     cdef TopicInfo _slots
     cdef OpenPartition _slot                 # where room was found last
-    cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
+    cdef object _open_batches                # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
     cdef readonly OwnLoop own_loop           # where appends may be called
@@ -62,6 +70,7 @@ cdef class RecordAppender:
     cdef Py_ssize_t _scratch_capacity
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery)
+    cdef bint is_open_here(self) except -1
     cdef int check_open(self) except -1
     cdef TopicInfo find_topic(self, topic)
     cdef int64_t _now_ms(self) except -2
@@ -69,8 +78,89 @@ cdef class RecordAppender:
                     headers) except -1
     cdef int _write_headers(self, headers) except -1
     cdef int _scratch_room(self, Py_ssize_t size) except -1
-    cdef OpenPartition _find_slot(self, TopicInfo topic, RecordBytes* record)
-    cdef RecordBatchBuilder room_for(self, TopicInfo topic, RecordBytes* record)
-    cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery)
+    cdef int _after_write(self, RecordBatchBuilder builder) except -1
     cdef int _tell_written(self) except -1
+
+
+# What happens for each record, inlined where records are appended one by one, many, or from columns
+
+
+cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
+    cdef Py_ssize_t count = len(topic.slots)
+    cdef uint32_t key
+    if record.partition >= 0:
+        if record.partition >= count:
+            appender._open_batches.unknown_partition(topic, record.partition)
+        return slot_at(appender._open_batches, topic, record.partition)
+    if record.key_size >= 0 and not appender._ignore_keys:
+        key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
+        return slot_at(appender._open_batches, topic, <Py_ssize_t>key % count)
+    # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
+    if topic.sticky < 0 or topic.sticky_bytes + record.size > appender.batch_size - BATCH_HEADER_SIZE:
+        topic.sticky = appender._open_batches.choose_partition(topic)
+        topic.sticky_bytes = 0
+    topic.sticky_bytes += record.size
+    return slot_at(appender._open_batches, topic, topic.sticky)
+
+
+cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
+    """None: the record must wait in line, for memory or behind others of its partition or topic."""
+    cdef OpenPartition slot
+    cdef RecordBatchBuilder builder
+    cdef Py_ssize_t end
+    if topic.line and record.partition < 0 and (record.key_size < 0 or appender._ignore_keys):
+        return None
+    slot = find_slot(appender, topic, record)
+    builder = slot.builder
+    if slot.line:
+        return None
+    if builder is not None:
+        end = builder.size + record.size
+    if builder is None or end > builder.chunk.capacity or (end > builder.limit and builder.count):
+        if not appender._open_batches.make_room(slot, record.size):
+            return None
+        builder = slot.builder
+    appender._slot = slot
+    return builder
+
+
+cdef inline int write(RecordAppender appender, RecordBatchBuilder builder, const RecordBytes* record) except -1:
+    """Into the room that was found last."""
+    appender._bytes_left -= write_record(builder, record)
+    if builder.size >= builder.limit or appender._bytes_left <= 0:
+        appender._after_write(builder)
+    return 0
+
+
+cdef inline Py_ssize_t write_record(RecordBatchBuilder builder, const RecordBytes* record) noexcept:
+    """Writes the record behind the room that its length can take; the length is known at the end.
+
+    Returns how many bytes it takes.
+    """
+    cdef char* start = builder.chunk.data + builder.size
+    cdef Py_ssize_t room = varint_size(record.size)
+    cdef char* body = start + room
+    cdef char* at = body
+    cdef Py_ssize_t length
+    if builder.count == 0:
+        builder.base_timestamp = record.timestamp
+    at[0] = 0
+    at = put_varint(at + 1, record.timestamp - builder.base_timestamp)
+    at = put_varint(at, builder.count)
+    at = put_bytes(at, record.key, record.key_size)
+    at = put_bytes(at, record.value, record.value_size)
+    if record.headers_size == 1:
+        at[0] = record.headers[0]
+    else:
+        memcpy(at, record.headers, record.headers_size)
+    length = at + record.headers_size - body
+    if varint_size(length) != room:
+        room = varint_size(length)
+        memmove(start + room, body, length)
+    put_varint(start, length)
+    builder.size += room + length
+    builder.count += 1
+    if record.timestamp > builder.max_timestamp:
+        builder.max_timestamp = record.timestamp
+    return room + length

@@ -1,6 +1,6 @@
 """The records of one bulk call into their batches: one native call for as many as find room."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from aioproducer._native.append import Headers, RecordAppender
@@ -57,3 +57,5 @@ class BulkAppend:
             KafkaError: the producer takes no records, or on another thread; so for the row taken last.
             Exception: whatever the rows themselves raise, when none is taken.
         """
+    def remaining(self) -> Iterator[Row]:
+        """Return the rows that were not taken yet."""

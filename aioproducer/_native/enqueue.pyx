@@ -81,6 +81,7 @@ cdef PySendResult go_on(PyObject* self, PyObject* value, PyObject** result) noex
     return end
 
 
+# A base class, not an attribute of each producer: the interpreter specialises the look-up of an inherited method.
 @cython.auto_pickle(False)
 cdef class EnqueueMethod:
     """What `Producer` inherits `enqueue` from."""

@@ -19,11 +19,6 @@ _PER_REQUEST_BYTE_OF_OFFSETS: Final = 2048
 """A partition takes four bytes of OffsetFetch, and its answer has metadata that `offset.metadata.max.bytes` bounds to
 4 KiB by default."""
 
-_PER_BATCH: Final = 4 * 1024
-"""Bytes of an answer to Produce: offsets, and an error with its text."""
-_PER_RECORD: Final = 1024
-"""Bytes of it for a record that was refused, with the reason."""
-
 _BY_REQUEST: Final = {
     _API_VERSIONS: 0,
     9: _PER_REQUEST_BYTE_OF_OFFSETS,  # OffsetFetch
@@ -47,8 +42,3 @@ def largest_response(api_key: int, request_bytes: int) -> int | None:
     """
     per_byte = _BY_REQUEST.get(api_key)
     return None if per_byte is None else SMALL_RESPONSE + per_byte * request_bytes
-
-
-def largest_produce_response(batches: int, records: int) -> int:
-    """Return the most bytes that the answer to a Produce may have."""
-    return SMALL_RESPONSE + _PER_BATCH * batches + _PER_RECORD * records

@@ -45,6 +45,8 @@ class StrayRequests:
 
     def unanswered(self, request: TransactionRequest, node_id: int | None, now: float, *, is_v2: bool) -> None:
         """Note that a request was given up; not a first InitProducerId, which fences whoever has the id anyway."""
+        # Under V1 a late TxnOffsetCommit is refused and still removes the next transaction's pending offsets: EndTxn
+        # would commit the output without them (Kafka 3.9.1).
         is_renewal = request.api is INIT_PRODUCER_ID and request.subject is not None
         if node_id is not None and (is_renewal or (request.api is TXN_OFFSET_COMMIT and not is_v2)):
             self._given_up.setdefault(request.coordinator, {})[node_id] = now
@@ -52,6 +54,7 @@ class StrayRequests:
     def answered(self, request: TransactionRequest, node_id: int) -> None:
         """Note that a node has done what was asked: it is the coordinator, and those before are not any more."""
         if request.api in {INIT_PRODUCER_ID, TXN_OFFSET_COMMIT} and request.coordinator in self._given_up:
+            # A copy does harm only at the node it was sent to, and only while that node is the coordinator.
             before = self._given_up.pop(request.coordinator)
             if node_id in before:
                 self._given_up[request.coordinator] = {node_id: before[node_id]}
@@ -116,6 +119,7 @@ class MarkerBackoff:
 
     def is_over(self, now: float) -> bool:
         """Whether nothing is left of it that could be waited for."""
+        # An alarm for less than half of its grain rings at once: the tasks would spin on a core that the broker needs.
         return self.until - now <= self._grain_s / 2
 
     def begin(self, first_answer_s: float, now: float) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._transactions.errors import end_unknown_error
 from aioproducer._transactions.state_checks import TransactionStateChecks
 from aioproducer._transactions.states import TransactionState
-from aioproducer._transactions.waiting import TransactionCounts, TransactionResult
+from aioproducer._transactions.waiting import TransactionCounts, TransactionLock, TransactionResult
 from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioproducer._transactions.manager import TransactionManager
     from aioproducer._transactions.records import TransactionRecords
-    from aioproducer._transactions.waiting import TransactionLock, TransactionWaits
+    from aioproducer._transactions.waiting import TransactionWaits
     from aioproducer.errors import KafkaError
 
 CLOSING: Final = "the producer is closing: no transaction begins any more"
@@ -38,7 +38,6 @@ class TransactionCompleter:
         manager: decides.
         records: of the open transaction.
         waits: of those who commit and abort.
-        turns: of those who begin.
         loop: for the time.
         wake: has what is to be asked looked at.
     """
@@ -49,7 +48,6 @@ class TransactionCompleter:
         records: TransactionRecords,
         waits: TransactionWaits,
         *,
-        turns: TransactionLock,
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
     ) -> None:
@@ -59,14 +57,13 @@ class TransactionCompleter:
         self._manager = manager
         self._records = records
         self._waits = waits
-        self._turns = turns
+        self.turns = TransactionLock(loop, self.is_open)
         self._loop = loop
         self._wake = wake
         self._ending: TransactionResult | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._is_abandoned = False
         self._patience: asyncio.TimerHandle | None = None
-        turns.is_over = lambda number: not self.is_open(number)
 
     # Commit
 
@@ -133,6 +130,7 @@ class TransactionCompleter:
         await self._join(ending, deadline)
 
     def _begin_abort(self, cause: Exception | None = None) -> TransactionResult:
+        # Refuse before storing anything: a later call would join the stored result of a refused one.
         if not self._manager.may_abort:
             raise IllegalStateError("the transaction is being committed: await commit_transaction() again")
         self.stop_flushing()
@@ -197,9 +195,10 @@ class TransactionCompleter:
         """
         if ending.is_told or self._is_abandoned:
             self._stop_patience()
-            self._turns.transaction_ended(ending.number)
+            self.turns.transaction_ended(ending.number)
         elif ending.is_left and self._patience is None and not self.is_closing:
-            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self._turns.transaction_ended, ending.number)
+            # Not at once: the second commit of a caller that gave up would commit what the next transaction has begun.
+            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self.turns.transaction_ended, ending.number)
 
     def _stop_patience(self) -> None:
         if self._patience is not None:
@@ -212,7 +211,7 @@ class TransactionCompleter:
         """Abort the open transaction: the producer closes. One that is being committed may end."""
         self.is_closing = True
         self._stop_patience()
-        self._turns.end(ProducerClosedError(CLOSING))
+        self.turns.end(ProducerClosedError(CLOSING))
         self._waits.tell()
         while self.refusals.is_open:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.transaction_messages import ADD_PARTITIONS_TO_TXN
 from aioproducer._sender.produce_request import ProduceTransaction
-from aioproducer._transactions.manager import FIRST_V2
-from aioproducer._transactions.requests import places_with
-from aioproducer._transactions.states import TransactionState
+from aioproducer._transactions.states import FIRST_V2, TransactionState
 from aioproducer.errors import KafkaError, UnsupportedVersionError
 
 if TYPE_CHECKING:
@@ -122,6 +120,8 @@ class Coordinators:
         Raises:
             _CalledOffError: it would not.
         """
+        # What was decided may be outdated once a connection is there: an EndTxn(commit) would end the abort asked for
+        # since.
         self._follow_cluster()  # the connection may be new, and the first to tell
         if self.manager.is_v2 != speaks_v2:
             raise _CalledOffError("the cluster serves another version of transactions now")
@@ -130,7 +130,7 @@ class Coordinators:
 
     def _take(self, request: TransactionRequest, answer: TransactionResponse) -> None:
         if request.api is ADD_PARTITIONS_TO_TXN:  # nothing is sent to them before, so no leader will say it
-            for place in places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, request, answer):
+            for place in request.places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, answer):
                 self._metadata.request_update("partition_unknown", topic=place.topic)
         self.manager.answered(request, answer, self._clock())
 

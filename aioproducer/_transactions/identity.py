@@ -19,7 +19,7 @@ from aioproducer._accumulator.producer_identity import PartitionIdentity, Produc
 from aioproducer._accumulator.record_batch_header import BatchIdentity, sequence_after
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.record_batch_header import StampedBatch
 
 
 def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> ProducerIdentity:
@@ -133,7 +133,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self._shared.has_stamped = True
         return identity
 
-    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
+    def acknowledge(self, batch: StampedBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
         """Note that a batch is in the log."""
         super().acknowledge(batch, base_offset, now, log_append_time=log_append_time)
         if not self.is_send_allowed or not self._is_of_this(batch):
@@ -142,10 +142,10 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         if self._shared.first_answer_s is None and batch.attempts == 1:
             self._shared.first_answer_s = now - batch.sent_at
 
-    def _is_of_this(self, batch: ProducerBatch) -> bool:
+    def _is_of_this(self, batch: StampedBatch) -> bool:
         return (batch.identity.producer_id, batch.identity.epoch) == (self.producer_id, self.epoch)
 
-    def _reach(self, batch: ProducerBatch, base_offset: int) -> None:
+    def _reach(self, batch: StampedBatch, base_offset: int) -> None:
         order, offset = self._reached
         if base_offset >= 0 and batch.order > order:
             self._has_lost_log = self._has_lost_log or base_offset <= offset
@@ -160,14 +160,16 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self._is_fresh = False
         super().require_confirmation()
 
-    def abandon(self, batch: ProducerBatch) -> None:
+    def abandon(self, batch: StampedBatch) -> None:
         """Give no more sequences: it is not known yet whether this leaves a gap, the wire still holds the batch."""
         if self._is_of_this(batch):
             self.is_changing = True
             self.require_confirmation()
 
-    def leave_gap(self, batch: ProducerBatch) -> None:
+    def leave_gap(self, batch: StampedBatch) -> None:
         """Give no more sequences under the identity of a batch that ended unacknowledged."""
+        # A batch of an aborted V2 transaction may end in the next one: its gap is in its own identity, not in the
+        # partition's.
         if self._is_of_this(batch):
             self.begin_change()
 

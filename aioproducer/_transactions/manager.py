@@ -34,7 +34,7 @@ from aioproducer._transactions.requests import (
     codes_of,
     find_coordinator,
 )
-from aioproducer._transactions.states import TRANSITIONS, TransactionState
+from aioproducer._transactions.states import FIRST_V2, TRANSITIONS, TransactionState
 from aioproducer._transactions.verdicts import (
     ErrorAction,
     TransactionEffect,
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from aioproducer._transactions.identity import TransactionalIdentity
     from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
-FIRST_V2: Final = 2
-
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
 
@@ -70,9 +68,10 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         backoff: between attempts.
         stray_delay_s: how long a copy of a request that went unanswered may still arrive.
         grain_s: of the alarms that `next_at` is for.
+        on_joined: called with partitions that may be sent to now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it takes from outside
         self,
         transactional_id: str,
         *,
@@ -80,6 +79,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         identity: TransactionalIdentity,
         backoff: ExponentialBackoff,
         stray_delay_s: float,
+        on_joined: Callable[[list[PartitionQueue]], None],
         grain_s: float = TICK_S,
     ) -> None:
         self.state = TransactionState.UNINITIALIZED
@@ -101,8 +101,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self._is_doubted = False  # the identity may be a successor's by now, or nobody's
         self._has_looked = False  # the coordinator has just said that it has no transaction of a successor open
-        self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
-        """Called with partitions that may be sent to now."""
+        self._on_joined = on_joined
 
     # What the user wants
 
@@ -188,6 +187,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def fail_transaction(self, error: KafkaError) -> None:
         """Note that a record failed: the transaction cannot be committed, unless that was asked for already."""
+        # Once EndTxn has gone out to commit, only its response decides: the brokers may have committed.
         if not self._open.is_commit_sent:
             self._fail_transaction(error)
 
@@ -212,7 +212,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self._is_asking or now < self.next_at(now):
             return None
         if self.is_v2 and self.state in _OPEN and self._joining:
-            self.on_joined(self._join([*self._joining]))
+            self._on_joined(self._join([*self._joining]))
         request = self._wanted()
         if request is None:
             return None
@@ -246,6 +246,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         return None
 
     def _wanted_for_identity(self) -> TransactionRequest:
+        # InitProducerId aborts whatever transaction is open under the producer id before it compares epochs. So look
+        # first whether a successor has one open, or a late copy of a request began one.
         if (self._is_doubted or self._open.has_stray) and not self._has_looked:
             return self._requests.describe()
         if self._open.is_open_again:
@@ -256,6 +258,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """End a transaction of which the coordinator never heard, or that it does not let us end."""
         if self.state not in _ENDING or not self._open.is_flushed or self._is_asking:
             return
+        # A coordinator that never heard of the transaction is not asked to end it: while it shuts down, it may answer
+        # PRODUCER_FENCED to an EndTxn that looks like a copy of the last one (seen on 4.3.1).
         may_be_known = self._open.asked or self._identity.has_stamped
         if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
@@ -269,6 +273,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def unanswered(self, request: TransactionRequest, error: KafkaError | None, *, was_sent: bool, now: float) -> None:
         """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late; None: called off."""
         self._is_asking = False
+        # Called off: the coordinator did not fail, so it is not looked up again and no backoff begins.
         if error is None:
             return
         if was_sent:
@@ -348,13 +353,14 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._offsets.forward(request)
         else:
             assert isinstance(request.subject, Collection)
-            self.on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
+            self._on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
 
     def _look_at(self, description: TransactionDescription | None) -> None:
         """Do what the coordinator's description means for an identity in doubt; None: it cannot give one."""
         self._has_looked = True
         is_commit, error = self.state is TransactionState.COMMITTING, late_error(self.transactional_id)
         own = self._requests.identity if self._is_renewing or self._open.has_stray else None
+        # A commit answered PRODUCER_FENCED may be late (KAFKA-20785) or replaced; only the description tells.
         if is_commit and has_timed_out(description, self._requests.identity):
             self._is_doubted = False
             self._fail_transaction(error)

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import INIT_PRODUCER_ID
-from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
+from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, ONGOING
 from aioproducer._protocol.transaction_messages import ADD_OFFSETS_TO_TXN, END_TXN, FIND_COORDINATOR
-from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest
-from aioproducer._transactions.verdicts import ONGOING
 
 if TYPE_CHECKING:
     from aioproducer._protocol.transaction_admin_messages import TransactionDescription
+    from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest
 
 
 _OF_NO_TRANSACTION: Final = frozenset((FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS))
@@ -58,6 +57,8 @@ class OpenTransaction:
 
     def was_answered(self, request: TransactionRequest) -> None:
         """Note that the answer to a request says what became of it."""
+        # One response is for one attempt: PRODUCER_FENCED to a repeated EndTxn leaves open whether the first one
+        # committed.
         self.commits_in_doubt -= _is_commit(request)
 
     def went_unseen(self) -> None:
@@ -121,8 +122,7 @@ class PendingOffsets:
 
     def forward(self, request: TransactionRequest) -> None:
         """Note that a request for offsets was answered: their group is added, or they are committed."""
-        offsets = request.subject
-        assert isinstance(offsets, OffsetsToSend)
+        offsets = cast("OffsetsToSend", request.subject)
         if request.api is ADD_OFFSETS_TO_TXN:
             offsets.is_added = True
             return

@@ -107,6 +107,12 @@ class TransactionRequest:
     subject: object = None
     """What it is about, for whoever made it."""
 
+    def places_with(self, code: int, answer: TransactionResponse) -> list[TopicPartition]:
+        """Return the partitions that were answered with a code; empty where a response has one code for all."""
+        if not isinstance(answer, PartitionsResponse):
+            return []
+        return [place for place, each in zip(_places(self), codes_of(self, answer), strict=True) if each == code]
+
 
 def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
     """Ask any broker who the coordinator is."""
@@ -238,13 +244,6 @@ def _is_new_identity(request: TransactionRequest, answer: ProducerIdResponse) ->
     return answer.producer_id != asked.producer_id and asked.producer_epoch < _FIRST_USED_UP_EPOCH
 
 
-def places_with(code: int, request: TransactionRequest, answer: TransactionResponse) -> list[TopicPartition]:
-    """Return the partitions that were answered with a code; none where an answer has one code for all."""
-    if not isinstance(answer, PartitionsResponse):
-        return []
-    return [place for place, each in zip(_places(request), codes_of(request, answer), strict=True) if each == code]
-
-
 def _places(request: TransactionRequest) -> Collection[TopicPartition]:
     places = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
     assert isinstance(places, Collection)
@@ -254,6 +253,7 @@ def _places(request: TransactionRequest) -> Collection[TopicPartition]:
 def _init_body(
     version: int, *, key: str, timeout_ms: int, identity: TransactionIdentity | None, is_guarded: bool
 ) -> bytes:
+    # Encoded without the identity this would ask for a fresh one, and fence a successor.
     if is_guarded and version < _FIRST_INIT_WITH_IDENTITY:
         text = "the coordinator is older than Kafka 2.5: it cannot say whether an identity is still this producer's"
         raise UnsupportedVersionError(text)
@@ -268,6 +268,7 @@ def _init_body(
 
 def _offsets_body(version: int, *, identity: TransactionIdentity, offsets: OffsetsToSend) -> bytes:
     group = offsets.group
+    # Encoded without the member this would commit offsets of partitions that the consumer has lost.
     if group != ConsumerGroupMetadata(group.group_id) and version < _FIRST_COMMIT_WITH_MEMBER:
         text = (
             f"the coordinator of group {group.group_id!r} is older than Kafka 2.5: it cannot tell whether a member "
@@ -320,6 +321,7 @@ class TransactionRequests:
 
     def send_offsets(self, offsets: OffsetsToSend, *, is_v2: bool) -> TransactionRequest:
         """The next step of committing offsets with the transaction."""
+        # Decided now, not when the offsets were taken: V1 must still add a group that V2 left out.
         if is_v2 or offsets.is_added:
             return commit_offsets(self.identity, offsets, is_v2=is_v2)
         return add_offsets(self.coordinator, self.identity, offsets)

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import INIT_PRODUCER_ID
 from aioproducer._protocol.offset_messages import TXN_OFFSET_COMMIT
-from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
+from aioproducer._protocol.transaction_admin_messages import (
+    ABORTED,
+    DESCRIBE_TRANSACTIONS,
+    ONGOING,
+    TransactionDescription,
+)
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -53,11 +58,6 @@ class ErrorAction(IntEnum):
     """The coordinator has another epoch: InitProducerId with the identity decides whether it can be had again."""
     FATAL = 6
 
-
-ONGOING: Final = "Ongoing"
-"""As coordinators name the state in which a transaction is open."""
-ABORTED: Final = "CompleteAbort"
-"""And the one in which the last was aborted."""
 
 _E = ErrorCode
 
@@ -187,6 +187,7 @@ def worst_of(api_key: int, codes: Collection[int]) -> tuple[ErrorAction, int]:
     """
     if not any(codes):
         return ErrorAction.DONE, 0
+    # Alone it would end the transaction; beside a retriable code it must not.
     reasons = [code for code in codes if code not in {_E.NONE, _E.OPERATION_NOT_ATTEMPTED}]
     code = max(reasons or codes, key=lambda code: verdict_on(api_key, code))
     return verdict_on(api_key, code), code

@@ -172,15 +172,15 @@ class TransactionLock:
 
     Args:
         loop: makes their futures.
+        is_open: tells whether the transaction with a number has not ended yet.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, is_open: Callable[[int], bool]) -> None:
         self._loop = loop
+        self._is_open = is_open
         self._holder: LockHolder | None = None
         self._waiting: deque[tuple[asyncio.Future[None], LockHolder]] = deque()
         self._error: KafkaError | None = None
-        self.is_over: Callable[[int], bool] = lambda _: False
-        """Says of the number of a transaction whether that has ended."""
 
     async def take(self, deadline: float) -> LockHolder:
         """Wait for the turn.
@@ -242,7 +242,7 @@ class TransactionLock:
     def pass_on(self) -> None:
         """Give the turn back if its transaction is over: whoever begins another will not ask for that end again."""
         held = self._holder
-        if held is not None and held.transaction is not None and self.is_over(held.transaction):
+        if held is not None and held.transaction is not None and not self._is_open(held.transaction):
             self.give(held)
 
     @property

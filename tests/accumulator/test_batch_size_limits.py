@@ -1,4 +1,4 @@
-"""Limits of topics whose batches were refused as too large: found with few refusals, and not kept for ever."""
+"""Batch size limits of topics whose batches were refused as too large: found with few refusals, and raised again."""
 
 import pytest
 
@@ -16,7 +16,6 @@ class Topic:
         self.limit = limit
         self.ratio = ratio
         self.refusals = 0
-        """Of whole batches; their parts may be refused too."""
 
     def send(self, batches: int) -> int:
         """Send full batches; returns the wire size of the last."""
@@ -40,7 +39,6 @@ class Topic:
 
 
 def test_topic_that_was_never_refused_has_the_batch_size() -> None:
-    """And no entry."""
     topic = Topic(limit=2**20)
     topic.send(10)
 
@@ -59,7 +57,6 @@ def test_limit_is_found_with_few_refusals(limit: int, ratio: float) -> None:
 
 
 def test_limit_that_is_found_costs_a_refusal_a_thousand_batches() -> None:
-    """To see whether it was raised meanwhile."""
     topic = Topic(100_000)
     topic.send(500)
     before = topic.refusals
@@ -69,7 +66,6 @@ def test_limit_that_is_found_costs_a_refusal_a_thousand_batches() -> None:
 
 
 def test_batches_become_large_again_when_the_broker_allows_it() -> None:
-    """They used to stay small for as long as the producer lived."""
     topic = Topic(20_000)
     topic.send(500)
     topic.limit = 2**20
@@ -79,8 +75,8 @@ def test_batches_become_large_again_when_the_broker_allows_it() -> None:
 
 
 @pytest.mark.parametrize("record, limit", [(6_000, 15_000), (70_000, 150_000), (30_000, 200_000), (1_000, 9_000)])
-def test_few_large_records_get_all_the_room_there_is_and_more_when_there_is_more(record: int, limit: int) -> None:
-    """They leave much of a batch empty; its size alone said that it was not full, and nothing ever rose again."""
+def test_few_large_records_raise_a_lowered_limit(record: int, limit: int) -> None:
+    """Regression: batches of few large records never looked full, so the limit was never raised again."""
     topic = Topic(limit, record=record)
     last = topic.send(5 * FULL_BEFORE_ANOTHER_TRY)
     refusals = topic.refusals
@@ -92,8 +88,8 @@ def test_few_large_records_get_all_the_room_there_is_and_more_when_there_is_more
     assert (topic.limits.of("t"), len(topic.limits.by_topic)) == (BATCH_SIZE, 0)
 
 
-def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> None:
-    """It was on its way already when the broker's limit was raised: nothing has to be tried a thousand times."""
+def test_limit_rises_with_a_larger_acknowledged_batch() -> None:
+    """The larger batch was under way when the broker's limit was raised: no probing is needed."""
     limits = BatchSizeLimits(BATCH_SIZE)
     limits.refused("t", size=100_000, uncompressed=100_000)
     limits.acknowledged("t", size=150_000, uncompressed=150_000, records=150)
@@ -105,7 +101,6 @@ def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> 
 
 
 def test_limit_that_is_lowered_later_is_found_too() -> None:
-    """What was acknowledged before is no promise."""
     topic = Topic(100_000)
     topic.send(500)
     topic.limit = 10_000
@@ -114,7 +109,7 @@ def test_limit_that_is_lowered_later_is_found_too() -> None:
     assert 9_000 < last <= 10_000
 
 
-def test_batches_that_compress_worse_than_before_fit_after_one_refusal() -> None:
+def test_batches_that_compress_worse_fit_after_one_refusal() -> None:
     """The estimate rises at once, and falls slowly, as Kafka's does."""
     topic = Topic(20_000, ratio=0.1)
     topic.send(500)
@@ -126,7 +121,6 @@ def test_batches_that_compress_worse_than_before_fit_after_one_refusal() -> None
 
 
 def test_batches_that_compress_better_grow() -> None:
-    """By little at a time."""
     topic = Topic(20_000, ratio=0.5)
     topic.send(500)
     before, topic.ratio = topic.limits.of("t"), 0.1
@@ -136,10 +130,8 @@ def test_batches_that_compress_better_grow() -> None:
 
 
 def test_limit_is_never_so_small_that_nothing_fits() -> None:
-    """However often something was refused."""
     limits = BatchSizeLimits(BATCH_SIZE)
     for _ in range(30):
         limits.refused("t", size=100, uncompressed=100)
 
     assert limits.of("t") == SMALLEST_LIMIT
-    assert repr(limits) == f"<BatchLimits {{'t': {SMALLEST_LIMIT}}}>"

@@ -1,6 +1,6 @@
 """Which open transactions hang: decided without brokers."""
 
-from aioproducer._admin.hanging import hanging, open_transactions
+from aioproducer._admin.transactions import hanging, open_transactions
 from aioproducer._protocol.transaction_admin_messages import ActiveProducer, PartitionProducers, TransactionDescription
 
 NOW_MS = 1_700_000_000_000

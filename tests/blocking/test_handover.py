@@ -36,8 +36,6 @@ class Records:
     def record(
         self, name: object, size: int = 1, error: Exception | None = None, *, is_told: bool = False
     ) -> QueuedRecord:
-        """Return a record for the queue."""
-
         async def enqueue(**_: object) -> None:
             await self.may_go_on.wait()
             if error is not None:
@@ -59,7 +57,6 @@ def new_handover(max_wait_s: float = PATIENCE_S, *, in_transaction: Callable[[],
 
 @asynccontextmanager
 async def running(handover: Handover) -> AsyncIterator[None]:
-    """Take what is queued."""
     task = asyncio.create_task(handover.run())
     yield
     task.cancel()
@@ -123,7 +120,6 @@ async def test_each_of_many_threads_keeps_its_order() -> None:
     ids=["one short of the records", "all records", "one byte short", "all bytes", "one large record", "empty"],
 )
 def test_queue_holds_what_its_bounds_say(sizes: list[int], *, is_room: bool) -> None:
-    """One record more, of a byte, has room or waits for it."""
     handover, records = new_handover(max_wait_s=0), Records()
     for size in sizes:
         handover.put(records.record("v", size))
@@ -138,7 +134,6 @@ def test_queue_holds_what_its_bounds_say(sizes: list[int], *, is_room: bool) -> 
 
 
 async def test_room_comes_back_with_each_record_that_is_taken() -> None:
-    """Of records and of bytes, as often as the queue was full."""
     handover, records = new_handover(), Records()
 
     def put_large() -> None:
@@ -183,7 +178,7 @@ async def test_refusal_sticks_only_if_the_producer_takes_nothing_more(error: Exc
     assert records.given == ([] if sticks else ["next"])
 
 
-async def test_refused_record_is_told_once() -> None:
+async def test_refused_record_is_reported_once() -> None:
     """To its callback, or else by the next flush; of many the first errors, and all in the count."""
     handover, records = new_handover(), Records()
     many = MAX_SUB_ERRORS + 5
@@ -201,7 +196,7 @@ async def test_refused_record_is_told_once() -> None:
 
 
 async def test_refused_record_fails_its_own_transaction_alone() -> None:
-    """One that was refused outside of any is told by flush, and fails no commit."""
+    """A record that was refused outside of a transaction is raised by flush, and fails no commit."""
     is_open = False
     handover, records = new_handover(in_transaction=lambda: is_open), Records()
     async with running(handover):
@@ -220,7 +215,7 @@ async def test_refused_record_fails_its_own_transaction_alone() -> None:
     assert (of_second.count, by_flush.count) == (1, 1)
 
 
-async def test_close_while_full_gives_what_was_taken_and_refuses_the_rest() -> None:
+async def test_close_while_full_delivers_accepted_and_refuses_the_rest() -> None:
     """A caller that waits for room is refused; the records before are given, and the mark comes after them."""
     handover, records = new_handover(), Records()
     records.may_go_on.clear()
@@ -252,7 +247,7 @@ async def test_close_while_full_gives_what_was_taken_and_refuses_the_rest() -> N
 
 
 async def test_end_of_the_loop_fails_what_is_queued() -> None:
-    """Each record with a callback is told, and those who wait for their turn have it."""
+    """Each callback is called, and records that wait for their turn get it."""
     handover, records = new_handover(), Records()
     records.may_go_on.clear()
     mark = Barrier()
@@ -263,7 +258,7 @@ async def test_end_of_the_loop_fails_what_is_queued() -> None:
             handover.put(records.record(number, is_told=True))
         handover.put_mark(mark)
     await asyncio.wait_for(mark.turn.wait(), PATIENCE_S)
-    await asyncio.sleep(0)  # callbacks come behind what the producer tells
+    await asyncio.sleep(0)  # callbacks run after the producer's notification
 
     assert [name for name, _ in records.told] == [0, 1, 2]
     with pytest.raises(IllegalStateError, match="has ended"):
@@ -271,7 +266,7 @@ async def test_end_of_the_loop_fails_what_is_queued() -> None:
 
 
 def test_enqueue_goes_on_after_records_outside_a_transaction(cluster: ClusterElsewhere) -> None:
-    """As often as that happens: each is told by the next flush, and every block commits."""
+    """Each failure is raised by the next flush, and every block commits."""
     with BlockingProducer(cluster.bootstrap_servers, transactional_id="worker") as producer:
         producer.init_transactions()
         for number in range(3):

@@ -38,7 +38,7 @@ async def do_again(producer: AIOKafkaProducer) -> None:
 @on_every_release
 @in_virtual_time
 async def test_producer_that_brokers_have_forgotten_fails_for_good(release: Release) -> None:
-    """As aiokafka's, but also with records whose leader asks the coordinator, and at each later call."""
+    """It fails as aiokafka's, but also for records whose leader asks the coordinator, and at each later call."""
     async with cluster_of(release, transactional_id_expiration_s=60) as cluster, transactional(cluster) as old:
         async with transactional(cluster) as new:
             await next_one_works(new, cluster)
@@ -68,7 +68,7 @@ async def test_producer_that_brokers_have_forgotten_fails_for_good(release: Rele
 async def test_record_that_failed_unseen_is_not_committed_around(
     release: Release, code: int, expected: type[Exception]
 ) -> None:
-    """Others are, by aiokafka; here the block raises the record's error, is aborted, and the next one works."""
+    """Aiokafka commits the others; here the block raises the record's error, is aborted, and the next one works."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(code, SECOND)
         futures: list[asyncio.Future[RecordMetadata]] = []
@@ -89,7 +89,7 @@ async def test_record_that_failed_unseen_is_not_committed_around(
 @on_every_release
 @in_virtual_time
 async def test_failed_transaction_is_aborted_by_its_verb(release: Release) -> None:
-    """Until then commit says why each time, and so does what is sent."""
+    """Until the abort, commit and send raise the reason each time."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(NOT_AUTHORIZED, SECOND)
         await producer.begin_transaction()
@@ -110,7 +110,7 @@ async def test_failed_transaction_is_aborted_by_its_verb(release: Release) -> No
 @on_every_release
 @in_virtual_time
 async def test_refused_offsets_are_aiokafkas_error(release: Release) -> None:
-    """And the transaction can only be aborted."""
+    """The transaction can only be aborted."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(30, Where(api=ApiKey.TXN_OFFSET_COMMIT))
         await producer.begin_transaction()
@@ -125,8 +125,8 @@ async def test_refused_offsets_are_aiokafkas_error(release: Release) -> None:
 
 
 @in_virtual_time
-async def test_record_given_up_with_its_transaction_is_an_error_without_complaint() -> None:
-    """Of no other record's class; asyncio does not log futures that a program dropped with their transaction."""
+async def test_future_of_an_aborted_record_is_not_logged() -> None:
+    """Asyncio does not warn of futures that a program dropped with their transaction."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster, linger_ms=60_000) as producer:
@@ -171,13 +171,13 @@ async def test_batch_that_was_taken_in_part_is_not_committed(*, is_cancelled: bo
         await next_one_works(producer, cluster)
 
 
-# Commits that take long, and those that nobody waits for
+# Commits that take long, and cancelled commits
 
 
 @on_every_release
 @in_virtual_time
 async def test_commit_is_waited_for_as_long_as_it_takes(release: Release) -> None:
-    """As in aiokafka: nobody is left to guess."""
+    """As in aiokafka, no outcome is left unknown."""
     async with cluster_of(release) as cluster, transactional(cluster, request_timeout_ms=500) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("t", b"a", partition=0)
@@ -214,8 +214,8 @@ async def test_commit_that_was_cancelled_goes_on(release: Release, is_joined: bo
 
 @on_every_release
 @in_virtual_time
-async def test_block_cancelled_in_a_commit_that_fails_stops_nobody(release: Release) -> None:
-    """The next block tells what had happened, once; the one after it works."""
+async def test_block_cancelled_in_a_failing_commit_stops_nothing(release: Release) -> None:
+    """The next block raises the failure, once; the one after it works."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(NOT_AUTHORIZED, SECOND)
         block = producer.transaction()
@@ -234,7 +234,7 @@ async def test_block_cancelled_in_a_commit_that_fails_stops_nobody(release: Rele
 
 @in_virtual_time
 async def test_begin_that_was_cancelled_at_once_has_begun_nothing() -> None:
-    """Else the next one would be refused."""
+    """Otherwise the next begin would be refused."""
     async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster) as producer:
         beginning = asyncio.create_task(producer.begin_transaction())
         await asyncio.sleep(0)
@@ -248,7 +248,7 @@ async def test_begin_that_was_cancelled_at_once_has_begun_nothing() -> None:
 @on_every_release
 @in_virtual_time
 async def test_cancelled_block_aborts(release: Release) -> None:
-    """Also where the coordinator is out of reach: in the background then, and soon."""
+    """If the coordinator is out of reach, the abort happens in the background."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         stalled = cluster.faults.stall(END_TXN)
 
@@ -274,7 +274,7 @@ async def test_cancelled_block_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_older_producer_is_fenced(release: Release) -> None:
-    """In aiokafka's class, from every verb; what it had open is aborted."""
+    """Every method raises aiokafka's class; its open transaction is aborted."""
     async with cluster_of(release) as cluster:
         older = transactional(cluster)
         await older.start()
@@ -310,7 +310,7 @@ async def test_epoch_that_is_too_old_is_fenced_whoever_says_so(release: Release,
 @on_every_release
 @in_virtual_time
 async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
-    """Also the first that it sends after it was."""
+    """This includes the first record that it sends afterwards."""
     async with cluster_of(release) as cluster:
         older = transactional(cluster)
         await older.start()
@@ -325,7 +325,7 @@ async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_exception_of_the_body_outlives_a_fenced_producer(release: Release) -> None:
-    """And says in a note what became of the abort."""
+    """A note of the exception says that the abort failed."""
     async with cluster_of(release) as cluster:
         older, newer = transactional(cluster), transactional(cluster)
         await older.start()
@@ -342,12 +342,11 @@ async def test_exception_of_the_body_outlives_a_fenced_producer(release: Release
 
 
 @pytest.mark.parametrize(
-    "code,expected",
-    [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)],
+    "code,expected", [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)]
 )
 @in_virtual_time
 async def test_id_that_is_refused_fails_the_start(code: int, expected: type[Exception]) -> None:
-    """Which may be tried again."""
+    """The start may be retried."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID))
         producer = transactional(cluster)
@@ -360,7 +359,7 @@ async def test_id_that_is_refused_fails_the_start(code: int, expected: type[Exce
 
 @in_virtual_time
 async def test_coordinator_out_of_reach_fails_the_start() -> None:
-    """After `request_timeout_ms`; aiokafka waits for ever."""
+    """It fails after `request_timeout_ms`; aiokafka waits forever."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         stalled = cluster.faults.stall(Where(api=ApiKey.INIT_PRODUCER_ID))
         producer = transactional(cluster, request_timeout_ms=1_000)
@@ -373,8 +372,8 @@ async def test_coordinator_out_of_reach_fails_the_start() -> None:
 
 
 @in_virtual_time
-async def test_dead_background_task_is_told_to_transactions_too() -> None:
-    """As a failure, not as a wrong order of calls."""
+async def test_dead_background_task_fails_transactions_too() -> None:
+    """The error is a failure, not a wrong order of calls."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         producer = transactional(cluster)
         await producer.start()

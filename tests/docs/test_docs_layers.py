@@ -1,4 +1,4 @@
-"""The picture of the layers is that of the contract which import-linter checks."""
+"""The page on the architecture: its layers are those that import-linter checks, and its tree is that of the files."""
 
 import re
 from collections.abc import Iterator
@@ -9,6 +9,8 @@ from tests.layers import layers
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 PICTURE = re.compile(r"^## Layers\n.*?^```text\n(?P<lines>.*?)^```", re.DOTALL | re.MULTILINE)
+TREE = re.compile(r"^## The tree\n.*?^```text\naioproducer/\n(?P<lines>.*?)^```", re.DOTALL | re.MULTILINE)
+ENTRY = re.compile(r"(?P<in_folder>│   )?[├└]── (?P<names>\S+(?:, \S+)*)  ")
 LINE = re.compile(r"(?P<goes_on>\| )?(?P<names>\w+(?: [|>] \w+)*) {2,}\S")
 
 
@@ -46,3 +48,17 @@ def test_every_module_has_a_layer() -> None:
     }
 
     assert {name for layer in layers() for name in layer} == modules - {"__init__"}
+
+
+def test_every_entry_of_the_tree_exists() -> None:
+    """A reader who opens it finds it."""
+    tree = TREE.search(PAGE.read_text("utf-8"))
+    assert tree is not None
+    entries, folder = [], ""
+    for entry in ENTRY.finditer(tree["lines"]):
+        names = entry["names"].split(", ")
+        entries += [folder + name if entry["in_folder"] else name for name in names]
+        folder = folder if entry["in_folder"] else names[-1]
+
+    assert len(entries) > len(tree["lines"].splitlines()) // 2
+    assert [entry for entry in entries if not (ROOT / "aioproducer" / entry).exists()] == []

@@ -3,16 +3,12 @@
 import random
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import NoReturn
-
-import pytest
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queue import WaitingRecord
@@ -23,6 +19,7 @@ from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, Node, Partitions, PartitionView, TopicView
 from aioproducer.errors import KafkaError
 from aioproducer.records import TopicPartition
+from tests.fakes.producer_events import EventNotes
 
 TOPIC_ID = bytes(range(16))
 
@@ -35,48 +32,43 @@ def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topi
     return Cluster(nodes=MappingProxyType(nodes), topics=MappingProxyType({topic: view}))
 
 
-def refuse() -> NoReturn:
-    """Not reached: the appender is open."""
-    pytest.fail("the appender is closed")
-
-
 class CoreParts:
     """Wired as in a producer; `now` is the time, in seconds."""
 
     def __init__(self, *, leaders: Sequence[int] = (1,), memory: int = 1024 * 1024, **settings: float) -> None:
         self.now = 1000.0
-        self.wakes = 0
+        self.events = EventNotes()
         self.on_clock: Callable[[], None] = _nothing
         self.finished_generations = 0
         self.failed: list[tuple[WaitingRecord, KafkaError]] = []
-        self.timers = TimerHeap()
+        self.timers = TimerHeap(self.events.timer_set_earlier)
         self.generations = FlushGenerations(self._note_generation)
         self.identity = ProducerIdentity(is_enabled=bool(settings.pop("idempotent", True)))
         if self.identity.is_enabled:
             self.identity.assign(7, 0)
         ignore_keys = bool(settings.pop("ignore_keys", False))
         self.settings = _settings(settings)
-        self.pool = BufferPool(memory, self.settings.batch_size, on_return=lambda: None)
+        self.pool = BufferPool(memory, self.settings.batch_size, on_return=self.events.nothing)
         self.accumulator = RecordAccumulator(self.settings, self._surroundings())
         self.open_batches = self.accumulator.open_batches
         self.splitter = BatchSplitter(self.pool, self.generations)
         self.appender = RecordAppender(
             self.open_batches,
-            refuse=refuse,
+            refuse=self.events.raise_not_accepting,
             batch_size=self.settings.batch_size,
             max_record_size=self.settings.max_record_size,
             wall_clock=lambda: int(self.now * 1000),
             ignore_keys=ignore_keys,
         )
         self.appender.open()
-        self.lines = WaitQueues(
+        self.wait_queues = WaitQueues(
             self.appender,
             self.open_batches,
             self.generations,
             self.timers,
             limits=WaitingLimits(max_records=1000, max_bytes=1_000_000, max_block_s=60.0),
             on_failed=lambda record, error: self.failed.append((record, error)),
-            trouble=lambda topic: KafkaError(f"nobody knows {topic}"),
+            trouble=lambda topic: KafkaError(f"{topic} is unknown"),
         )
         self.lead(leaders)
 
@@ -88,34 +80,35 @@ class CoreParts:
             producer_identity=self.identity,
             random=random.Random(1),
             clock=self._read_clock,
-            wake=self._note_wake,
-            loop=None,  # type: ignore[arg-type]  # nobody awaits anything here
+            events=self.events,
+            loop=None,  # type: ignore[arg-type]  # nothing is awaited here
         )
 
     def _read_clock(self) -> float:
         self.on_clock()
         return self.now
 
-    def _note_wake(self) -> None:
-        self.wakes += 1
-
     def _note_generation(self) -> None:
         self.finished_generations += 1
+
+    @property
+    def wakes(self) -> int:
+        """How often the sender was woken."""
+        return self.events.wakes
 
     # What tests do
 
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
         """Have the partitions of topic t led by these nodes."""
         for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch)):
-            self.lines.topic_known(topic)
-        self.lines.leaders_changed()
+            self.wait_queues.topic_known(topic)
+        self.wait_queues.leaders_changed()
 
     def send(self, value: bytes | None = b"v", *, partition: int | None = 0, key: bytes | None = None) -> Delivery:
-        """Append a record, or let it wait in line."""
         delivery = self.appender.append("t", value, key, partition, None, None, None)
-        return delivery if delivery is not None else self.wait_in_line(value, partition=partition, key=key).delivery
+        return delivery if delivery is not None else self.wait_in_queue(value, partition=partition, key=key).delivery
 
-    def wait_in_line(
+    def wait_in_queue(
         self,
         value: bytes | None = b"v",
         *,
@@ -133,24 +126,20 @@ class CoreParts:
         record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
         record.value, record.key, record.partition = value, key, partition
         record.choose_partition = choose_partition
-        self.lines.join(record, is_counted=is_counted)
+        self.wait_queues.join(record, is_counted=is_counted)
         return record
 
     def queue(self, partition: int = 0) -> PartitionQueue:
-        """A partition of topic t."""
         return self.accumulator.partitions.queue(TopicPartition("t", partition))
 
     def drain(self, node_id: int = 1, connection: int = 1) -> list[ProducerBatch]:
-        """One request's batches."""
         return self.accumulator.drain(node_id, connection, self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock, and fire what is due."""
         self.now += seconds
         self.timers.fire(self.now)
 
     def flush(self) -> int:
-        """Close the open batches and the generation."""
         generation = self.generations.close()
         self.open_batches.close_all()
         return generation
@@ -187,16 +176,15 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
         max_request_size=int(given.pop("max_request_size", 1024 * 1024)),
         compression=int(given.pop("compression", 0)),
         is_adaptive=bool(given.pop("is_adaptive", True)),
+        is_transactional=bool(given.pop("is_transactional", False)),
     )
 
 
 def sequences(batches: Sequence[ProducerBatch]) -> list[tuple[int, int]]:
-    """(epoch, base sequence) of each."""
     return [(batch.identity.epoch, batch.identity.base_sequence) for batch in batches]
 
 
 def values(batches: Sequence[ProducerBatch]) -> list[int]:
-    """How many records each has."""
     return [batch.count for batch in batches]
 
 

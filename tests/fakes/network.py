@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkContext, NetworkSettings
 from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.requests import OutgoingRequest
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
 from aioproducer.errors import KafkaError
 from tests.fakes.event_log import EventList
 from tests.fakes.memory_transport import MemoryTransport, connect_in_memory
@@ -18,7 +18,7 @@ from tests.fakes.virtual_loop import VirtualLoop, virtual_loop
 
 
 class Ends:
-    """How requests ended, in order: (name, how), where how is the answer's bytes, "written", or the error."""
+    """Ends of requests, in order: (name, how), where how is the response's bytes, "written", or the error."""
 
     def __init__(self) -> None:
         self.all: list[tuple[str, object]] = []
@@ -31,9 +31,7 @@ class Ends:
             flexible=True,
             buffers=[body],
             expects_response=acks != 0,
-            on_response=lambda payload, _now: self.all.append((name, bytes(payload))),
-            on_lost=lambda error: self.all.append((name, error)),
-            on_written=lambda: self.all.append((name, "written")),
+            on_end=lambda end: self.all.append((name, _how(end))),
         )
 
     def names(self) -> list[str]:
@@ -41,13 +39,24 @@ class Ends:
         return [name for name, _ in self.all]
 
     def errors(self) -> list[KafkaError]:
-        """Errors of those lost, in that order."""
         return [how for _, how in self.all if isinstance(how, KafkaError)]
 
 
-class Pair(NamedTuple):
-    """A connection and the broker at its other end."""
+def _how(end: RequestEnd) -> object:
+    match end:
+        case Answered(payload):
+            return bytes(payload)
+        case Lost(error):
+            return error
+        case Written():
+            return "written"
 
+
+def nothing(_connection: BrokerConnection, _error: KafkaError) -> None:
+    """Follow no connection's end."""
+
+
+class Pair(NamedTuple):
     connection: BrokerConnection
     broker: ScriptedBroker
     transport: MemoryTransport
@@ -55,14 +64,13 @@ class Pair(NamedTuple):
 
 
 def environment(settings: NetworkSettings | None = None) -> NetworkContext:
-    """Everything injected, on the running loop."""
     loop = asyncio.get_running_loop()
     driver = TimerDriver(loop)
     return NetworkContext(
         loop=loop,
         timers=driver.heap,
         random=random.Random(1),
-        wake=driver.wake,
+        events=driver.events,
         log=EventList(),
         client_id="tests",
         settings=settings or NetworkSettings(),
@@ -70,18 +78,15 @@ def environment(settings: NetworkSettings | None = None) -> NetworkContext:
 
 
 async def connected(broker: ScriptedBroker | None = None, settings: NetworkSettings | None = None) -> Pair:
-    """A connection that has shaken hands."""
     surroundings = environment(settings)
     broker = broker or ScriptedBroker()
-    connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+    connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
     transport, _ = connect_in_memory(surroundings.loop, connection, broker)
     await connection.ready
     return Pair(connection, broker, transport, surroundings)
 
 
 class ClientAndNetwork(NamedTuple):
-    """A client, and the network that it is on."""
-
     client: NetworkClient
     loop: VirtualLoop
     driver: TimerDriver
@@ -91,7 +96,6 @@ class ClientAndNetwork(NamedTuple):
 def client_on(
     *, bootstrap: Sequence[tuple[str, int]] = (("seed", 9092),), settings: NetworkSettings | None = None
 ) -> ClientAndNetwork:
-    """A started client on the running virtual loop."""
     loop = virtual_loop()
     driver = TimerDriver(loop)
     log = EventList()
@@ -100,7 +104,7 @@ def client_on(
         settings=settings or NetworkSettings(),
         timers=driver.heap,
         random=random.Random(1),
-        wake=driver.wake,
+        events=driver.events,
         log=log,
         client_id="tests",
     )

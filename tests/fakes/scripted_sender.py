@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVarTuple, cast
 
-from aioproducer._accumulator.producer_batch import ProducerBatch
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.requests import OutgoingRequest
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest
 from aioproducer._protocol.compression import CompressionType
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._protocol.messages import Api
@@ -30,12 +29,12 @@ from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.event_log import EventList
 
 VERSION = 8
-"""Of Produce: the last without tagged fields, so that answers are easy to write by hand."""
+"""Produce version: the last without tagged fields, so that responses are easy to write by hand."""
 
 MAX_IN_FLIGHT = 5
 
 Said = tuple[int, int] | int | list[int]
-"""What a node answers for a partition: error code, or error code and base offset, or which records it refuses."""
+"""A node's answer for a partition: error code, or error code and base offset, or the refused records."""
 
 INVALID_RECORD = 87
 
@@ -44,7 +43,7 @@ ArgumentsT = TypeVarTuple("ArgumentsT")
 
 
 class CallbackQueue:
-    """What is used of an event loop: the time, and callbacks for soon, which run when the test says."""
+    """The used part of an event loop: the time, and callbacks that run when the test says."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.time = clock
@@ -55,7 +54,6 @@ class CallbackQueue:
         self._soon.append(partial(callback, *args))
 
     def run(self) -> None:
-        """Call back, and those who are added meanwhile."""
         while self._soon:
             self._soon.popleft()()
 
@@ -82,36 +80,29 @@ class ScriptedClient:
         return self.connections[node_id] if len(self.requests[node_id]) < MAX_IN_FLIGHT else 0
 
     def last_error(self, node_id: int) -> KafkaError | None:
-        """Why it is not connected."""
         return self.errors.get(node_id)
 
     def produce_version(self, node_id: int, at_most: int) -> int:  # noqa: ARG002
-        """All nodes speak the same."""
         if self.version_error is not None:
             raise self.version_error
         return min(self.version, at_most)
 
     def send(self, node_id: int, request: OutgoingRequest) -> None:
-        """Keep it for the test."""
         if self.send_error is not None:
             raise self.send_error
         self.requests[node_id].append(request)
 
     def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:  # noqa: ARG002
-        """Note what there is to heed."""
         if response.throttle_time_ms:
             self.throttled.append((node_id, response.throttle_time_ms))
         if not RENEGOTIATE.isdisjoint(response.error_codes):
             self.retired.append(node_id)
 
     def disconnect(self, node_id: int, error: KafkaError) -> None:  # noqa: ARG002
-        """Note it."""
         self.disconnected.append(node_id)
 
 
 class ScriptedMetadata:
-    """Notes what it is asked for."""
-
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.last_error: KafkaError | None = None
@@ -120,11 +111,9 @@ class ScriptedMetadata:
         self.hints: dict[TopicPartition, PartitionView] = {}
 
     def add_topic(self, topic: str, now: float) -> None:  # noqa: ARG002
-        """Note it."""
         self.added.append(topic)
 
     def request_update(self, reason: str, *, topic: str | None = None) -> None:  # noqa: ARG002
-        """Note it."""
         self.reasons.append(reason)
 
     def apply_leader_hints(
@@ -134,7 +123,6 @@ class ScriptedMetadata:
         topic_ids: dict[str, bytes],  # noqa: ARG002
         endpoints: Sequence[Node],  # noqa: ARG002
     ) -> None:
-        """Note them."""
         self.hints.update(hints)
 
 
@@ -157,13 +145,15 @@ class ScriptedSender:
         self.client = ScriptedClient()
         self.metadata = ScriptedMetadata(cluster_of(leaders))
         self.ids_asked = 0
-        self.fatal: list[KafkaError] = []
+        self.fatal = self.core.events.fatal
         self.log = EventList()
         loop = loop or cast("asyncio.AbstractEventLoop", self.loop)
         core = self.core
         self.latency = LatencyHistogram()
-        self.completion = Completion(loop, core.pool, core.generations, latency=self.latency, log=self.log)
-        self.refreshed: list[str] | None = []
+        self.completion = Completion(
+            loop, core.pool, core.generations, latency=self.latency, events=core.events, log=self.log
+        )
+        core.events.on_recreated = lambda queue, exists: self.settlement.renew(queue, exists=exists)
         self.settlement = Settlement(
             accumulator=core.accumulator,
             splitter=core.splitter,
@@ -171,10 +161,9 @@ class ScriptedSender:
             backoff=ExponentialBackoff(100, 1000, 0.0, random=random.Random(1)),
             completion=self.completion,
             clock=lambda: core.now,
-            delivery_timeout_s=core.settings.delivery_timeout_s,
-            refresh_metadata=self._note_refresh,
-            explain=self._explain,
-            on_fatal=self.fatal.append,
+            client=cast("NetworkClient", self.client),
+            metadata=cast("MetadataRefresher", self.metadata),
+            events=core.events,
         )
         self.sender = self._make_sender(
             loop, Policy(acks=acks, is_idempotent=core.identity.is_enabled, retries=retries)
@@ -186,7 +175,7 @@ class ScriptedSender:
         sealing = BatchCompressor(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
-            lines=core.lines,
+            lines=core.wait_queues,
             sealing=sealing,
             settlement=self.settlement,
             identity=core.identity,
@@ -196,20 +185,12 @@ class ScriptedSender:
         )
         return Sender(policy, path, loop, request_timeout_ms=30_000, ask_producer_id=self._note_asked)
 
-    def _note_refresh(self, topic: str) -> None:
-        assert self.refreshed is not None, "a defect"
-        self.refreshed.append(topic)
-
-    def _explain(self, batch: ProducerBatch) -> str:
-        return self.sender.explain(batch)
-
     def _note_asked(self) -> None:
         self.ids_asked += 1
 
     # What tests do
 
     def turn(self, seconds: float = 0.0) -> None:
-        """Let time pass, and the sender look for work."""
         self.core.now += seconds
         self.sender.run_once(self.core.now)
         self.loop.run()
@@ -222,27 +203,25 @@ class ScriptedSender:
         self.answer(node_id, dict.fromkeys(partitions, (0, 0)))
 
     def in_flight(self, node_id: int = 1) -> int:
-        """Requests a node has not answered."""
         return len(self.client.requests[node_id])
 
     def answer(self, node_id: int, said: dict[int, Said], *, throttle_ms: int = 0) -> None:
         """Have a node answer its oldest request, and the sender make its next turn."""
         request = self.client.requests[node_id].pop(0)
-        request.on_response(memoryview(response(said, throttle_ms=throttle_ms)), self.core.now)
+        request.on_end(Answered(memoryview(response(said, throttle_ms=throttle_ms)), self.core.now))
         self.loop.run()
         self.turn()
 
     def lose(self, node_id: int) -> None:
-        """Have a node's connection lost and made anew."""
         lost, self.client.requests[node_id] = self.client.requests[node_id], []
         self.client.connections[node_id] += 100
         for request in lost:
-            request.on_lost(BrokerConnectionError("gone"))
+            request.on_end(Lost(BrokerConnectionError("gone")))
         self.loop.run()
 
 
 def _nothing() -> None:
-    """Nobody is to be woken: the test turns the sender itself."""
+    """Wake no one: the test turns the sender itself."""
 
 
 def response(said: dict[int, Said], *, throttle_ms: int = 0) -> bytes:

@@ -40,7 +40,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 @pytest.mark.parametrize("code", [17, 29, 42, 43, 45, 47, 48, 59, 87, 120, 999])
 @in_virtual_time
 async def test_record_that_failed_unseen_fails_the_commit(release: Release, code: int) -> None:
-    """Nobody awaited it; aiokafka commits what is left of the transaction (B1)."""
+    """Nobody awaited it; aiokafka commits what is left of the transaction."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"first", partition=1)

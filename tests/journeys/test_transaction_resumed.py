@@ -43,7 +43,7 @@ WITHOUT_IDS = Release(profile="2.4", transaction_version=0)
 @pytest.mark.parametrize("waits", [0.0, 0.05, 0.5])
 @in_virtual_time
 async def test_end_that_was_cancelled_is_joined_by_the_same_call(release: Release, verb: str, waits: float) -> None:
-    """Aiokafka's next call failed with an AssertionError (B8)."""
+    """Aiokafka's next call failed with an AssertionError."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -144,7 +144,7 @@ async def test_block_that_is_cancelled_aborts_and_leaves_the_next_one_alone(rele
 @on_every_release
 @in_virtual_time
 async def test_exception_of_the_body_wins_over_the_aborts(release: Release) -> None:
-    """A failure to abort becomes its note."""  # noqa: DOC501  # the body's own
+    """A failure to abort becomes its note."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster, max_block_ms=200).start()
         stalled = cluster.faults.stall(END_TXN)

@@ -146,7 +146,7 @@ async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None
 async def test_turn_that_comes_as_its_task_gives_up_goes_on_to_the_next() -> None:
     """Else it would be lost, and everybody behind would wait in vain."""
     loop = asyncio.get_running_loop()
-    turns = TransactionLock(loop)
+    turns = TransactionLock(loop, lambda _: True)
     held = await turns.take(loop.time() + 1)
     given_up = asyncio.ensure_future(turns.take(loop.time() + 1))
     following = asyncio.ensure_future(turns.take(loop.time() + 1))

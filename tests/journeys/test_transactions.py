@@ -47,7 +47,7 @@ async def test_records_of_a_transaction_become_visible_together(release: Release
 @on_every_release
 @in_virtual_time
 async def test_records_of_an_aborted_transaction_never_become_visible(release: Release) -> None:
-    """Those before and after it do; the exception of the body goes on."""  # noqa: DOC501  # the body's own
+    """Those before and after it do; the exception of the body goes on."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for name in (b"a", b"b", b"c"):
             try:

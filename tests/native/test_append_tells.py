@@ -1,11 +1,11 @@
-"""Who wants to know how much was written is told once, from inside the append that wrote it."""
+"""The append calls back once when a number of bytes has been written."""
 
 import pytest
 
 from tests.fakes.core_parts import CoreParts
 
 RECORD = b"v" * 91
-"""With what stands around it, 100 bytes."""
+"""A record of 100 bytes in all."""
 
 
 def sizes_told(core: CoreParts, size: int, records: int) -> list[int]:
@@ -19,12 +19,11 @@ def sizes_told(core: CoreParts, size: int, records: int) -> list[int]:
 
 @pytest.mark.parametrize("size, after", [(1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)])
 def test_writing_so_many_bytes_calls_back_once(size: int, after: int) -> None:
-    """Bytes as they are written, not what a record could take; the record that reaches them counts."""
+    """Written bytes count, not reserved ones; the record that reaches the number counts, too."""
     assert sizes_told(CoreParts(), size, records=30) == [after]
 
 
 def test_later_wish_replaces_the_one_before() -> None:
-    """It counts from its call on."""
     core = CoreParts()
     told: list[str] = []
     core.appender.call_after(250, lambda: told.append("before"))
@@ -39,8 +38,7 @@ def test_later_wish_replaces_the_one_before() -> None:
     assert told == ["later"]
 
 
-def test_who_is_told_may_ask_again() -> None:
-    """From inside the call."""
+def test_callback_may_ask_again() -> None:
     core = CoreParts()
     told: list[int] = []
 
@@ -56,8 +54,7 @@ def test_who_is_told_may_ask_again() -> None:
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError])
-def test_record_is_accepted_when_nobody_can_be_told(error: type[Exception]) -> None:
-    """It was written, so its call must not raise."""
+def test_record_is_accepted_when_the_callback_raises(error: type[Exception]) -> None:
     core = CoreParts()
 
     def fails() -> None:

@@ -13,12 +13,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems h
 
 
 def is_readable(descriptor: int, within_s: float) -> bool:
-    """Whether it becomes readable."""
     return bool(select.select([descriptor], [], [], within_s)[0])
 
 
 def test_timer_is_readable_once_its_time_has_come() -> None:
-    """Once, and not if it was called off."""
     timer = open_timer()
     try:
         assert not is_readable(timer, 0)
@@ -36,8 +34,7 @@ def test_timer_is_readable_once_its_time_has_come() -> None:
         os.close(timer)
 
 
-def test_times_that_cannot_be_and_what_is_no_timer_are_refused() -> None:
-    """As the kernel's own errors."""
+def test_invalid_times_and_descriptors_are_refused() -> None:
     timer = open_timer()
     try:
         for seconds in (-1.5, 1.1e9, math.inf, math.nan):

@@ -8,23 +8,23 @@ import pytest
 
 from aioproducer._network.connection import TRANSITIONS, BrokerConnection, ConnectionState
 from aioproducer._network.context import NetworkSettings
+from aioproducer._network.requests import Answered, Lost, RequestEnd
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, TlsError, UnsupportedVersionError
 from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, environment
+from tests.fakes.network import Ends, connected, environment, nothing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer a request with its own end."""
     broker.answer(heard, heard.body[-4:])
 
 
 async def refused(broker: ScriptedBroker) -> KafkaError:
     """Why a connection to this broker does not become ready."""
     surroundings = environment()
-    connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+    connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
     connect_in_memory(surroundings.loop, connection, broker)
     with pytest.raises(KafkaError) as caught:
         await connection.ready
@@ -33,7 +33,7 @@ async def refused(broker: ScriptedBroker) -> KafkaError:
 
 
 async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) -> tuple[list[str], KafkaError]:
-    """What happens to two requests when the broker says this after them."""
+    """Return the ends of two requests when the broker sends this after them."""
     pair = await connected(settings=settings)
     ends = Ends()
     pair.connection.send(ends.request("a"))
@@ -44,15 +44,15 @@ async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) 
     return ends.names(), ends.errors()[0]
 
 
-def test_handshake_that_fails_when_its_attempt_was_called_off_is_no_complaint() -> None:
-    """A producer that closes while it connects leaves nobody to look at the failure."""
+def test_handshake_failing_after_cancellation_is_silent() -> None:
+    """A producer that closes while it connects leaves no failure unretrieved."""
 
     async def story() -> list[object]:
         complaints: list[object] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: complaints.append(context))
         surroundings = environment()
-        connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+        connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
         connect_in_memory(surroundings.loop, connection, ScriptedBroker(echo))
         connection.close(BrokerConnectionError("called off"))
         await connection.closed
@@ -65,8 +65,6 @@ def test_handshake_that_fails_when_its_attempt_was_called_off_is_no_complaint() 
 
 
 def test_versions_are_known_when_it_is_ready() -> None:
-    """The handshake asks the broker what it speaks."""
-
     async def story() -> int:
         pair = await connected()
         return pair.connection.versions.highest_common(PRODUCE)
@@ -89,8 +87,6 @@ def test_answers_come_in_order() -> None:
 
 
 def test_takes_no_more_than_max_in_flight() -> None:
-    """A full connection says so; an answer makes room."""
-
     async def story() -> list[bool]:
         pair = await connected(settings=NetworkSettings(max_in_flight=2))
         ends = Ends()
@@ -118,7 +114,7 @@ def test_takes_no_more_than_max_in_flight() -> None:
     ],
 )
 def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[KafkaError], text: str) -> None:
-    """What is no answer to the oldest request ends the connection; both requests are lost, oldest first."""
+    """A frame that does not answer the oldest request ends the connection; both requests are lost, oldest first."""
     names, error = run(lost_after(answer))
 
     assert names == ["a", "b"]
@@ -127,9 +123,7 @@ def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[Kafka
     assert text in str(error)
 
 
-def test_retiring_connection_takes_no_request_and_closes_after_its_last_answer() -> None:
-    """Else one that is busy would never close."""
-
+def test_retiring_connection_closes_after_its_last_answer() -> None:
     async def story() -> tuple[list[bool], list[str]]:
         pair = await connected()
         ends = Ends()
@@ -162,7 +156,7 @@ def test_large_frame_is_refused_at_its_size() -> None:
     ],
 )
 def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError], text: str) -> None:
-    """Whoever is there instead of Kafka, the error says so."""
+    """The error names the server that answers instead of Kafka."""
     error = run(refused(ScriptedBroker(lambda broker, _: broker.say(words), greets=False)))
 
     assert type(error) is kind
@@ -170,7 +164,6 @@ def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError],
 
 
 def test_silent_hang_up_in_the_handshake_hints_at_tls() -> None:
-    """A TLS listener often just closes."""
     error = run(refused(ScriptedBroker(lambda broker, _: broker.transport.close(), greets=False)))
 
     assert "without TLS" in str(error)
@@ -184,18 +177,22 @@ def test_broker_too_old_is_named() -> None:
     assert "too old" in str(error)
 
 
-def test_garbled_answer_is_lost_with_those_behind_it() -> None:
-    """An `on_response` that raises ProtocolError counts as not called: first lost of all."""
+def test_garbled_answer_is_lost_with_later_ones() -> None:
+    """An `on_end` that raises ProtocolError counts as not called: first lost of all."""
 
     async def story() -> list[str]:
         pair = await connected()
         ends = Ends()
         garbled = ends.request("a")
 
-        def cannot_read(_payload: memoryview, _now: float) -> None:
-            raise ProtocolError("garbled")
+        note = garbled.on_end
 
-        garbled.on_response = cannot_read
+        def cannot_read(end: RequestEnd) -> None:
+            if isinstance(end, Answered):
+                raise ProtocolError("garbled")
+            note(end)
+
+        garbled.on_end = cannot_read
         pair.connection.send(garbled)
         pair.connection.send(ends.request("b"))
         await asyncio.sleep(0.01)
@@ -208,20 +205,25 @@ def test_garbled_answer_is_lost_with_those_behind_it() -> None:
 
 
 def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
-    """Whoever keeps the error of a delivery must not keep the memory of its batch."""
+    """Keeping the error of a delivery must not keep the memory of its batch."""
 
     async def story() -> bytearray:
         pair = await connected()
         ends, memory = Ends(), bytearray(b"body")
         garbled = ends.request("a", body=memoryview(memory))  # type: ignore[arg-type]  # a buffer, as of a batch
 
-        def cannot_read(_payload: memoryview, _now: float) -> None:
+        note = garbled.on_end
+
+        def cannot_read(end: RequestEnd) -> None:
+            if isinstance(end, Lost):
+                note(end)
+                return
             try:
                 struct.unpack(">i", b"")
             except struct.error as error:
                 raise ProtocolError("garbled") from error
 
-        garbled.on_response = cannot_read
+        garbled.on_end = cannot_read
         pair.connection.send(garbled)
         await asyncio.sleep(0.01)
         pair.broker.answer(pair.broker.requests[0], b"")
@@ -232,7 +234,7 @@ def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
     kept: list[KafkaError] = []
     memory = run(story())
 
-    memory.extend(b"a bytearray of which somebody holds a view cannot grow")
+    memory.extend(b"a bytearray with an exported view cannot grow")
     assert "garbled" in str(kept[0])
 
 
@@ -243,7 +245,7 @@ def test_callback_may_close_the_connection() -> None:
         pair = await connected()
         ends = Ends()
         first = ends.request("a")
-        first.on_response = lambda _payload, _now: pair.connection.close(BrokerConnectionError("omitted a partition"))
+        first.on_end = lambda _end: pair.connection.close(BrokerConnectionError("omitted a partition"))
         pair.connection.send(first)
         pair.connection.send(ends.request("b"))
         await asyncio.sleep(0.01)
@@ -332,8 +334,6 @@ def test_idle_connection_closes_after_its_time() -> None:
 
 
 def test_idle_connection_stays_when_told_so() -> None:
-    """A negative limit is none."""
-
     async def story() -> bool:
         pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
         await asyncio.sleep(100_000)
@@ -342,7 +342,7 @@ def test_idle_connection_stays_when_told_so() -> None:
     assert run(story())
 
 
-def test_failing_on_lost_does_not_keep_others_waiting() -> None:
+def test_failing_on_end_does_not_keep_others_waiting() -> None:
     """The failure goes to the loop's handler, the next request ends all the same."""
 
     async def story() -> tuple[list[str], list[str]]:
@@ -352,10 +352,10 @@ def test_failing_on_lost_does_not_keep_others_waiting() -> None:
         ends = Ends()
         broken = ends.request("a")
 
-        def fail(_error: KafkaError) -> None:
+        def fail(_end: RequestEnd) -> None:
             raise RuntimeError("a defect")
 
-        broken.on_lost = fail
+        broken.on_end = fail
         pair.connection.send(broken)
         pair.connection.send(ends.request("b"))
         pair.connection.close(BrokerConnectionError("enough"))

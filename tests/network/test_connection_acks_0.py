@@ -1,4 +1,4 @@
-"""What a connection does with requests that nobody answers, and with a transport that is choked."""
+"""Requests without a response (acks=0), and a transport that does not take more bytes."""
 
 import asyncio
 import dataclasses
@@ -9,13 +9,13 @@ from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkSettings
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, environment
+from tests.fakes.network import Ends, connected, environment, nothing
+from tests.fakes.producer_events import EventNotes
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer a request with its own end."""
     broker.answer(heard, heard.body[-4:])
 
 
@@ -107,7 +107,7 @@ def test_acks_0_after_a_slow_moment_ends_soon_again() -> None:
         await asyncio.sleep(0.01)
         pair.transport.flush(pair.transport.get_write_buffer_size())
         start = pair.environment.loop.time()
-        while ends.names() != ["slow", "quick"]:  # noqa: ASYNC110  # it is looked at, not told
+        while ends.names() != ["slow", "quick"]:  # noqa: ASYNC110  # there is no notification
             await asyncio.sleep(0.001)
         return pair.environment.loop.time() - start
 
@@ -149,8 +149,8 @@ def test_acks_0_to_a_broker_in_its_pause_waits_for_the_end_of_it() -> None:
     assert run(story()) == pytest.approx(6, abs=0.2)
 
 
-def test_acks_0_that_has_left_before_the_broker_hangs_up_was_written() -> None:
-    """A broker that refuses it cannot say so, and closes: sooner than anybody polled. What stayed here is lost."""
+def test_acks_0_record_sent_before_hang_up_was_written() -> None:
+    """A refusing broker can only close, sooner than the next poll. Bytes that were not sent are lost."""
 
     async def story() -> list[tuple[str, type]]:
         pair = await connected(ScriptedBroker(lambda broker, _heard: broker.transport.close()))
@@ -172,20 +172,20 @@ def test_choked_transport_takes_no_request() -> None:
     """Above the mark the connection is not ready; below it again, it is, and the sender is woken."""
 
     async def story() -> tuple[list[bool], int]:
-        wakes: list[None] = []
+        events = EventNotes()
         settings = NetworkSettings(write_buffer_bytes=1000)
-        surroundings = dataclasses.replace(environment(settings), wake=lambda: wakes.append(None))
-        connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+        surroundings = dataclasses.replace(environment(settings), events=events)
+        connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
         transport, _ = connect_in_memory(surroundings.loop, connection, ScriptedBroker())
         await connection.ready
         transport.is_stuck = True
         connection.send(Ends().request("a", body=bytes(2000)))
         choked = connection.can_send
-        wakes.clear()
+        events.wakes = 0
         transport.is_stuck = False
         transport.flush()
         await asyncio.sleep(0.01)
-        return [choked, connection.can_send], len(wakes)
+        return [choked, connection.can_send], events.wakes
 
     assert run(story()) == ([False, True], 1)
 
@@ -221,9 +221,7 @@ def test_acks_0_that_leaves_byte_by_byte_is_not_idle() -> None:
     assert run(story()) == (True, 1)
 
 
-def test_bytes_that_nobody_answers_are_counted_too() -> None:
-    """All that a connection has written, its handshake included."""
-
+def test_unanswered_bytes_are_counted_too() -> None:
     async def story() -> tuple[int, int]:
         pair = await connected()
         for acks in (0, -1):

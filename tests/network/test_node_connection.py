@@ -5,8 +5,8 @@ from typing import NoReturn
 
 import pytest
 
+from aioproducer._network.connection_pool import NodeConnection
 from aioproducer._network.context import NetworkSettings
-from aioproducer._network.node_connection import NodeConnection
 from aioproducer.cluster import Node
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.event_log import EventList
@@ -37,7 +37,7 @@ def test_what_an_attempt_has_waited_for_is_said(*, is_open: bool) -> None:
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_attempt_that_was_called_off_is_no_reason_not_to_try_again(turns: int) -> None:
+def test_cancelled_attempt_can_be_made_again(turns: int) -> None:
     """Metadata may arrive in the very turn in which the attempt begins: its task is cancelled before its first step."""
 
     async def story() -> tuple[bool, bool, str]:
@@ -56,7 +56,7 @@ def test_attempt_that_was_called_off_is_no_reason_not_to_try_again(turns: int) -
         await link.close(BrokerConnectionError("done"))
         return is_connecting, is_open, text
 
-    assert run(story()) == (False, True, "<NodeLink bootstrap broker seed:9092 not connected failures=0>")
+    assert run(story()) == (False, True, "<NodeConnection bootstrap broker seed:9092 not connected failures=0>")
 
 
 @pytest.mark.parametrize("is_lost, failures", [(False, 1), (True, 0)], ids=["never made", "made and lost"])
@@ -81,7 +81,7 @@ def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, fa
 
 
 class ResolverError(Exception):
-    """As a resolver of a third party raises."""
+    """An error of a third party's resolver."""
 
 
 FOREIGN = [

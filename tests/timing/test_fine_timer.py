@@ -22,12 +22,10 @@ SOON_S = 0.0004
 
 
 def descriptors() -> int:
-    """How many this process has open."""
     return psutil.Process().num_fds()
 
 
 async def rung(time: HighResolutionTimer, after_s: float) -> float:
-    """Set the alarm, and return how long it took."""
     has_rung = asyncio.Event()
     began = time.now()
     time.ring_at(began + after_s, began, has_rung.set)
@@ -40,8 +38,6 @@ async def rung(time: HighResolutionTimer, after_s: float) -> float:
 
 @LOOPS
 def test_alarm_rings_once_and_not_before_its_time(new_loop: NewLoop) -> None:
-    """Again and again, and each time by the same clock."""
-
     async def main() -> list[float]:
         time = HighResolutionTimer(asyncio.get_running_loop())
         try:
@@ -55,7 +51,7 @@ def test_alarm_rings_once_and_not_before_its_time(new_loop: NewLoop) -> None:
 
 @LOOPS
 def test_alarm_is_set_for_one_thing_at_a_time(new_loop: NewLoop) -> None:
-    """What was set before is forgotten, and so is what is stopped, also if its time has come in this very turn."""
+    """An earlier alarm is forgotten, and so is a stopped one, also if its time has come in this turn."""
 
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
@@ -82,7 +78,7 @@ def test_alarm_is_set_for_one_thing_at_a_time(new_loop: NewLoop) -> None:
 
 @LOOPS
 def test_nothing_is_left_behind(new_loop: NewLoop) -> None:
-    """A producer that never waits has no timer of the kernel's; one that did gives it back."""
+    """A producer that never waits has no kernel timer; one that did closes it."""
 
     async def main() -> None:
         before = descriptors()
@@ -106,7 +102,6 @@ def test_nothing_is_left_behind(new_loop: NewLoop) -> None:
     ids=["asyncio", "uvloop", "virtual"],
 )
 def test_grain_is_that_of_the_kernel_where_time_is_real(new_loop: NewLoop, is_fine: bool) -> None:  # noqa: FBT001
-    """Loops of tests have a time of their own."""
     loop = new_loop()
     time = HighResolutionTimer(loop)
 
@@ -118,8 +113,6 @@ def test_grain_is_that_of_the_kernel_where_time_is_real(new_loop: NewLoop, is_fi
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_timers_of_the_loop_do_where_no_descriptor_is_left(new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process may have run out of them."""
-
     def refuse() -> int:
         raise OSError(errno.EMFILE, "too many open files")
 

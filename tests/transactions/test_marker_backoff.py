@@ -139,8 +139,3 @@ def test_broker_that_was_slow_as_it_started_is_waited_for_soon() -> None:
 
     assert live(pause, markers_s=0.002, transactions=1_000) < 150
     assert rests(pause, markers_s=2 * LONGEST_S, transactions=45) == [SHORTEST_REST]
-
-
-def test_pause_shows_how_long_it_is() -> None:
-    """For debuggers."""
-    assert repr(MarkerBackoff()) == "<MarkerPause seconds=0.0000>"

@@ -121,8 +121,15 @@ def test_v1_offsets_are_waited_for_by_group() -> None:
     assert scene.manager.late.begin_at == scene.now - 1 + STRAY_DELAY_S
 
 
-def test_copies_show_how_many_and_until_when() -> None:
-    """For whoever debugs a producer that waits."""
-    late = after_offsets_were_lost(0, answered_by=1).manager.late
+def test_renewal_that_node_0_has_not_answered_delays_the_next_transaction() -> None:
+    """A copy of InitProducerId that arrived there during it would abort it and fence this producer."""
+    scene = Scene(version=0)
+    scene.coordinator = 0
+    scene.begun(0)
+    scene.identity.needs_epoch = True
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
 
-    assert repr(late) == f"<LateCopies 1 begin_at={late.begin_at:.3f}>"
+    assert scene.manager.late.begin_at == scene.now + STRAY_DELAY_S

@@ -356,8 +356,6 @@ def test_request_that_nobody_answered_is_named() -> None:
     scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
 
     assert "EndTxn" in scene.manager.pacing.trouble
-    assert repr(scene.manager.pacing) == "<RequestPacing attempts=1 trouble='EndTxn: lost'>"
-    assert repr(scene.manager) == "<TransactionManager 'billing-1' committing v2=True>"
 
 
 def test_code_that_nobody_knows_is_told_as_it_is() -> None:

@@ -1,11 +1,10 @@
 """The `server.properties` of each node of a loopback cluster: broker and controller in one process (KRaft).
 
-Pure: what a cluster looks like goes in, text comes out. The settings are small and fast, for tests and demos; the
-quorum is static (`controller.quorum.voters`), which Kafka 3.9 and 4.x take alike and which needs no flag to format.
+Pure, but for the search of free ports. The settings are small and fast, for tests and demos; the quorum is static
+(`controller.quorum.voters`), which Kafka 3.9 and 4.x support and which needs no flag to format.
 
-Ports on loopback that are free now and stay free: outside the range the system gives to outgoing connections.
-
-A port the system picks (port 0) may go to somebody's outgoing connection while its broker restarts; these do not.
+Ports are outside the range that the system gives to outgoing connections: a port that the system picks (port 0) may be
+taken by another connection while its broker restarts.
 """
 
 import random
@@ -25,7 +24,7 @@ class ProxiedPorts:
     """Where the node listens for the proxy."""
 
     advertised_port: int
-    """Where the proxy listens, and clients that came through it are told to connect."""
+    """Where the proxy listens, and the port in Metadata for clients that come through it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +74,10 @@ SMALL_AND_FAST = {
     "group.initial.rebalance.delay.ms": "0",
     "num.network.threads": "2",
     "num.io.threads": "2",
-    # 128 MB a broker unless told otherwise, which small heaps do not have; must be above 1 MB
+    # the default of 128 MB per broker does not fit small heaps; must be above 1 MB
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.index.size.max.bytes": "1048576",
-    # a killed node is noticed, and may come back, after this; 9 s unless told otherwise
+    # a killed node is noticed, and may come back, after this; the default is 9 s
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "1000",
 }
@@ -121,7 +120,7 @@ FIRST_PORT, LAST_PORT = 20_000, 32_000
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that nobody listens on now."""
+    """Return `count` different ports that are free now."""
     found: list[int] = []
     for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), LAST_PORT - FIRST_PORT):
         if len(found) == count:

@@ -1,4 +1,4 @@
-"""What came back, as plain values that are the same on every broker that behaves the same.
+"""Responses as plain values that are equal on every broker that behaves the same.
 
 Everything of an answer is kept, field by field, but for what `exclusions` takes away. Names, ids and times are put
 into the trace's words; record batches are taken apart.
@@ -129,7 +129,7 @@ _CONVERTED: dict[str, Callable[[object, Symbols], object]] = {
 
 
 def batches_words(data: bytes, symbols: Symbols) -> list[object]:
-    """Record batches one after the other; what is cut off at the end is told by its length."""
+    """Describe record batches one after the other; an incomplete one by its length."""
     found: list[object] = []
     position = 0
     while position < len(data):

@@ -1,4 +1,4 @@
-"""Makes a fresh broker do once what it does only once, so that traces find it as it is from then on."""
+"""Sends a fresh broker the requests that it handles differently only once, so that traces find it warm."""
 
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.brokers import Broker
@@ -16,7 +16,7 @@ _FIRST_REQUESTS: tuple[Step, ...] = (
 
 
 def warm_up(broker: Broker) -> None:
-    """Ask until the answers are without error."""
+    """Send requests until the responses have no error."""
     symbols = Symbols("", 0)
     for step in _FIRST_REQUESTS:
         while True:

@@ -10,17 +10,20 @@ from collections.abc import Mapping, Sequence
 
 from tests.programs.chaos.arena import Arena, now_us
 from tests.programs.chaos.checker.losses import Event
-from tests.programs.chaos.faults.brokers import (
+from tests.programs.chaos.faults import (
+    CHOICES,
+    Fault,
+    bad_network,
     elect_leaders,
     freeze_leader,
+    grow_topic,
     kill_controller,
     kill_leader,
     kill_two,
+    make_topic_again,
     rolling_restart,
+    stop_producer,
 )
-from tests.programs.chaos.faults.networks import CHOICES, bad_network
-from tests.programs.chaos.faults.strike import Fault
-from tests.programs.chaos.faults.topics_and_clients import grow_topic, make_topic_again, stop_producer
 
 CALM_S = (2.0, 5.0)
 """Between two faults, once everyone was acknowledged something."""
@@ -30,7 +33,6 @@ LEAST_S = 8.0
 
 
 def known_faults(longest_stop_s: float) -> Mapping[str, Fault]:
-    """Every fault by its kind."""
     return {
         "kill_leader": kill_leader,
         "kill_controller": kill_controller,
@@ -46,8 +48,6 @@ def known_faults(longest_stop_s: float) -> Mapping[str, Fault]:
 
 
 class Nemesis:
-    """Runs over one arena."""
-
     def __init__(self, arena: Arena, kinds: Sequence[str], *, longest_stop_s: float, recovery_bound_s: float) -> None:
         """Deal from `kinds` of `known_faults`; wait at most `recovery_bound_s` for acknowledgements after healing."""
         self.counts: Counter[str] = Counter()
@@ -67,7 +67,6 @@ class Nemesis:
             await asyncio.sleep(max(0.0, min(self._arena.rng.uniform(*CALM_S), until - time.monotonic())))
 
     def _deal(self) -> str:
-        """The next kind."""
         if not self._deck:
             self._deck = self._arena.rng.sample(self._kinds, len(self._kinds))
         return self._deck.pop()

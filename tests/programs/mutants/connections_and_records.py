@@ -17,7 +17,7 @@ CONNECTIONS_AND_RECORDS: Final = (
                     try:
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
-                        request.on_response(payload, now)
+                        request.on_end(Answered(payload, now))
                     except KafkaError:
                         self._spoiled.append(request)
                         raise
@@ -26,7 +26,7 @@ CONNECTIONS_AND_RECORDS: Final = (
                     try:
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
-                        request.on_response(payload, now)
+                        request.on_end(Answered(payload, now))
                     except KafkaError:
                         raise
                     """,
@@ -91,7 +91,7 @@ CONNECTIONS_AND_RECORDS: Final = (
         families=("D8", "D1"),
         changes=(
             Change(
-                "_native/append.pyx",
+                "_native/append.pxd",
                 "room_for",
                 """
                     if slot.line:
@@ -122,7 +122,7 @@ CONNECTIONS_AND_RECORDS: Final = (
     ),
     Mutant(
         name="native_move_loses_waiters",
-        breaks="who awaits a record of a batch that is split waits for ever",
+        breaks="a waiter for a record of a split batch waits forever",
         families=("D17", "D8"),
         changes=(
             Change(

@@ -1,4 +1,4 @@
-"""Prints runs so that a person can follow them: who sent what, what the network did, what the brokers did."""
+"""Prints runs so that a person can follow them: sends, network events, and the brokers' actions."""
 
 from statistics import median
 
@@ -11,7 +11,6 @@ _SHOWN = 20
 
 
 def print_plan(plan: Plan) -> None:
-    """Print what a run consists of."""
     print(f"{plan.family.name}, {plan.family.title}: seed {plan.seed}")
     print(
         f"  {plan.records} records of {plan.clients} callers, {plan.partitions} partitions, {plan.brokers} brokers "

@@ -1,4 +1,4 @@
-"""Tries every order in which a scene can go, with at most so many deviations from asyncio's own.
+"""Tries every order in which a scene can go, with a limited number of deviations from asyncio's own.
 
 A choice is where the loop could have gone on in more than one way; a deviation is a choice made in another way than
 asyncio's. From a schedule with deviations follow those with one more, at a later choice: so each is tried once.
@@ -32,19 +32,14 @@ class Broken:
 
     @property
     def command(self) -> str:
-        """What replays it."""
         text = ",".join(f"{choice}:{way}" for choice, way in self.deviations)
         return f"python -m tests.programs.simulation --scene {self.scene} --deviations {text or 'none'}"
 
 
 @dataclass(slots=True)
 class Found:
-    """What came of a search."""
-
     schedules: int = 0
     choices: int = 0
-    """Of the schedule without deviations."""
-
     digests: set[int] = field(default_factory=set)
     """Different ends that the schedules came to."""
 

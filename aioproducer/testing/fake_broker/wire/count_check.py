@@ -1,7 +1,7 @@
-"""Walks over a request by its schema before `kio` decodes it, and believes no count that the bytes do not bear out.
+"""Walks over a request by its schema before `kio` decodes it, and refuses counts larger than the bytes that follow.
 
-kio reserves memory for as many elements as an array claims to have: five bytes from a confused client would end
-the whole process, with all brokers in it ("memory allocation of 34359738352 bytes failed", then abort).
+kio allocates as many elements as an array claims to have: five bytes from a confused client would abort the whole
+process, with all brokers in it ("memory allocation of 34359738352 bytes failed").
 """
 
 import dataclasses
@@ -40,21 +40,13 @@ _SIZES: Final[Mapping[str, int]] = MappingProxyType(
 
 
 def check_counts(message_class: "type[DataclassInstance]", payload: memoryview) -> None:
-    """Walk over a whole message.
-
-    Args:
-        message_class: one of kio's.
-        payload: the message.
-
-    Raises:
-        MalformedRequestError: a length or count is more than the bytes that follow, or bytes are missing.
-    """
+    """Walk over a whole message of one of kio's classes."""
     is_flexible = bool(getattr(message_class, "__flexible__", False))
     _shape(message_class)(Reader(payload, flexible=is_flexible))
 
 
 def dataclasses_in(hint: object) -> "Iterable[type[DataclassInstance]]":
-    """The message classes that a field's type is made of; one at most."""
+    """Yield the message classes of a field's type; at most one."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         yield hint
     for argument in getattr(hint, "__args__", ()):

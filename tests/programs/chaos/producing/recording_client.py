@@ -22,20 +22,19 @@ class RecordingClient:
     """One producer object and its part of the history."""
 
     def __init__(self, orders: Orders, client: int, history: HistoryWriter) -> None:
-        """Not started yet."""
         self.producer = Producer(orders.bootstrap, client_id=f"chaos-{client}", **orders.options)
         self.client = client
         self.partitions = 1
-        """Records go to so many, evenly at random."""
+        """Spread records evenly, at random, over this many partitions."""
         self._topic = orders.topic
         self._topic_number = orders.topic_number
         self._history = history
         self._rng = random.Random(f"{orders.seed}/{client}")
         self._next = 0
         self._waiting: set[int] = set()
-        """Records whose `enqueue` has not returned, and whose outcome nobody told."""
+        """Records whose `enqueue` has not returned, and whose outcome is not known."""
         self._raised: set[int] = set()
-        """Records whose `enqueue` raised. One that stood in line is told to `on_delivery` too, before or after."""
+        """Records whose `enqueue` raised. A waiting one is reported to `on_delivery` too, before or after."""
 
     async def look_for_partitions(self) -> None:
         """Ask how many there are; without an answer, what was known stays."""
@@ -90,7 +89,7 @@ class RecordingClient:
         }
 
     def _ended(self, n: int, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """The producer tells what became of a record."""
+        """Note the outcome of a record."""
         self._waiting.discard(n)
         if n in self._raised and getattr(error, "outcome", None) is Outcome.NOT_WRITTEN:
             self._raised.discard(n)
@@ -102,21 +101,13 @@ class RecordingClient:
             self._failed(n, error)
 
     def _refused(self, n: int, error: KafkaError) -> None:
-        """The call itself raised: the record was never taken.
-
-        Raises:
-            AssertionError: the error says that it may have been.
-        """
+        """The call itself raised: the record was never taken."""
         if error.outcome is Outcome.UNKNOWN:
             raise AssertionError(f"a refused record cannot be UNKNOWN: {error!r}") from error
         self._history.write(Kind.NOT_WRITTEN, self._topic_number, -1, self.client, n, -1, -1)
 
     def _failed(self, n: int, error: BaseException | None) -> None:
-        """The delivery failed: its error says what is known.
-
-        Raises:
-            AssertionError: it does not; then the record has no outcome in the history, which the checker finds.
-        """
+        """The delivery failed: its error says what is known."""
         outcome = error.outcome if isinstance(error, KafkaError) else None
         if outcome is None:
             raise AssertionError(f"a failed record without outcome: {error!r}") from error

@@ -1,4 +1,4 @@
-"""Which processes a session has, and under which transactional ids."""
+"""Processes of a session, and their transactional ids."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,7 +13,7 @@ BANK = "chaos-bank"
 INPUT_PARTITIONS = 4
 COPIER = "copier"
 PRODUCERS = 32
-"""Of each process that has its ids for itself: brokers do more transactions a second the more there are at a time."""
+"""Producers of each process that has its ids for itself: simultaneous transactions load brokers best."""
 
 IDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -30,7 +30,7 @@ ALL_IDS = (*dict.fromkeys(each for ids in IDS.values() for each in ids), f"{INPU
 
 
 def start(name: str, arena: Arena, *, copies: int, life: int) -> TiedProcess:
-    """A process, in its first life or a later one; the copier has so many records to copy."""
+    """A process, in its first life or a later one; the copier gets the number of records to copy."""
     log_file = arena.folder / f"printed-{name}-{life}.log"
     if name == COPIER:
         orders = WorkerOrders(arena.bootstrap, INPUT, name, copies, batch=10, pause_s=0.02)
