@@ -12,7 +12,6 @@ from asyncio import CancelledError, sleep
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._sender.await_hint import SerialAwaitDetector
 from aioproducer._sender.unseen_failures import UnseenFailures
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome
 
@@ -89,7 +88,6 @@ class Completion:
         """Called with the error of each batch, or record in line, that fails; not where a call raised it."""
         self._trims_soon = False
         self.counts = DeliveryCounts()
-        self._one_by_one = SerialAwaitDetector(log)
 
     def complete(self, batch: ProducerBatch, outcome: Complete, now: float) -> None:
         """Deliver the records of a batch that is in the log, and give its memory back."""
@@ -97,7 +95,6 @@ class Completion:
         self.counts.batches += 1
         self.counts.batch_bytes += batch.wire_size
         self._latency.record(now - batch.called_at, batch.count)
-        self._one_by_one.note(records=batch.count, is_awaited=batch.result.wanted, called_at=batch.called_at, now=now)
         batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
         if batch.result.has_callbacks:
             # Not now: the user's code may send, flush or close, and the sender is walking through its queues.

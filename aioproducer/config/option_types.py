@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn, Protocol
 
 from aioproducer._shown_values import shown
-from aioproducer.config.worker_names import fill_in
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 INT32_MAX = 2**31 - 1
@@ -206,7 +205,7 @@ class TransactionalId:
         """Return the id.
 
         Raises:
-            ConfigurationError: empty, longer than the wire can say, not to be encoded, or with an unknown field.
+            ConfigurationError: empty, longer than the wire can say, or impossible to encode.
             ConfigurationTypeError: neither text nor `None`.
         """
         if value is None:
@@ -215,7 +214,6 @@ class TransactionalId:
             _refuse_type(name, value, "a str or None")
         if not value:
             refuse_value(name, value, "None, or text that is not empty")
-        value = fill_in(name, value)
         try:
             size = len(value.encode())
         except UnicodeEncodeError as error:

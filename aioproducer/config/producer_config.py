@@ -222,8 +222,6 @@ class ProducerConfig:
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
     Of two live producers with the same name the older is fenced: give each worker its own, `"billing-1"`.
-    `{hostname}` and `{env.NAME}` in it are filled in: `"billing-{hostname}"` is the same configuration for all pods of
-    a StatefulSet, and another id in each.
     Brokers with authorization want Write and Describe on it."""
 
     transaction_timeout_ms: Annotated[int, IntOption(1)] = 60_000
