@@ -113,15 +113,15 @@ class BulkDelivery:
         """Whether every record has ended."""
         return all(delivery.done() for delivery in self._ends())
 
-    def take(self, position: int, delivery: Delivery) -> None:
+    def _take(self, position: int, delivery: Delivery) -> None:
         """Note that a record was accepted."""
         self._deliveries[position] = delivery
 
-    def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
+    def _refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
         """Note that a record was not accepted."""
         self._refused[position] = error
 
-    def note_unseen(self, result: BatchResult) -> None:
+    def _note_unseen(self, result: BatchResult) -> None:
         """Note what the next `flush` raises of refused records, unless somebody looks at them here."""
         self._unseen.append(result)
 
@@ -158,7 +158,7 @@ class BulkDelivery:
             if share not in self._followed:
                 self._followed[share] = share.delivery()
         yield from [*self._followed.values()]
-        last_of = {delivery.home: delivery for delivery in self._deliveries.values()}
+        last_of = {delivery._batch_result: delivery for delivery in self._deliveries.values()}
         yield from last_of.values()
 
     def _follow_moved(self) -> None:
@@ -183,7 +183,7 @@ class BulkDelivery:
                 errors |= _failures(share.deliveries())
         for home, members in self._members().items():
             if home.error is None:
-                first, last = members[0][1].position, members[-1][1].position
+                first, last = members[0][1]._position, members[-1][1]._position
                 _count(offsets, home, first=first, last=last, records=len(members))
             else:
                 errors |= _failures(members)
@@ -193,7 +193,7 @@ class BulkDelivery:
     def _members(self) -> dict[BatchResult, list[tuple[int, Delivery]]]:
         members: dict[BatchResult, list[tuple[int, Delivery]]] = {}
         for position, delivery in sorted(self._deliveries.items()):
-            members.setdefault(delivery.home, []).append((position, delivery))
+            members.setdefault(delivery._batch_result, []).append((position, delivery))
         return members
 
     def __repr__(self) -> str:
@@ -291,12 +291,12 @@ class _Admitting:
     async def admit(self, position: int, row: Row) -> None:
         """Enqueue a row, or note why not."""
         if self._behind is not None:  # the next would wait as long, and as much in vain
-            self._bulk.refuse(position, self._behind)
+            self._bulk._refuse(position, self._behind)
             self._not_tried += 1
             await self.pause()
             return
         try:
-            self._bulk.take(position, await self._enqueue(*row))
+            self._bulk._take(position, await self._enqueue(*row))
         except (KafkaError, TypeError, ValueError) as error:
             self.refuse(position, error)
             await self.pause()
@@ -318,13 +318,13 @@ class _Admitting:
         refused = error_of_refused(error)
         if isinstance(refused, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
             self._ended, self._behind = refused, refused.fresh()
-        self._bulk.refuse(position, refused if isinstance(error, KafkaError) else error)
-        self._bulk.note_unseen(self._fail_unseen(refused, 1))
+        self._bulk._refuse(position, refused if isinstance(error, KafkaError) else error)
+        self._bulk._note_unseen(self._fail_unseen(refused, 1))
 
     def finish(self) -> None:
         """Tell of those that were not tried, as one."""
         if self._ended is not None and self._not_tried:
-            self._bulk.note_unseen(self._fail_unseen(self._ended.fresh(), self._not_tried))
+            self._bulk._note_unseen(self._fail_unseen(self._ended.fresh(), self._not_tried))
 
 
 def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:

@@ -68,7 +68,7 @@ class LifecycleMethods:
         self._is_loss_told = False  # or its owner will tell
         _ALIVE.add(self)
 
-    def use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
+    def _use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
         """Use other sources of chance and of the time of day: with a loop in virtual time, every run is the same.
 
         Args:
@@ -79,7 +79,7 @@ class LifecycleMethods:
         self._wall_clock = wall_clock
         return self
 
-    def use_log(self, log: EventLog) -> None:
+    def _use_log(self, log: EventLog) -> None:
         """Log to another place than `event_log`, for a producer whose event loop's thread must not call `logging`."""
         self._log = log
 
@@ -255,7 +255,7 @@ class LifecycleMethods:
         """The configuration in effect."""
         return self._config
 
-    def mark_forked(self) -> None:
+    def _mark_forked(self) -> None:
         """Refuse every call from now on: this process is a fork of the one that owns the connections.
 
         A producer that was not started yet owns none, and may be started on both sides.
@@ -348,7 +348,7 @@ def caller() -> str:
 
 def _after_fork() -> None:
     for producer in list(_ALIVE):
-        producer.mark_forked()
+        producer._mark_forked()
 
 
 @at_process_end

@@ -109,7 +109,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         call_on_loop(running.loop, sending, future)
         return future
 
-    def handed(self) -> NonBlockingEnqueue:
+    def _non_blocking(self) -> NonBlockingEnqueue:
         """Return a sender for `BlockingProducer`; usable before `start()`.
 
         Its `enqueue` never blocks on one record's topic or memory.

@@ -253,9 +253,9 @@ class SendMethods(EnqueueMethod):
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
         """
-        return self.topic_of(TopicRecords(name, key=key, value=value, headers=headers))
+        return self._topic_of(TopicRecords(name, key=key, value=value, headers=headers))
 
-    def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
+    def _topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         """As `topic`, of what its records have in common."""
         has_own_verbs = any(
             getattr(type(self), verb) is not getattr(SendMethods, verb) for verb in ("send", "enqueue", "send_nowait")

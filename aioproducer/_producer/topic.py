@@ -7,10 +7,11 @@ records: interceptors, serializers, partitioner, append (`_native/record_pipelin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedVerbs
+from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.bulk_rows import rows_of
 from aioproducer.records import check_topic_name, normalize_headers
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
-    from aioproducer._producer.admission import Admission
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
     from aioproducer._producer.send_methods import SendMethods
     from aioproducer._producer.topic_types import PartType
@@ -32,17 +32,26 @@ if TYPE_CHECKING:
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
+ResultT = TypeVar("ResultT")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
-class RecordInBytes(TypedDict):
-    """The arguments of a producer's verb, without the topic."""
+class ProducerMethod(Protocol[Result_co]):
+    """`send`, `send_nowait` or `enqueue` of a producer."""
 
-    value: object
-    key: object
-    partition: int | None
-    timestamp: int | None
-    headers: Headers | None
-    on_delivery: OnDelivery | None
+    def __call__(  # noqa: PLR0913  # a record has that many parts
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+    ) -> Result_co:
+        """Take a record."""
+        ...
 
 
 class TopicRecords(Generic[KeyT, ValueT]):
@@ -145,12 +154,11 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send`.
         """
-        taken = self._take(value, key, partition, timestamp, headers, on_delivery)
+        arguments = (value, key, partition, timestamp, headers, on_delivery)
+        taken = self._take(*arguments)
         if type(taken) is Delivery:
             return taken
-        if taken is not None:
-            return self._admission().send(taken)
-        return self._producer.send(self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery))
+        return self._dispatch(taken, arguments, admit=Admission.send, override=self._producer.send)
 
     async def send_and_wait(
         self,
@@ -187,14 +195,11 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send_nowait`.
         """
-        taken = self._take(value, key, partition, timestamp, headers, on_delivery)
+        arguments = (value, key, partition, timestamp, headers, on_delivery)
+        taken = self._take(*arguments)
         if type(taken) is Delivery:
             return taken
-        if taken is not None:
-            return self._admission().send_nowait(taken)
-        return self._producer.send_nowait(
-            self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery)
-        )
+        return self._dispatch(taken, arguments, admit=Admission.send_nowait, override=self._producer.send_nowait)
 
     async def send_many(
         self,
@@ -228,22 +233,30 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
     def _enqueue_slowly(
         self, taken: PreparedRecord | None, *arguments: *TypedArguments
     ) -> Coroutine[object, None, Delivery]:
-        if taken is not None:
-            return self._admission().enqueue(taken)
-        return self._producer.enqueue(self.name, **self._in_bytes(*arguments))
+        return self._dispatch(taken, arguments, admit=Admission.enqueue, override=self._producer.enqueue)
 
-    def _in_bytes(self, *arguments: *TypedArguments) -> RecordInBytes:
-        """Return the arguments for a verb of the producer's class."""
+    def _dispatch(
+        self,
+        taken: PreparedRecord | None,
+        arguments: TypedArguments,
+        *,
+        admit: Callable[[Admission, PreparedRecord], ResultT],
+        override: ProducerMethod[ResultT],
+    ) -> ResultT:
+        """Let a prepared record wait; without one, call the method that a subclass of the producer has overridden."""
+        if taken is not None:
+            return admit(self._admission(), taken)
         value, key, partition, timestamp, headers, on_delivery = arguments
         value_bytes, key_bytes = self._records.serialized(value, key)
-        return {
-            "value": value_bytes,
-            "key": key_bytes,
-            "partition": partition,
-            "timestamp": timestamp,
-            "headers": self._records.headers_with(headers),
-            "on_delivery": on_delivery,
-        }
+        return override(
+            self.name,
+            value_bytes,
+            key=key_bytes,
+            partition=partition,
+            timestamp=timestamp,
+            headers=self._records.headers_with(headers),
+            on_delivery=on_delivery,
+        )
 
     async def partitions_for(self) -> list[int]:
         """As `Producer.partitions_for`."""

@@ -125,7 +125,7 @@ class TransactionMethods:
         runner = self._unlent_runner()
         await runner.send_offsets(checked, member, deadline=runner.waits.deadline())
 
-    def reject_commit(self, error: KafkaError) -> None:
+    def _reject_commit(self, error: KafkaError) -> None:
         """Let the open transaction be one that must be aborted: something that belongs to it failed elsewhere.
 
         Args:
@@ -138,7 +138,7 @@ class TransactionMethods:
         runner.refusals.check_taking()
         runner.reject(error)
 
-    def transaction_in_hand(self) -> TransactionHandle:
+    def _transaction_handle(self) -> TransactionHandle:
         """Return the transaction that `begin_transaction` has begun, for who may lose sight of it; `BlockingProducer`.
 
         Raises:
@@ -184,7 +184,7 @@ class TransactionMethods:
 
     def _take_back(self, transaction: Transaction) -> None:
         self._is_lent = False
-        transaction.end()
+        transaction._end()
 
 
 async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
@@ -247,7 +247,7 @@ class Transaction(SendMethods):
         self._open_admission()
         return await self._partitions_of(topic)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Take nothing more."""
         self._is_over = True
         self._disable_sending()

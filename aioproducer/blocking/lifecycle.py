@@ -63,7 +63,7 @@ class BlockingLifetime:
         self._producer = producer
         self._config = producer.config
         self._log = LogThread(lambda: producer.statistics().client_id)
-        producer.use_log(self._log)
+        producer._use_log(self._log)
         self._max_block_s = self._config.max_block_ms / 1000
         self._delivery_limit = delivery_limit(self._max_block_s + self._config.delivery_timeout_ms / 1000)
         self._handover = Handover(
@@ -196,9 +196,9 @@ class BlockingLifetime:
     def __del__(self) -> None:
         """Warn when it was dropped without being closed."""
         if getattr(self, "_background", None) is not None and not sys.is_finalizing():
-            self.abandon()
+            self._abandon()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Warn unless it was closed, and close it on a thread of its own: a garbage collection must not wait."""
         if not self._background.is_running:
             return
@@ -237,7 +237,7 @@ class BlockingLifetime:
     def _exit_flush_s(self) -> float:
         return self._config.exit_flush_timeout_ms / 1000
 
-    def begin_exit(self) -> None:
+    def _begin_exit(self) -> None:
         """Begin to deliver what was accepted; it can still be closed, by exit hooks that run later."""
         if self._background.is_running and not self._is_closed and self._exit_flush_s:
             with contextlib.suppress(Exception):  # the producer has failed: what is left is counted
@@ -249,7 +249,7 @@ class BlockingLifetime:
         if running is not None and not running.is_shut and running.transactions is None:
             await running.flushes.wait_for(running.close_generation())
 
-    def end_exit(self, began_at: float) -> None:
+    def _end_exit(self, began_at: float) -> None:
         """Wait for the rest of the time that began at `began_at`, and report what was not delivered."""
         if not self._background.is_running or self._is_loss_told:
             return
@@ -267,7 +267,7 @@ class BlockingLifetime:
         self._log.drain()
         self._warn("was not closed when the program ended")
 
-    def mark_forked(self) -> None:
+    def _mark_forked(self) -> None:
         """Hold no lock that another thread of the parent held when this process was made from it."""
         self._background.mark_forked()
         self._log.mark_forked()
@@ -328,7 +328,7 @@ def _reject_commit(producer: Producer, error: KafkaError) -> bool:
     if producer.config.transactional_id is None:
         return False
     try:
-        producer.reject_commit(error)
+        producer._reject_commit(error)
     except NoTransactionError:
         return False
     except KafkaError:
@@ -342,9 +342,9 @@ def _flush_all() -> None:
     began_at = monotonic()
     left_open = list(_ALIVE)
     for producer in left_open:
-        producer.begin_exit()
+        producer._begin_exit()
     for producer in left_open:
-        producer.end_exit(began_at)
+        producer._end_exit(began_at)
     for closing, timeout_s in list(_CLOSING.items()):
         wait_for_lock(closing, timeout_s + GRACE_S)
 
@@ -352,7 +352,7 @@ def _flush_all() -> None:
 def _after_fork() -> None:
     _CLOSING.clear()
     for producer in list(_ALIVE):
-        producer.mark_forked()
+        producer._mark_forked()
 
 
 if hasattr(os, "register_at_fork"):

@@ -77,7 +77,7 @@ class BlockingProducer(BlockingTransactions):
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__(Producer(bootstrap_servers, **options), made_at=caller())
-        self._handed = self._producer.handed()
+        self._handed = self._producer._non_blocking()
 
     # Sending
 
@@ -265,7 +265,7 @@ class BlockingProducer(BlockingTransactions):
     ) -> BlockingTopic[KeyT, ValueT]:
         """Return a handle for a topic whose keys and values have a type; arguments and errors as `Producer.topic`."""
         records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
-        topic, handed = self._producer.topic_of(records), self._handed.topic_of(records)
+        topic, handed = self._producer._topic_of(records), self._handed._topic_of(records)
         return BlockingTopic(
             topic,
             records,

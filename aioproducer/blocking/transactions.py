@@ -87,7 +87,7 @@ class BlockingTransactions(BlockingLifetime):
     async def _commit(self) -> None:
         failed = self._handover.take_errors(None)
         if failed is not None:
-            self._producer.reject_commit(failed)
+            self._producer._reject_commit(failed)
         await self._producer.commit_transaction()
 
     async def _abort(self) -> None:
@@ -135,7 +135,7 @@ class _Block:
     async def begin(self) -> None:
         """Begin it, when it is its turn; errors as `Producer.begin_transaction`."""
         await self._producer.begin_transaction(wait=True)
-        self._in_hand = self._producer.transaction_in_hand()
+        self._in_hand = self._producer._transaction_handle()
         self._let_go()
 
     async def leave(self) -> None:

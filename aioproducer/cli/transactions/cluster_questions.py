@@ -8,6 +8,7 @@ from random import Random
 from typing import Final, Generic
 
 from aioproducer._logs import event_log
+from aioproducer._network.cluster_updates import merge
 from aioproducer._network.context import NetworkSettings, Timer
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.response_future import RawResponse, ResponseT
@@ -72,7 +73,7 @@ class ClusterQuestions:
         self._client = client
         self._timeout_s = timeout_s
         self._backoff = ExponentialBackoff(*PAUSES_MS, random=Random())  # noqa: S311  # jitter
-        self.cluster = Cluster.empty()
+        self.cluster = Cluster()
         """As of the last `look`."""
         self.last_error: KafkaError | None = None
         """Why the last attempt at a question failed; None if none has."""
@@ -95,7 +96,7 @@ class ClusterQuestions:
             return decode_metadata_response(answer.version, answer.payload, from_node=answer.node_id)
 
         answer = await self._until_answered(lambda: self._client.request(METADATA, body, read))
-        self.cluster = self.cluster.merge(answer, asyncio.get_running_loop().time())
+        self.cluster = merge(self.cluster, answer, asyncio.get_running_loop().time())
         self._client.update_nodes(self.cluster)
         return self.cluster
 

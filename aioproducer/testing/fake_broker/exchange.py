@@ -171,7 +171,7 @@ class Exchange:
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
         """Return the rule of this kind that applies now, or None."""
         faults = self.cluster.faults
-        return faults.take(kind, self.place(topic, partition)) if kind in faults.kinds else None
+        return faults._take(kind, self.place(topic, partition)) if kind in faults._kinds else None
 
     def injected_error(self, topic: str | None = None, partition: int | None = None) -> int:
         """Return the error code injected by a test; 0 if there is none."""
@@ -181,7 +181,7 @@ class Exchange:
     def injected_error_of_partition(self, topic: str, partition: int) -> int:
         """As `injected_error`, but only of rules that name a topic: the others are for the whole request."""
         faults = self.broker.cluster.faults
-        if FaultKind.ERROR not in faults.kinds:
+        if FaultKind.ERROR not in faults._kinds:
             return 0
-        fault = faults.take(FaultKind.ERROR, self.place(topic, partition), names_topic=True)
+        fault = faults._take(FaultKind.ERROR, self.place(topic, partition), names_topic=True)
         return fault.code if fault else 0
