@@ -23,7 +23,7 @@ from aioproducer.cli.benchmark.tables import WIDTH, print_report
 from aioproducer.cli.benchmark.worker_process import WorkerError
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
 from aioproducer.testing.kafka import BrokerStartError, MissingToolError
 from aioproducer.testing.kafka.kafka_jars import TESTED_VERSIONS, kafka_jars

@@ -19,7 +19,7 @@ from aioproducer.cli.tailing.record_text import Record, TailFormat, line_writer
 from aioproducer.cli.tailing.standard_output import ReaderGoneError, is_reader_gone, write
 from aioproducer.cli.transactions.cluster_questions import asking
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
 from aioproducer.errors import KafkaError as OwnError
 from aioproducer.records import check_topic_name

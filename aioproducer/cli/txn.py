@@ -19,7 +19,7 @@ from aioproducer.cli.transactions.hanging import LONGEST_TRANSACTION_S
 from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
 from aioproducer.cli.transactions.transaction_questions import STATES, Transactions
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
 
 BootstrapServer: TypeAlias = Annotated[

@@ -11,7 +11,7 @@ from aioproducer.cli.benchmark.worker_process import failure_text, pipe, python_
 from aioproducer.cli.python_child import python_command
 from aioproducer.cli.transactions.cluster_questions import asking
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import KafkaError
 from aioproducer.testing.kafka import BrokerStartError, KafkaCluster
 

@@ -13,7 +13,7 @@ from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer.producer import AIOKafkaProducer as _Theirs
 
-from aioproducer.config.option_types import INT32_MAX, IntOption
+from aioproducer.config._option_types import INT32_MAX, IntOption
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from aioproducer.compat.aiokafka.options import (
 )
 from aioproducer.compat.aiokafka.transactions import TransactionMethods
 from aioproducer.config import ProducerConfig
-from aioproducer.config.option_types import IntOption
+from aioproducer.config._option_types import IntOption
 from aioproducer.errors import KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
 
 if TYPE_CHECKING:
