@@ -1,8 +1,7 @@
 """A topic and the types of its records: `producer.topic("orders", key=str, value=Order)`.
 
-The verbs are the producer's own. What the handle adds is that type checkers know what goes into the topic, that
-everything else is refused at the call, and that the bytes are derived from the types. Its records go the way of all
-records: interceptors, serializers, partitioner, append (`_native/record_pipeline.pyx`).
+Its methods are those of the producer. The types of keys and values are known to type checkers and checked in each call,
+and they determine the serializers. Records run through the producer's pipeline (`_native/record_pipeline.pyx`).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class ProducerMethod(Protocol[Result_co]):
 
 
 class TopicRecords(Generic[KeyT, ValueT]):
-    """What the records of a topic have in common.
+    """Name, types and headers of a topic's records.
 
     Args:
         name: of the topic.
@@ -64,11 +63,11 @@ class TopicRecords(Generic[KeyT, ValueT]):
         headers: of every record, before its own.
 
     Raises:
-        TypeError, ValueError: a name no topic has, a type without an encoding, headers of the wrong form.
+        TypeError, ValueError: an invalid topic name or headers, or a type without an encoding.
     """
 
     def __init__(self, name: str, *, key: object, value: object, headers: object = None) -> None:
-        from aioproducer._producer.topic_types import part_type  # noqa: PLC0415  # a tenth of the package's import, for few
+        from aioproducer._producer.topic_types import part_type  # noqa: PLC0415  # a tenth of the package's import, rarely used
 
         check_topic_name(name)
         self.name: str = name
@@ -77,7 +76,7 @@ class TopicRecords(Generic[KeyT, ValueT]):
         self.headers: Headers = normalize_headers(headers)
 
     def check(self, value: object, key: object) -> None:
-        """Refuse what is not of the topic's types.
+        """Refuse a value or key of another type.
 
         Raises:
             TypeError: names the argument and what is allowed.
@@ -105,18 +104,18 @@ class TopicRecords(Generic[KeyT, ValueT]):
 
 
 class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
-    """A topic of a producer; made by `Producer.topic`. As good as its producer: it holds no records itself.
+    """A topic of a producer; made by `Producer.topic`. Usable as long as its producer: it holds no records itself.
 
-    Its records go through the producer's pipeline with the topic's serializers, so interceptors and partitioner see
-    the objects. Only where a subclass of the producer has verbs of its own, and no other code of the user's runs,
-    these verbs are called, with bytes.
+    Its records run through the producer's pipeline with the topic's serializers, so interceptors and partitioner see
+    the objects. If a subclass of the producer overrides the send methods, and there are no interceptors, serializers or
+    partitioner, these methods are called, with bytes.
 
     Args:
-        records: what they have in common.
+        records: name, types and headers.
         producer: whose topic it is.
-        admission: for records that have to wait; raises where the producer takes none.
+        admission: returns the admission of records that must wait; raises while no records are taken.
         enqueue_each: enqueues many records, one after another.
-        asks_producer: the producer's class has verbs of its own.
+        asks_producer: the producer's class overrides the send methods.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
 
     @property
     def name(self) -> str:
-        """Of the topic."""
+        """Name of the topic."""
         return self._records.name
 
     def send(
@@ -210,13 +209,13 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
     ) -> BulkDelivery:
-        """As `Producer.send_many`; one that is not of the topic's types keeps no other back, it is in the result."""
+        """As `Producer.send_many`; a key or value of another type is an error in the result."""
         pairs = None if headers is None else normalize_headers(headers)
         rows = rows_of(values, keys, partition=partition, timestamp=timestamp, headers=pairs)
         await self.partitions_for()
         return await self._enqueue_each(rows, self._enqueue_row)
 
-    def _enqueue_row(  # noqa: PLR0917  # as it stands in a row
+    def _enqueue_row(  # noqa: PLR0917  # a row
         self,
         value: object,
         key: object,

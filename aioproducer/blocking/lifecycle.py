@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer._logs import event_log
 from aioproducer._producer.lifecycle import CLOSE_AFTER_ERROR_S, take_over
-from aioproducer._producer.process_end import at_process_end, count_undelivered, in_words, tell_not_closed
+from aioproducer._producer.process_end import at_process_end, count_undelivered, in_words, report_not_closed
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
 from aioproducer._threads.real_threads import allocate_lock, start_thread, wait_for_lock
@@ -224,7 +224,7 @@ class BlockingLifecycle:
     def _report_loss(self, records: int, since: str, how: str, *, log: EventLog) -> None:
         in_time = f"within {self._exit_flush_s:g} s{since}"
         text = f"{in_words(records)} not delivered {in_time}: the BlockingProducer made at {self._made_at} {how}"
-        tell_not_closed(text, log, records=records, made_at=self._made_at)
+        report_not_closed(text, log, records=records, made_at=self._made_at)
 
     def _warn(self, how: str) -> None:
         text = f"BlockingProducer made at {self._made_at} {how}: records that were not delivered yet may be lost"
