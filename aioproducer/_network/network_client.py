@@ -60,7 +60,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         log: EventLog,
         client_id: str,
     ) -> None:
-        self.counters = NetworkCounters()
+        self.counters: NetworkCounters = NetworkCounters()
         self.on_node_failed: Callable[[], None] = lambda: None
         """Called on the loop when a node that metadata names could not be connected to, or its connection was lost."""
         self.on_node_tried_again: Callable[[], None] = lambda: None

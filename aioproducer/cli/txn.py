@@ -31,7 +31,7 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="A JSON object a l
 LOCAL = "127.0.0.1:9092"
 PATIENCE_S = CONNECT_TIMEOUT_S
 
-txn = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
+txn: typer.Typer = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
 
 
 @txn.command("list")

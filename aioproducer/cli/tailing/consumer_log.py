@@ -24,7 +24,7 @@ class ConsumerLog(logging.Handler):
         """Take the place of what would print them all."""
         super().__init__(logging.ERROR)
         self.is_shown = False
-        self.last = ""
+        self.last: str = ""
         self._clock = clock
         self._show_at: dict[str, float] = {}
         library = logging.getLogger("aiokafka")

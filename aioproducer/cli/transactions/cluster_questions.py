@@ -73,7 +73,7 @@ class ClusterQuestions:
         self._client = client
         self._timeout_s = timeout_s
         self._backoff = ExponentialBackoff(*PAUSES_MS, random=Random())  # noqa: S311  # jitter
-        self.cluster = Cluster()
+        self.cluster: Cluster = Cluster()
         """As of the last `look`."""
         self.last_error: KafkaError | None = None
         """Why the last attempt at a question failed; None if none has."""
