@@ -153,10 +153,10 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send`.
         """
-        arguments = (value, key, partition, timestamp, headers, on_delivery)
-        taken = self._take(*arguments)
+        taken = self._take(value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
+        arguments = (value, key, partition, timestamp, headers, on_delivery)
         return self._dispatch(taken, arguments, admit=Admission.send, override=self._producer.send)
 
     async def send_and_wait(
@@ -194,10 +194,10 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send_nowait`.
         """
-        arguments = (value, key, partition, timestamp, headers, on_delivery)
-        taken = self._take(*arguments)
+        taken = self._take(value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
+        arguments = (value, key, partition, timestamp, headers, on_delivery)
         return self._dispatch(taken, arguments, admit=Admission.send_nowait, override=self._producer.send_nowait)
 
     async def send_many(
