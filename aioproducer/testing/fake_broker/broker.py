@@ -46,8 +46,8 @@ class Broker:
         self.cluster = cluster
         self.host = ""
         self.port = 0
-        self.is_alive = True
-        self.incarnation = 0
+        self.is_alive: bool = True
+        self.incarnation: int = 0
         """Incremented by every death, so that requests held for a dead broker do not reach its successor."""
         self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}
         """Leader and leader epoch in this broker's Metadata, where it lags behind the controller."""

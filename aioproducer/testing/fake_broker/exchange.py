@@ -125,18 +125,18 @@ class Exchange:
     def __init__(
         self, broker: ServingBroker, connection_id: int, header: RequestHeader, *, payload: memoryview, now: float
     ) -> None:
-        self.broker = broker
-        self.cluster = broker.cluster
-        self.connection_id = connection_id
-        self.header = header
-        self.api = API_BY_NUMBER[header.api_number]
-        self.version = header.version
-        self.is_flexible = self.api.is_flexible(header.version)
+        self.broker: ServingBroker = broker
+        self.cluster: SharedState = broker.cluster
+        self.connection_id: int = connection_id
+        self.header: RequestHeader = header
+        self.api: ApiKey = API_BY_NUMBER[header.api_number]
+        self.version: int = header.version
+        self.is_flexible: bool = self.api.is_flexible(header.version)
         """Whether request and answer have compact lengths and tagged fields."""
-        self.payload = payload
-        self.incarnation = broker.incarnation
-        self.now = now
-        self.throttle_ms = 0
+        self.payload: memoryview[int] = payload
+        self.incarnation: int = broker.incarnation
+        self.now: float = now
+        self.throttle_ms: int = 0
 
     def request(self) -> object:
         return decode_request(self.api, self.version, self.payload)
