@@ -164,13 +164,6 @@ def as_milliseconds(timestamp: object) -> object:
     return as_whole(timestamp)
 
 
-def as_it_is(transactional_id: str | None) -> str | None:
-    """Keep braces what they are: aiokafka knows no fields in names."""
-    if not isinstance(transactional_id, str):
-        return transactional_id
-    return transactional_id.replace("{", "{{").replace("}", "}}")
-
-
 def life_of_a_record(request_timeout_ms: int, linger_ms: int, *, transaction_timeout_ms: int | None = None) -> int:
     """Milliseconds: aiokafka's `request_timeout_ms` bounds the wait in its queue, and then the last request.
 
