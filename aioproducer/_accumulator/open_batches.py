@@ -180,10 +180,10 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             generation: of flushes, in which the record was accepted.
             called_at: monotonic seconds of its call.
         """
-        assert delivery.home.topic_partition is not None
-        queue = self.partitions.queue(delivery.home.topic_partition)
+        assert delivery._batch_result.topic_partition is not None
+        queue = self.partitions.queue(delivery._batch_result.topic_partition)
         batches = chain((queue.open_batch,), reversed(queue.queued))  # it is nearly always the first or the second
-        batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
+        batch = next(batch for batch in batches if batch is not None and batch.result is delivery._batch_result)
         batch.called_at = min(batch.called_at, called_at)
         self._deadlines.watch(batch)
         if batch is queue.open_batch:

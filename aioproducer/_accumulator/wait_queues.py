@@ -211,7 +211,7 @@ class WaitQueues:
     def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
         self._leave(record)
         self._open_batches.adopt(delivery, record.generation, record.called_at)
-        record.result.move([(0, delivery.home, delivery.position)])
+        record.result.move([(0, delivery._batch_result, delivery._position)])
         self._generations.leave(record.generation)
 
     # Leaving

@@ -27,12 +27,12 @@ class Delivery(asyncio.Future[RecordMetadata]):
     def timestamp(self) -> int:
         """The record's own timestamp, milliseconds since the epoch."""
     @property
-    def home(self) -> BatchResult:
+    def _batch_result(self) -> BatchResult:
         """The result it belongs to now."""
     @property
-    def position(self) -> int:
+    def _position(self) -> int:
         """The record's index in that result."""
-    def has_waiters(self) -> bool:
+    def _has_waiters(self) -> bool:
         """Whether somebody awaits it or left a callback."""
 
 class BatchResult:

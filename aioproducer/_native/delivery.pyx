@@ -118,7 +118,7 @@ cdef class BatchResult:
             for delivery in waiting:
                 delivery._registered = False
                 part = delivery.settle()
-                if delivery.has_waiters():
+                if delivery._has_waiters():
                     delivery.register(part)
 
     @property
@@ -308,7 +308,7 @@ cdef class Delivery:
 
     __iter__ = __await__
 
-    def has_waiters(self):
+    def _has_waiters(self):
         cdef Followers followers = self._followers
         return followers is not None and (followers.waiters is not None or followers.callbacks is not None)
 
@@ -360,11 +360,11 @@ cdef class Delivery:
         return self._timestamp
 
     @property
-    def home(self):
+    def _batch_result(self):
         return self.settle()
 
     @property
-    def position(self):
+    def _position(self):
         self.settle()
         return self._index
 

@@ -175,7 +175,7 @@ def encode_metadata_request(version: int, topics: Sequence[str], *, allow_auto_t
 
 
 def decode_metadata_response(version: int, payload: bytes | memoryview, *, from_node: int) -> MetadataResponse:
-    """Read nodes, topics and leaders. Nothing in it is trusted yet: `Cluster.merge` sorts out.
+    """Read nodes, topics and leaders. Nothing in it is trusted yet: `cluster_updates.merge` checks it.
 
     Raises:
         ProtocolError: not such an answer.

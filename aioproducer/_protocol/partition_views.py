@@ -48,8 +48,8 @@ class Partitions(Sequence[PartitionView]):
     __slots__ = ("leader_epochs", "leader_ids")
 
     def __init__(self, leader_ids: array[int], leader_epochs: array[int]) -> None:
-        self.leader_ids = leader_ids
-        self.leader_epochs = leader_epochs
+        self.leader_ids: array[int] = leader_ids
+        self.leader_epochs: array[int] = leader_epochs
 
     @classmethod
     def of(cls, views: Iterable[PartitionView]) -> Partitions:
@@ -101,7 +101,7 @@ class Partitions(Sequence[PartitionView]):
             return self.leader_ids == other.leader_ids and self.leader_epochs == other.leader_epochs
         return isinstance(other, tuple) and tuple(self) == other
 
-    __hash__ = None  # type: ignore[assignment]  # it holds arrays
+    __hash__: None = None  # type: ignore[assignment]  # it holds arrays
 
     def __repr__(self) -> str:
         """Show how many there are."""

@@ -117,8 +117,8 @@ def test_batch_that_cannot_grow_is_closed_not_failed() -> None:
     core.wait_queues.serve()
 
     assert record.is_waiting
-    assert [batch.result for batch in core.queue().queued] == [first.home]
-    assert second.home is first.home
+    assert [batch.result for batch in core.queue().queued] == [first._batch_result]
+    assert second._batch_result is first._batch_result
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 60, 61, 100])
@@ -145,7 +145,7 @@ def test_partitioner_may_send_when_told_of_a_full_batch() -> None:
     deliveries = [core.send(bytes(600)) for _ in range(3)]
     core.wait_queues.serve()
 
-    assert [delivery.home.topic_partition for delivery in deliveries] == [("t", 0)] * 3
+    assert [delivery._batch_result.topic_partition for delivery in deliveries] == [("t", 0)] * 3
     assert core.open_batches.records == 4
 
 
@@ -258,7 +258,7 @@ def test_flush_closes_all_open_batches() -> None:
     after = core.send(partition=0)
 
     assert values(core.drain()) == [1, 1]
-    assert after.home not in {delivery.home for delivery in before}
+    assert after._batch_result not in {delivery._batch_result for delivery in before}
 
 
 def test_closing_an_idle_partition_does_nothing() -> None:
@@ -292,8 +292,8 @@ def test_batch_takes_no_record_a_tenth_of_the_timeout_younger() -> None:
     core.pass_time(0.1)
     third = core.send()
 
-    assert first.home is second.home
-    assert third.home is not first.home
+    assert first._batch_result is second._batch_result
+    assert third._batch_result is not first._batch_result
     assert is_sendable(core)
 
 
@@ -303,7 +303,7 @@ def test_ready_undrained_batch_is_closed_in_time() -> None:
     core.pass_time(0.005)
     core.pass_time(10)
 
-    assert core.send().home is not first.home
+    assert core.send()._batch_result is not first._batch_result
 
 
 def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
@@ -327,7 +327,7 @@ def opened_at_now(core: CoreParts) -> ProducerBatch:
 
 def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
     core = CoreParts(leaders=(1, 1), batch_size=1024)
-    places = [core.send(bytes(100), partition=None).home.topic_partition for _ in range(200)]
+    places = [core.send(bytes(100), partition=None)._batch_result.topic_partition for _ in range(200)]
     changes = sum(one != other for one, other in pairwise(places))
 
     assert set(places) == {("t", 0), ("t", 1)}

@@ -381,7 +381,7 @@ async def test_close_tells_of_records_whose_transaction_ended_unheard(release: R
         await producer.enqueue("t", b"b", partition=0)
         await asyncio.sleep(1)
         cluster.faults.error(90, END_TXN, times=None)
-        producer.transaction_in_hand().abandon()
+        producer._transaction_handle().abandon()
         await asyncio.sleep(5)
 
         with pytest.raises(UndeliveredError):

@@ -212,8 +212,8 @@ async def test_transaction_that_failed_is_over_once_it_is_abandoned(release: Rel
     async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=6_000) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"x", partition=0)
-        in_hand = producer.transaction_in_hand()
-        producer.reject_commit(KafkaError("it must not be committed"))
+        in_hand = producer._transaction_handle()
+        producer._reject_commit(KafkaError("it must not be committed"))
         await asyncio.sleep(10)
         in_hand.abandon()
 
