@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer._native.enqueue import EnqueueMethod
     from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
     from aioproducer._producer.topic_types import PartType
