@@ -26,6 +26,7 @@ from aioproducer._timing.retry_backoff import RequestPacing
 from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.begin_delays import MarkerBackoff, StrayRequests
 from aioproducer._transactions.errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
+from aioproducer._transactions.identity import TransactionalIdentity, TransactionalPartitionIdentity
 from aioproducer._transactions.open_transaction import OpenTransaction, PendingOffsets
 from aioproducer._transactions.requests import (
     OffsetsToSend,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._timing.retry_backoff import ExponentialBackoff
-    from aioproducer._transactions.identity import TransactionalIdentity
     from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
 FIRST_V2: Final = 2
@@ -374,6 +374,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._open.is_known = True
         for queue in queues:
             self._joining.pop(queue, None)
+            assert isinstance(queue.identity, TransactionalPartitionIdentity)
             queue.identity.join_transaction()
         return queues
 

@@ -9,6 +9,7 @@ from aioproducer._accumulator.producer_identity import (
     LAST_EPOCH,
     QUIET_TOO_LONG_S,
     REMEMBERED,
+    IdempotentPartitionIdentity,
     PartitionIdentity,
     ProducerIdentity,
 )
@@ -40,7 +41,7 @@ def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) ->
 @pytest.mark.parametrize("producer_id", [0, 7, 2**63 - 1], ids=["the first ever given", "usual", "the last"])
 def test_first_batch_takes_the_producers_id_and_sequences_count_records(producer_id: int) -> None:
     """From 0."""
-    partition = PartitionIdentity(producer_of(producer_id))
+    partition = IdempotentPartitionIdentity(producer_of(producer_id))
 
     assert partition.stamp(3) == BatchIdentity(producer_id, 0, 0)
     assert partition.stamp(2) == BatchIdentity(producer_id, 0, 3)
@@ -65,12 +66,12 @@ def test_all_partitions_are_offered_once_there_is_an_id() -> None:
 
 def test_partition_begins_with_the_epoch_that_the_broker_gave() -> None:
     """InitProducerId answers one."""
-    assert PartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)
+    assert IdempotentPartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)
 
 
 def test_sequences_wrap_to_zero() -> None:
     """After 2**31 - 1, as brokers expect."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     partition.stamp(MAX_SEQUENCE)
 
     assert partition.stamp(3) == BatchIdentity(7, 0, MAX_SEQUENCE)
@@ -80,7 +81,7 @@ def test_sequences_wrap_to_zero() -> None:
 def test_nothing_is_stamped_before_an_id_is_known() -> None:
     """It must be asked of a broker."""
     producer = producer_of(None)
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     assert (producer.is_missing, partition.can_stamp) == (True, False)
 
     producer.assign(0, 0)
@@ -91,7 +92,7 @@ def test_nothing_is_stamped_before_an_id_is_known() -> None:
 def test_without_idempotence_nothing_is_stamped_and_nothing_waits() -> None:
     """Nor is an id asked for, and trouble changes nothing."""
     producer = ProducerIdentity(is_enabled=False)
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     partition.begin_change()
 
     assert (producer.is_missing, partition.can_stamp, partition.is_changing) == (False, True, False)
@@ -103,7 +104,7 @@ def test_without_idempotence_nothing_is_stamped_and_nothing_waits() -> None:
 
 def test_connection_is_confirmed_once_it_has_acknowledged_a_batch() -> None:
     """And no other one."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1), connection=3)
     assert not partition.is_confirmed(3, NOW)
 
@@ -115,7 +116,7 @@ def test_connection_is_confirmed_once_it_has_acknowledged_a_batch() -> None:
 
 def test_producer_id_zero_is_confirmed_too() -> None:
     """It is the first id of a fresh cluster, and no less an id."""
-    partition = PartitionIdentity(producer_of(0))
+    partition = IdempotentPartitionIdentity(producer_of(0))
     batch = batch_of(partition.stamp(1))
 
     partition.acknowledge(batch, 0, NOW)
@@ -125,12 +126,12 @@ def test_producer_id_zero_is_confirmed_too() -> None:
 
 def test_no_connection_is_never_confirmed() -> None:
     """0 stands for none."""
-    assert not PartitionIdentity(producer_of()).is_confirmed(0, NOW)
+    assert not IdempotentPartitionIdentity(producer_of()).is_confirmed(0, NOW)
 
 
 def test_doubt_ends_the_confirmation() -> None:
     """An error answer, a lost connection, another leader."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
     partition.require_confirmation()
@@ -140,7 +141,7 @@ def test_doubt_ends_the_confirmation() -> None:
 
 def test_confirmation_ends_after_hours_of_silence() -> None:
     """The broker may have expired what it knew."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
     assert partition.is_confirmed(1, NOW + QUIET_TOO_LONG_S - 1)
@@ -149,7 +150,7 @@ def test_confirmation_ends_after_hours_of_silence() -> None:
 
 def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
     """The broker has no state for the new one yet."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
     partition.finish_change()
@@ -161,7 +162,7 @@ def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
 
 def test_acknowledgement_while_the_epoch_changes_does_not_confirm_the_new_one() -> None:
     """It was still on the wire, for a log perhaps that is gone."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
 
@@ -173,7 +174,7 @@ def test_acknowledgement_while_the_epoch_changes_does_not_confirm_the_new_one() 
 
 def test_highest_acknowledged_order_never_falls() -> None:
     """A late answer to an earlier batch does not take it back."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     for order in (5, 3):
         partition.acknowledge(batch_of(partition.stamp(1), order=order), order, NOW)
 
@@ -190,7 +191,7 @@ def has_seen(partition: PartitionIdentity, offset: int, batch: ProducerBatch) ->
 
 def test_offset_given_before_is_a_repetition() -> None:
     """On the connection that gave it: the broker took the batch for a copy."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
 
@@ -201,7 +202,7 @@ def test_offset_given_before_is_a_repetition() -> None:
 
 def test_offset_with_another_time_is_no_repetition() -> None:
     """A log that begins anew gives offsets again: what it takes it answers without the time of what was there."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
 
@@ -210,7 +211,7 @@ def test_offset_with_another_time_is_no_repetition() -> None:
 
 def test_repetition_has_the_time_of_the_log_where_it_keeps_its_own() -> None:
     """It is the time that was answered before, not the present one, nor that of the records."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW, log_append_time=5000)
 
@@ -220,7 +221,7 @@ def test_repetition_has_the_time_of_the_log_where_it_keeps_its_own() -> None:
 
 def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
     """It keeps the sequences of five batches."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     for offset in range(REMEMBERED + 2):
         partition.acknowledge(batch, offset, NOW)
@@ -230,7 +231,7 @@ def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
 
 def test_unknown_offset_is_never_a_repetition() -> None:
     """-1 is what many answers carry."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
 
     partition.acknowledge(batch, -1, NOW)
@@ -240,7 +241,7 @@ def test_unknown_offset_is_never_a_repetition() -> None:
 
 def test_offset_that_another_log_gave_is_no_repetition() -> None:
     """A leader elected with a shorter log gives offsets again: a first attempt must not be taken for a copy."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     for offset in (0, 1):
         partition.acknowledge(batch_of(partition.stamp(1)), offset, NOW)
     partition.require_confirmation()
@@ -254,7 +255,7 @@ def test_offset_that_another_log_gave_is_no_repetition() -> None:
 
 def test_changing_partition_stamps_nothing_until_it_has_its_new_epoch() -> None:
     """Which begins at sequence 0."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     partition.stamp(3)
     partition.begin_change()
     could_stamp = partition.can_stamp
@@ -268,7 +269,7 @@ def test_changing_partition_stamps_nothing_until_it_has_its_new_epoch() -> None:
 def test_trouble_of_one_partition_does_not_touch_another() -> None:
     """It goes on with its own epoch and sequence."""
     producer = producer_of()
-    troubled, calm = PartitionIdentity(producer), PartitionIdentity(producer)
+    troubled, calm = IdempotentPartitionIdentity(producer), IdempotentPartitionIdentity(producer)
     troubled.stamp(1)
     calm.stamp(2)
 
@@ -281,7 +282,7 @@ def test_trouble_of_one_partition_does_not_touch_another() -> None:
 def test_new_epochs_are_above_every_one_used() -> None:
     """Of the producer's counter, and of the partition's own."""
     producer = producer_of()
-    partitions = [PartitionIdentity(producer) for _ in range(3)]
+    partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     for partition in partitions:
         partition.stamp(1)
         partition.begin_change()
@@ -292,7 +293,7 @@ def test_new_epochs_are_above_every_one_used() -> None:
 
 def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
     """What follows is deduplicated under another identity."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     partition.acknowledge(batch, 10, NOW)
     partition.begin_change()
@@ -307,7 +308,7 @@ def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
 def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
     """32767 is the highest there is."""
     producer = producer_of(epoch=LAST_EPOCH - 1)
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     partition.stamp(1)
     for _ in range(2):
         partition.begin_change()
@@ -322,7 +323,7 @@ def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
 def test_partition_without_trouble_keeps_a_producer_id_that_was_given_up() -> None:
     """It moves over when it has trouble of its own."""
     producer = producer_of()
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     partition.stamp(1)
     producer.discard(7)
     assert partition.stamp(1) == BatchIdentity(7, 0, 1)
@@ -347,7 +348,7 @@ def test_new_producer_id_is_not_given_up_for_an_old_ones_trouble() -> None:
 
 def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
     """Its topic was deleted and made again; one that was never used has nothing to change."""
-    used, unused = PartitionIdentity(producer_of()), PartitionIdentity(producer_of())
+    used, unused = IdempotentPartitionIdentity(producer_of()), IdempotentPartitionIdentity(producer_of())
     used.stamp(1)
 
     for partition in (used, unused):
@@ -359,18 +360,18 @@ def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
 def test_identities_show_themselves() -> None:
     """In one line each."""
     producer = producer_of()
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     partition.stamp(2)
 
     assert repr(producer) == "<ProducerIdentity producer_id=7 last_epoch=0>"
-    assert repr(partition) == "<PartitionIdentity producer_id=7 epoch=0 next_sequence=2 is_changing=False>"
+    assert repr(partition) == "<IdempotentPartitionIdentity producer_id=7 epoch=0 next_sequence=2 is_changing=False>"
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5) | st.none()), max_size=40))
 def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) -> None:
     """Whatever the order of batches and changes, within each (id, epoch) of a partition."""
     producer = producer_of(epoch=LAST_EPOCH - 3)
-    partitions = [PartitionIdentity(producer) for _ in range(3)]
+    partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     given_out: set[tuple[int, int, int, int]] = set()
     for number, records in steps:
         partition = partitions[number]
@@ -389,7 +390,7 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 @pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
     """Without a transactional id a partition is always in what there is to be in."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     assert partition.is_send_allowed
     batch = batch_of(partition.stamp(1))
 

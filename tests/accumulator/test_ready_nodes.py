@@ -1,14 +1,14 @@
 """Ready partitions stand in their leader's queue once, and take turns."""
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_identity import PartitionIdentity, ProducerIdentity
+from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.ready_nodes import ReadyNodes
 from aioproducer.records import TopicPartition
 
 
 def partition(number: int, leader_id: int | None = 1) -> PartitionQueue:
     """A partition and its leader."""
-    identity = PartitionIdentity(ProducerIdentity(is_enabled=True))
+    identity = IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True))
     queue = PartitionQueue(TopicPartition("t", number), identity, max_in_flight=5)
     queue.leader_id = leader_id
     return queue
