@@ -308,21 +308,6 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             self.partitions.note_batch(queue, self._clock())
 
     @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self._open)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the records in all of them; goes through all."""
-        return sum(queue.slot.builder.size for queue in self._open if queue.slot.builder is not None)
-
-    @property
-    def lingers(self) -> bool:
-        """Whether batches wait for more records, although they could go."""
-        return self._settings.linger_s > 0
-
-    @property
     def records(self) -> int:
         """Records that were ever appended."""
         builders = (queue.slot.builder for queue in self._open)
@@ -337,13 +322,13 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         """Be told whether records wait for memory."""
         was_short, self.memory_is_short = self.memory_is_short, is_short
         if is_short and not was_short:
-            self.hurry()
+            self.make_all_ready()
 
     def keep_common_memory(self, *, is_kept: bool) -> None:
         """Be told whether the memory that all nodes share is kept for a record that waits."""
         self.may_use_common = not is_kept
 
-    def hurry(self) -> None:
+    def make_all_ready(self) -> None:
         """Make every open batch ready: half-empty ones would wait out their linger."""
         for queue in self._open:
             assert queue.open_batch is not None, "closed without a note of it"

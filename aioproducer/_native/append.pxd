@@ -54,8 +54,6 @@ cdef class RecordAppender:
     cdef bint _ignore_keys
     cdef public bint closed                  # every append calls `refuse`
     cdef public bint pause_wanted            # enough was written that the loop should run once
-    cdef object _on_written                  # called once, when `_bytes_left` more were written
-    cdef int64_t _bytes_left
     cdef bint busy                           # inside an append; what is appended meanwhile waits in line
     cdef char* _scratch                      # headers section of the record at hand
     cdef Py_ssize_t _scratch_size
@@ -73,4 +71,3 @@ cdef class RecordAppender:
     cdef RecordBatchBuilder room_for(self, TopicInfo topic, RecordBytes* record)
     cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery)
-    cdef int _tell_written(self) except -1

@@ -112,8 +112,6 @@ class RecordAppender:
     ) -> None: ...
     def open(self) -> None:
         """Take records, from the thread alone that made it."""
-    def call_after(self, size: int, callback: Callable[[], object], /) -> None:
-        """Call back once, when records of so many bytes more were written; of two wishes the later one counts."""
     def check(self) -> None:
         """Call `refuse` if `closed`, or if the caller is not on its `own_loop`."""
     def wall_clock_ms(self) -> int:

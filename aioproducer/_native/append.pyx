@@ -48,9 +48,6 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec* now)
     int CLOCK_REALTIME
 
-cdef extern from "<stdint.h>":
-    int64_t NEVER "INT64_MAX"                # bytes: nobody wants to be told
-
 cdef enum:
     BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
 
@@ -127,7 +124,6 @@ cdef class RecordAppender:
         self._wall_clock = wall_clock
         self._ignore_keys = ignore_keys
         self.closed = True
-        self._bytes_left = NEVER
         self.own_loop = OwnLoop()
 
     def __dealloc__(self):
@@ -135,9 +131,6 @@ cdef class RecordAppender:
 
     def open(self):
         self.closed = False
-
-    def call_after(self, int64_t size, callback):
-        self._bytes_left, self._on_written = size, callback
 
     def check(self):
         self.check_open()
@@ -322,21 +315,12 @@ cdef class RecordAppender:
 
     cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1:
         """Into the room that was found last."""
-        cdef Py_ssize_t before = builder.size
         write_record(builder, record)
-        self._bytes_left -= builder.size - before
-        try:
-            if builder.size >= builder.limit:
+        if builder.size >= builder.limit:
+            try:
                 self._accumulator.batch_full(self._slot)
-            if self._bytes_left <= 0:
-                self._tell_written()
-        except (MemoryError, RecursionError):
-            pass  # the next record for this partition closes a full batch; nobody waits to be told
-        return 0
-
-    cdef int _tell_written(self) except -1:
-        callback, self._on_written, self._bytes_left = self._on_written, None, NEVER
-        callback()
+            except (MemoryError, RecursionError):
+                pass  # the next record for this partition closes a full batch
         return 0
 
     def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):

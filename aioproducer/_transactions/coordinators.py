@@ -64,10 +64,6 @@ class Coordinators:
         """Call `listener` with every answer about the cluster."""
         self._metadata.on_update(lambda _: listener())
 
-    def is_idle(self) -> bool:
-        """Whether no request is on its way to any node."""
-        return not any(self._client.requests_in_flight().values())
-
     def produce_transaction(self) -> ProduceTransaction:
         """Return what a Produce request must say of the transaction that its batches belong to."""
         self._follow_cluster()

@@ -33,7 +33,7 @@ NOTHING_WRITTEN: Final = (-1, -1)
 class TransactionalIdentity(ProducerIdentity):
     """The producer's identity, and the number of the transaction that is open under it."""
 
-    __slots__ = ("first_answer_s", "has_stamped", "needs_epoch", "number", "pipelines_at_once", "transaction")
+    __slots__ = ("first_response_s", "has_stamped", "needs_epoch", "number", "pipelines_at_once", "transaction")
 
     def __init__(self) -> None:
         super().__init__(is_enabled=True)
@@ -48,7 +48,7 @@ class TransactionalIdentity(ProducerIdentity):
         """A batch of the open transaction has a sequence, so it may have been sent."""
         self.pipelines_at_once = False
         """Brokers refuse a first sequence other than 0 (transactions V2), so a successor cannot overtake."""
-        self.first_answer_s: float | None = None
+        self.first_response_s: float | None = None
         """Time until the first batch of the transaction was acknowledged, if that was its first attempt."""
 
     def begin_transaction(self, *, pipelines_at_once: bool) -> None:
@@ -56,7 +56,7 @@ class TransactionalIdentity(ProducerIdentity):
         self.transaction += 1
         self.pipelines_at_once = pipelines_at_once
         self.has_stamped = False
-        self.first_answer_s = None
+        self.first_response_s = None
 
     def assign(self, producer_id: int, epoch: int) -> None:
         """Take the identity of an InitProducerId or EndTxn response: all sequences begin at 0."""
@@ -135,8 +135,8 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         if not self.is_send_allowed or not self._has_stamped(batch):
             return  # the batch is of an earlier transaction, whose abort did not wait for it
         self._reach(batch, base_offset)
-        if self._shared.first_answer_s is None and batch.attempts == 1:
-            self._shared.first_answer_s = now - batch.sent_at
+        if self._shared.first_response_s is None and batch.attempts == 1:
+            self._shared.first_response_s = now - batch.sent_at
 
     def _reach(self, batch: ProducerBatch, base_offset: int) -> None:
         order, offset = self._reached

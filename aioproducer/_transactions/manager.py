@@ -23,7 +23,6 @@ from aioproducer._protocol.messages import ProducerIdResponse
 from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
 from aioproducer._protocol.transaction_messages import END_TXN, FIND_COORDINATOR, CoordinatorResponse, EndTxnResponse
 from aioproducer._timing.retry_backoff import RequestPacing
-from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.begin_delays import MarkerBackoff, StrayRequests
 from aioproducer._transactions.errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
 from aioproducer._transactions.identity import TransactionalIdentity, TransactionalPartitionIdentity
@@ -69,7 +68,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         identity: shared with the partitions.
         backoff: between attempts.
         stray_delay_s: how long a copy of a request that went unanswered may still arrive.
-        grain_s: of the alarms that `next_at` is for.
     """
 
     def __init__(
@@ -80,7 +78,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         identity: TransactionalIdentity,
         backoff: ExponentialBackoff,
         stray_delay_s: float,
-        grain_s: float = TICK_S,
     ) -> None:
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
@@ -93,7 +90,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._requests = TransactionRequests(transactional_id, timeout_ms=timeout_ms, identity=identity)
         self._nodes: dict[Coordinator, int] = {}
         self._identity = identity
-        self._marker_pause = MarkerBackoff(grain_s)
+        self._marker_backoff = MarkerBackoff()
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets = PendingOffsets()
@@ -166,7 +163,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that a partition has a record of the transaction; True: it may be sent at once."""
         if self.state not in _OPEN or queue.identity.is_send_allowed or queue in self._joining:
             return False
-        if self.is_v2 and self._marker_pause.is_over(now):
+        if self.is_v2 and self._marker_backoff.is_over(now):
             self._join([queue])
             return True
         self._joining[queue] = None
@@ -224,9 +221,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def next_at(self, now: float) -> float:
         """Return when to ask for the next request, if that is not now; monotonic seconds."""
-        pause = self._marker_pause
+        pause = self._marker_backoff
         if self.is_v2 and self.state in _OPEN and (self._joining or self._offsets) and not pause.is_over(now):
-            pause.has_held = True
             return pause.until
         return self.pacing.next_at
 
@@ -347,8 +343,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._take_identity(answer)
         elif isinstance(answer, EndTxnResponse):
             self._end(answer)
-            if self.is_v2 and self._identity.first_answer_s is not None:
-                self._marker_pause.begin(self._identity.first_answer_s, now)
+            if self.is_v2 and self._identity.first_response_s is not None:
+                self._marker_backoff.begin(self._identity.first_response_s, now)
         elif isinstance(request.subject, OffsetsToSend):
             self._open.is_known = True
             self._offsets.forward(request)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._timing.fine_timer import HighResolutionTimer
+from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.commit_abort import CLOSING, TransactionCompleter
 from aioproducer._transactions.coordinators import Coordinators
 from aioproducer._transactions.identity import TransactionalIdentity
@@ -49,7 +49,6 @@ class TransactionRunner:
     Args:
         coordinators: are asked.
         records: of the open transaction.
-        time: that of the loop.
         max_block_s: how long a call waits.
         on_fatal: called with the error after which nothing can succeed.
         log: one event a transaction that fails.
@@ -60,7 +59,6 @@ class TransactionRunner:
         coordinators: Coordinators,
         records: TransactionRecords,
         *,
-        time: HighResolutionTimer,
         max_block_s: float,
         on_fatal: Callable[[KafkaError], None],
         log: EventLog,
@@ -78,7 +76,7 @@ class TransactionRunner:
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
-        self._time = time
+        self._alarm: asyncio.TimerHandle | None = None
         self._told: KafkaError | None = None
         self._manager.on_joined = records.offer
         records.listen(
@@ -97,7 +95,7 @@ class TransactionRunner:
         try:
             while True:
                 self._wanted.clear()
-                looked_at = self._time.now()
+                looked_at = self._loop.time()
                 request = self._coordinators.next_request()
                 self._tell()
                 if request is not None:
@@ -106,7 +104,7 @@ class TransactionRunner:
                 self._set_alarm(looked_at)
                 await self._wanted.wait()
         finally:
-            self._time.close()
+            self._stop_alarm()
 
     def wake(self) -> None:
         """Look for something to ask soon."""
@@ -114,10 +112,14 @@ class TransactionRunner:
 
     def _set_alarm(self, looked_at: float) -> None:
         """Look again when the pause that still ran at `looked_at` is over; at once, if it is over by now."""
+        self._stop_alarm()
         if (next_at := self._manager.next_at(looked_at)) > looked_at:
-            self._time.ring_at(next_at, looked_at, self.wake)
-        else:
-            self._time.stop()
+            self._alarm = self._loop.call_later(max(next_at - looked_at, TICK_S), self.wake)
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     # What happens to records
 
@@ -126,7 +128,7 @@ class TransactionRunner:
         return self._coordinators.produce_transaction()
 
     def _use(self, queue: PartitionQueue) -> None:
-        if not self._manager.use(queue, self._time.now()):
+        if not self._manager.use(queue, self._loop.time()):
             self.wake()
 
     def _record_failed(self, error: KafkaError) -> None:
@@ -215,7 +217,7 @@ class TransactionRunner:
         while True:
             await self.endings.end_of_last(deadline)
             await self.initialized(deadline=deadline)
-            wait_s = self._manager.late.begin_at - self._time.now()
+            wait_s = self._manager.late.begin_at - self._loop.time()
             if self.endings.is_closing:
                 raise ProducerClosedError(CLOSING)
             if wait_s > 0:
@@ -225,7 +227,7 @@ class TransactionRunner:
                     break
                 self.wake()
         self.endings.begun()
-        self._records.open(self._coordinators.is_idle)
+        self._records.open()
 
     # Offsets
 
@@ -303,17 +305,13 @@ class TransactionParts:
         config = self._config
         if not isinstance(identity, TransactionalIdentity) or config.transactional_id is None:
             return None
-        time = HighResolutionTimer(self._loop)
         manager = TransactionManager(
             config.transactional_id,
             timeout_ms=config.transaction_timeout_ms,
             identity=identity,
             backoff=self._backoff,
             stray_delay_s=config.request_timeout_ms / 1000,
-            grain_s=time.grain_s,
         )
-        coordinators = Coordinators(self._client, self._metadata, manager, clock=time.now, log=self._log)
+        coordinators = Coordinators(self._client, self._metadata, manager, clock=self._loop.time, log=self._log)
         max_block_s = config.max_block_ms / 1000
-        return TransactionRunner(
-            coordinators, records, time=time, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log
-        )
+        return TransactionRunner(coordinators, records, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log)

@@ -250,7 +250,7 @@ def test_memory_short_makes_every_open_batch_ready() -> None:
     """Half-empty ones would wait out their linger while callers wait for memory."""
     core = CoreParts(leaders=(1, 1), linger_s=60)
     core.send(partition=0)
-    core.open_batches.hurry()
+    core.open_batches.make_all_ready()
     assert is_sendable(core, 0)
 
     core.open_batches.note_shortage(is_short=True)
@@ -361,21 +361,3 @@ def test_opening_a_batch_is_told() -> None:
     core.send()
 
     assert opened == [core.queue()]
-
-
-def test_open_batches_are_counted_with_what_they_hold() -> None:
-    """Closed ones are not."""
-    core = CoreParts(leaders=(1, 1, 1), linger_s=60)
-    for partition in (0, 0, 1, 2):
-        core.send(b"v" * 91, partition=partition)
-    assert (core.open_batches.count, core.open_batches.size) == (3, 400)
-
-    core.open_batches.close(core.queue(0))
-
-    assert (core.open_batches.count, core.open_batches.size) == (2, 200)
-
-
-@pytest.mark.parametrize("linger_s, lingers", [(0.0, False), (0.001, True)])
-def test_batches_linger_if_there_is_a_time_for_it(linger_s: float, *, lingers: bool) -> None:
-    """Without one they go whenever the loop has a turn."""
-    assert CoreParts(linger_s=linger_s).open_batches.lingers is lingers

@@ -133,11 +133,11 @@ def test_first_answer_of_a_transaction_is_timed(shared: TransactionalIdentity, q
     repeated.attempts = 2
 
     queue.identity.acknowledge(repeated, 0, 20.0)
-    assert shared.first_answer_s is None
+    assert shared.first_response_s is None
     queue.identity.acknowledge(first, 1, 11.25)
     queue.identity.acknowledge(later, 2, 12.0)
 
-    assert shared.first_answer_s == 0.25
+    assert shared.first_response_s == 0.25
 
 
 def test_answer_that_is_late_is_not_the_first_of_the_next_transaction(
@@ -148,11 +148,11 @@ def test_answer_that_is_late_is_not_the_first_of_the_next_transaction(
     shared.assign(77, 5)
     shared.begin_transaction(pipelines_at_once=True)
     queue.identity.acknowledge(late, 0, 20.0)
-    assert shared.first_answer_s is None
+    assert shared.first_response_s is None
 
     queue.identity.join_transaction()
     queue.identity.acknowledge(late, 0, 20.0)
-    assert shared.first_answer_s is None
+    assert shared.first_response_s is None
 
 
 def test_fresh_identity_pipelines_until_something_is_doubtful(shared: TransactionalIdentity) -> None:

@@ -2,9 +2,12 @@
 
 import pytest
 
+from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._protocol.transaction_messages import (
     CoordinatorResponse,
 )
+from aioproducer._timing.timers import TICK_S
+from aioproducer._transactions.begin_delays import TRANSACTIONS_WITH_PAUSE
 from aioproducer._transactions.requests import OffsetsToSend
 from aioproducer.errors import (
     BrokerError,
@@ -302,25 +305,30 @@ def test_partition_joins_a_transaction_once() -> None:
     assert not scene.manager.use(queue, scene.now)
 
 
-def test_v2_records_wait_for_the_markers_of_the_last_transaction_where_that_has_helped() -> None:
-    """The first answer of a transaction says whether its leader had to; less than a timer can keep is no wait."""
+def end_v2_transaction(scene: Scene, queue: PartitionQueue, *, first_response_s: float) -> None:
+    """Commit a transaction of one record."""
+    assert scene.manager.begin(2)
+    assert scene.manager.use(queue, scene.now)
+    queue.identity.stamp(1)
+    scene.identity.first_response_s = first_response_s
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+
+def test_v2_records_pause_after_late_markers() -> None:
+    """A first response that took the leader's 20 ms makes the next transaction wait for a tick of the event loop."""
     scene = Scene().ready()
     queues = [scene.queue(number) for number in range(3)]
-    for first_answer_s in (0.002, 0.023, 0.023):
-        assert scene.manager.begin(2)
-        assert scene.manager.use(queues[0], scene.now)
-        queues[0].identity.stamp(1)
-        scene.identity.first_answer_s = first_answer_s
-        scene.manager.commit()
-        scene.manager.flushed()
-        scene.do("EndTxn")
+    end_v2_transaction(scene, queues[0], first_response_s=0.002)
+    end_v2_transaction(scene, queues[0], first_response_s=0.023)
 
     assert scene.manager.begin(2)
     assert not scene.manager.use(queues[0], scene.now)
     assert not scene.manager.use(queues[1], scene.now)
     assert scene.asked() is None
     wait_s = scene.manager.next_at(scene.now) - scene.now
-    assert 0 < wait_s <= 0.001
+    assert 0 < wait_s <= TICK_S
 
     scene.pass_time(wait_s)
     assert scene.asked() is None
@@ -328,17 +336,26 @@ def test_v2_records_wait_for_the_markers_of_the_last_transaction_where_that_has_
     assert scene.manager.use(queues[2], scene.now)
 
 
-def test_v2_records_that_wait_are_aborted_without_the_coordinator() -> None:
-    """It has never heard of them."""
+def test_v2_pauses_end_when_no_markers_are_late() -> None:
+    """Responses that come at once count."""
     scene = Scene().ready()
-    for first_answer_s in (0.002, 0.023, 0.023):
-        scene.begun(0)
-        scene.identity.first_answer_s = first_answer_s
-        scene.manager.commit()
-        scene.manager.flushed()
-        scene.do("EndTxn")
+    queue = scene.queue()
+    end_v2_transaction(scene, queue, first_response_s=0.023)
+    for _ in range(TRANSACTIONS_WITH_PAUSE):
+        scene.pass_time(TICK_S)
+        end_v2_transaction(scene, queue, first_response_s=0.002)
+
     assert scene.manager.begin(2)
-    assert not scene.manager.use(scene.queue(), scene.now)
+    assert scene.manager.use(queue, scene.now)
+
+
+def test_v2_records_that_pause_are_aborted_without_a_request() -> None:
+    """The coordinator has not heard of them."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    end_v2_transaction(scene, queue, first_response_s=0.023)
+    assert scene.manager.begin(2)
+    assert not scene.manager.use(queue, scene.now)
     scene.manager.abort()
     scene.manager.flushed()
 

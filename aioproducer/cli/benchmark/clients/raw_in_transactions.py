@@ -67,7 +67,7 @@ class RawTransactions:
         self._connection = connection
         self._topic = self._id = job.topic
         self._records, _ = section_of_records(job.value, 0)
-        self._pause = MarkerBackoff(grain_s=0.0)
+        self._pause = MarkerBackoff()
         self._find_coordinator()
         self._identity = self._init()
 
@@ -78,7 +78,6 @@ class RawTransactions:
             RuntimeError: the broker refused either.
         """
         time.sleep(max(0.0, self._pause.until - monotonic()))
-        self._pause.has_held = True
         asked_at = monotonic()
         answer = self._connection.ask(PRODUCE, PRODUCE_VERSION, self._produce_request())
         answered_at = monotonic()
