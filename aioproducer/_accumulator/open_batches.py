@@ -177,7 +177,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             message, size_bytes=size, limit_bytes=limit, option=option, topic=topic, outcome=Outcome.NOT_WRITTEN
         )
 
-    def adopt(self, delivery: Delivery, generation: int, called_at: float) -> None:
+    def take_over_waiting_record(self, delivery: Delivery, generation: int, called_at: float) -> None:
         """Let the batch that a waiting record has just joined answer for that record's flush and deadline.
 
         Args:
@@ -185,10 +185,10 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             generation: of flushes, in which the record was accepted.
             called_at: monotonic seconds of its call.
         """
-        assert delivery.home.topic_partition is not None
-        queue = self.partitions.queue(delivery.home.topic_partition)
+        assert delivery.batch_result.topic_partition is not None
+        queue = self.partitions.queue(delivery.batch_result.topic_partition)
         batches = chain((queue.open_batch,), reversed(queue.queued))  # it is nearly always the first or the second
-        batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
+        batch = next(batch for batch in batches if batch is not None and batch.result is delivery.batch_result)
         batch.called_at = min(batch.called_at, called_at)
         self._deadlines.watch(batch)
         if batch is queue.open_batch:

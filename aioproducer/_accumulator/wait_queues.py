@@ -208,8 +208,8 @@ class WaitQueues:
 
     def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
         self._leave(record)
-        self._open_batches.adopt(delivery, record.generation, record.called_at)
-        record.result.move([(0, delivery.home, delivery.position)])
+        self._open_batches.take_over_waiting_record(delivery, record.generation, record.called_at)
+        record.result.move([(0, delivery.batch_result, delivery.position)])
         self._generations.leave(record.generation)
 
     # Leaving

@@ -7,7 +7,7 @@ from aioproducer._native.delivery cimport BatchResult
 
 
 cdef class Share:
-    cdef readonly BatchResult home
+    cdef readonly BatchResult batch_result
     cdef array.array _positions              # in the call
     cdef array.array _indexes                # in the batch
 
@@ -19,11 +19,11 @@ cdef class BulkAppend:
     cdef str _topic
     cdef object _rows                        # what is left of them
     cdef readonly list shares                # in the order of their first records
-    cdef dict _by_home                       # BatchResult -> Share
+    cdef dict _by_result                     # BatchResult -> Share
     cdef Share _last
     cdef readonly int position               # of the row taken last, from 0
     cdef readonly bint is_at_row             # that row is not appended yet
     cdef readonly object waiting             # the row taken last, if it must wait in line
 
     cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1
-    cdef Share _share_of(self, BatchResult home)
+    cdef Share _share_of(self, BatchResult batch_result)

@@ -12,7 +12,7 @@ Row: TypeAlias = tuple[object, object, int | None, int | None, Headers | None]
 class Share:
     """The records of one bulk call in one batch, in the order of the call."""
 
-    home: BatchResult
+    batch_result: BatchResult
     """Of the batch; it may have moved since."""
     @property
     def first(self) -> int:

@@ -17,8 +17,8 @@ cdef array.array NUMBERS = array.array("i")
 
 cdef class Share:
 
-    def __cinit__(self, BatchResult home not None):
-        self.home = home
+    def __cinit__(self, BatchResult batch_result not None):
+        self.batch_result = batch_result
         self._positions = array.clone(NUMBERS, 0, False)
         self._indexes = array.clone(NUMBERS, 0, False)
 
@@ -43,14 +43,15 @@ cdef class Share:
 
     def deliveries(self):
         return [
-            (position, new_delivery(self.home, index, -1)) for position, index in zip(self._positions, self._indexes)
+            (position, new_delivery(self.batch_result, index, -1))
+            for position, index in zip(self._positions, self._indexes)
         ]
 
     def delivery(self):
-        return new_delivery(self.home, self.last, -1)
+        return new_delivery(self.batch_result, self.last, -1)
 
     def __repr__(self):
-        return f"<Share of {len(self)} in {self.home!r}>"
+        return f"<Share of {len(self)} in {self.batch_result!r}>"
 
 
 cdef class BulkAppend:
@@ -59,7 +60,7 @@ cdef class BulkAppend:
         self._appender = appender
         self._topic = topic
         self._rows = iter(rows)
-        self._by_home = {}
+        self._by_result = {}
         self.shares = []
         self._last = None
         self.position = -1
@@ -104,12 +105,12 @@ cdef class BulkAppend:
             appender.busy = False
         return True
 
-    cdef Share _share_of(self, BatchResult home):
+    cdef Share _share_of(self, BatchResult batch_result):
         cdef Share share = self._last
-        if share is None or share.home is not home:
-            share = self._by_home.get(home)
+        if share is None or share.batch_result is not batch_result:
+            share = self._by_result.get(batch_result)
             if share is None:
-                share = self._by_home[home] = Share(home)
+                share = self._by_result[batch_result] = Share(batch_result)
                 self.shares.append(share)
             self._last = share
         return share

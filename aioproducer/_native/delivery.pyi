@@ -27,7 +27,7 @@ class Delivery(asyncio.Future[RecordMetadata]):
     def timestamp(self) -> int:
         """The record's own timestamp, milliseconds since the epoch."""
     @property
-    def home(self) -> BatchResult:
+    def batch_result(self) -> BatchResult:
         """The result it belongs to now."""
     @property
     def position(self) -> int:

@@ -360,7 +360,7 @@ cdef class Delivery:
         return self._timestamp
 
     @property
-    def home(self):
+    def batch_result(self):
         return self.settle()
 
     @property

@@ -158,17 +158,17 @@ class BulkDelivery:
             if share not in self._followed:
                 self._followed[share] = share.delivery()
         yield from [*self._followed.values()]
-        last_of = {delivery.home: delivery for delivery in self._deliveries.values()}
+        last_of = {delivery.batch_result: delivery for delivery in self._deliveries.values()}
         yield from last_of.values()
 
     def _follow_moved(self) -> None:
         """A batch that was split is no longer one: its records are followed one by one."""
-        if any(share.home.moved for share in self._shares):
+        if any(share.batch_result.moved for share in self._shares):
             for share in self._shares:
-                if share.home.moved:
+                if share.batch_result.moved:
                     self._followed.pop(share, None)
                     self._deliveries.update(share.deliveries())
-            self._shares = [share for share in self._shares if not share.home.moved]
+            self._shares = [share for share in self._shares if not share.batch_result.moved]
 
     def _result(self) -> BulkResult:
         """Reckon by batch; only of a batch that failed each record is asked."""
@@ -177,14 +177,14 @@ class BulkDelivery:
         offsets: dict[TopicPartition, OffsetRange] = {}
         errors = dict(self._refused)
         for share in self._shares:
-            if share.home.error is None:
-                _count(offsets, share.home, first=share.first, last=share.last, records=len(share))
+            if share.batch_result.error is None:
+                _count(offsets, share.batch_result, first=share.first, last=share.last, records=len(share))
             else:
                 errors |= _failures(share.deliveries())
-        for home, members in self._members().items():
-            if home.error is None:
+        for result, members in self._members().items():
+            if result.error is None:
                 first, last = members[0][1].position, members[-1][1].position
-                _count(offsets, home, first=first, last=last, records=len(members))
+                _count(offsets, result, first=first, last=last, records=len(members))
             else:
                 errors |= _failures(members)
         delivered = sum(found.records for found in offsets.values())
@@ -193,7 +193,7 @@ class BulkDelivery:
     def _members(self) -> dict[BatchResult, list[tuple[int, Delivery]]]:
         members: dict[BatchResult, list[tuple[int, Delivery]]] = {}
         for position, delivery in sorted(self._deliveries.items()):
-            members.setdefault(delivery.home, []).append((position, delivery))
+            members.setdefault(delivery.batch_result, []).append((position, delivery))
         return members
 
     def __repr__(self) -> str:
@@ -337,15 +337,15 @@ def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:
 
 
 def _count(
-    offsets: dict[TopicPartition, OffsetRange], home: BatchResult, *, first: int, last: int, records: int
+    offsets: dict[TopicPartition, OffsetRange], result: BatchResult, *, first: int, last: int, records: int
 ) -> None:
     """Add records of a batch, given by their positions in it."""
-    place = home.topic_partition
+    place = result.topic_partition
     assert place is not None, "a record that was delivered is somewhere"
-    first, last = home.base_offset + first, home.base_offset + last
+    first, last = result.base_offset + first, result.base_offset + last
     found = offsets.get(place, OffsetRange(first, last, 0))
     records += found.records
-    if home.base_offset < 0 or found.first < 0:
+    if result.base_offset < 0 or found.first < 0:
         offsets[place] = OffsetRange(-1, -1, records)
     else:
         offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), records)

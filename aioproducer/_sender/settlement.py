@@ -137,8 +137,7 @@ class Settlement:
                 batch.move_to(BatchState.DONE)
                 self._completion.complete(batch, outcome, now)
                 if (limits := self._accumulator.open_batches.limits).by_topic:
-                    size, uncompressed = batch.wire_size, batch.uncompressed_wire_size
-                    limits.acknowledged(topic_of(batch), size=size, uncompressed=uncompressed, records=batch.count)
+                    limits.acknowledged(topic_of(batch))
                 self._end_part(batch)
             case Retry():
                 self._retry(batch, outcome, now)
@@ -175,8 +174,7 @@ class Settlement:
         self._settle(batch.queue, now)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
-        limits = self._accumulator.open_batches.limits
-        limits.refused(topic_of(batch), size=batch.wire_size, uncompressed=batch.uncompressed_wire_size)
+        self._accumulator.open_batches.limits.refused(topic_of(batch), batch.uncompressed_wire_size)
         self._take_apart(batch, keeps_sequences=True, now=now)
 
     def _take_apart(self, batch: ProducerBatch, *, keeps_sequences: bool, now: float) -> None:

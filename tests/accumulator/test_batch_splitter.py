@@ -69,7 +69,7 @@ def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cut
     parts = core.splitter.split(batch, ranges, keeps_sequences=True)
 
     assert [record for part in parts for record in decoded(part).records] == records
-    found = [(delivery.home, delivery.position) for delivery in deliveries]
+    found = [(delivery.batch_result, delivery.position) for delivery in deliveries]
     assert found == [(part.result, index) for part in parts for index in range(part.count)]
 
 
@@ -285,7 +285,7 @@ def test_compressed_batch_without_room_to_unpack_it_stays_as_it_is() -> None:
 
     assert (bytes(batch.records()), batch.compression) == (before, CompressionType.GZIP)
     assert not batch.result.moved
-    assert deliveries[1].home is batch.result
+    assert deliveries[1].batch_result is batch.result
 
 
 def test_compressed_batch_gives_back_its_compressed_bytes() -> None:

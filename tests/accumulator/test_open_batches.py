@@ -120,8 +120,8 @@ def test_batch_that_cannot_grow_is_closed_and_its_records_are_not_failed() -> No
     core.lines.serve()
 
     assert record.is_waiting
-    assert [batch.result for batch in core.queue().queued] == [first.home]
-    assert second.home is first.home
+    assert [batch.result for batch in core.queue().queued] == [first.batch_result]
+    assert second.batch_result is first.batch_result
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 60, 61, 100])
@@ -148,7 +148,7 @@ def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None
     deliveries = [core.send(bytes(600)) for _ in range(3)]
     core.lines.serve()
 
-    assert [delivery.home.topic_partition for delivery in deliveries] == [("t", 0)] * 3
+    assert [delivery.batch_result.topic_partition for delivery in deliveries] == [("t", 0)] * 3
     assert core.open_batches.records == 4
 
 
@@ -268,7 +268,7 @@ def test_flush_closes_all_open_batches() -> None:
     after = core.send(partition=0)
 
     assert values(core.drain()) == [1, 1]
-    assert after.home not in {delivery.home for delivery in before}
+    assert after.batch_result not in {delivery.batch_result for delivery in before}
 
 
 def test_closing_an_idle_partition_does_nothing() -> None:
@@ -305,8 +305,8 @@ def test_batch_takes_no_record_a_tenth_of_the_timeout_younger_than_its_oldest() 
     core.pass_time(0.1)
     third = core.send()
 
-    assert first.home is second.home
-    assert third.home is not first.home
+    assert first.batch_result is second.batch_result
+    assert third.batch_result is not first.batch_result
     assert is_sendable(core)
 
 
@@ -317,7 +317,7 @@ def test_batch_that_is_ready_and_not_drained_is_closed_in_time_too() -> None:
     core.pass_time(0.005)
     core.pass_time(10)
 
-    assert core.send().home is not first.home
+    assert core.send().batch_result is not first.batch_result
 
 
 def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
@@ -344,7 +344,7 @@ def opened_at_now(core: CoreParts) -> ProducerBatch:
 def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
     """Then another is chosen: both are used, and batches are full."""
     core = CoreParts(leaders=(1, 1), batch_size=1024)
-    places = [core.send(bytes(100), partition=None).home.topic_partition for _ in range(200)]
+    places = [core.send(bytes(100), partition=None).batch_result.topic_partition for _ in range(200)]
     changes = sum(one != other for one, other in pairwise(places))
 
     assert set(places) == {("t", 0), ("t", 1)}

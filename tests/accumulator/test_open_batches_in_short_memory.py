@@ -55,7 +55,7 @@ def test_open_batch_waits_for_the_memory_to_grow_while_others_of_its_partition_a
     assert batch.is_ready, "it waits for nobody who is not there"
     give_one_back(core)
     assert not record.is_waiting
-    assert record.delivery.home is batch.result
+    assert record.delivery.batch_result is batch.result
 
 
 def test_open_batch_is_sent_as_it_is_when_its_partitions_turn_comes() -> None:
@@ -153,5 +153,5 @@ def test_batch_grows_by_what_there_is_when_four_times_as_much_is_not_there() -> 
     delivery = core.send(bytes(1500))
 
     assert batch is not None
-    assert delivery.home is batch.result
+    assert delivery.batch_result is batch.result
     assert core.pool.available_bytes == 1024

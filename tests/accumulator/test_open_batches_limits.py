@@ -51,7 +51,7 @@ def test_record_that_no_batch_can_hold_is_refused() -> None:
 def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
     """Half of what the broker refused; never so small that nothing fits."""
     core = CoreParts(batch_size=4096)
-    core.open_batches.limits.refused("t", size=4000, uncompressed=4000)
+    core.open_batches.limits.refused("t", 4000)
     for _ in range(20):
         core.send(bytes(400))
 
@@ -63,7 +63,7 @@ def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
     """However often something was refused."""
     core = CoreParts()
     for _ in range(30):
-        core.open_batches.limits.refused("t", size=10, uncompressed=10)
+        core.open_batches.limits.refused("t", 10)
     for _ in range(4):
         core.send(bytes(100))
 
@@ -75,7 +75,7 @@ def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
     """It grows no more."""
     core = CoreParts()
     core.send(bytes(500))
-    core.open_batches.limits.refused("t", size=2000, uncompressed=2000)
+    core.open_batches.limits.refused("t", 2000)
 
     core.send(bytes(800))
 

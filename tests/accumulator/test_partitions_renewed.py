@@ -40,8 +40,8 @@ def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
 
     delivery = core.appender.append("t", b"v", None, None, None, None, None)
     assert delivery is not None
-    assert delivery.home.topic_partition is not None
-    assert delivery.home.topic_partition.partition in {0, 1}
+    assert delivery.batch_result.topic_partition is not None
+    assert delivery.batch_result.topic_partition.partition in {0, 1}
 
 
 def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:

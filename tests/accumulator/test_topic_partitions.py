@@ -164,8 +164,8 @@ def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -
 
 def partition_of(delivery: Delivery) -> int:
     """Where a record went."""
-    assert delivery.home.topic_partition is not None
-    return delivery.home.topic_partition.partition
+    assert delivery.batch_result.topic_partition is not None
+    return delivery.batch_result.topic_partition.partition
 
 
 def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
@@ -265,7 +265,7 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.slot(topic, 1))
 
     assert core.accumulator.partitions.candidates(topic, 16, nobody_waits)[0] is topic.slots[1]
-    assert core.send(partition=None).home.topic_partition == ("t", 1)
+    assert core.send(partition=None).batch_result.topic_partition == ("t", 1)
     core.flush()
 
     assert len(core.accumulator.partitions.candidates(topic, 16, nobody_waits)) == 3

@@ -41,7 +41,7 @@ def test_record_without_memory_waits_and_is_placed_when_memory_comes_back() -> N
     release_one(core)
 
     assert [*waited, record.is_waiting] == [True, False]
-    assert record.delivery.home.topic_partition == ("t", 0)
+    assert record.delivery.batch_result.topic_partition == ("t", 0)
 
 
 def test_record_that_cannot_wait_leaves_no_shortage_behind() -> None:
@@ -66,7 +66,7 @@ def test_record_does_not_overtake_those_that_wait_for_its_partition() -> None:
         release_one(core)
 
     assert (large.is_waiting, small.is_waiting) == (False, False)
-    assert large.delivery.home.topic_partition == small.delivery.home.topic_partition
+    assert large.delivery.batch_result.topic_partition == small.delivery.batch_result.topic_partition
 
 
 def test_later_append_to_a_partition_with_a_line_goes_to_its_end() -> None:
@@ -98,7 +98,7 @@ def test_keyless_record_goes_where_there_is_room() -> None:
 
     core.lines.serve()
 
-    assert {record.delivery.home.topic_partition for record in records} == {("t", 1)}
+    assert {record.delivery.batch_result.topic_partition for record in records} == {("t", 1)}
 
 
 def test_node_that_answers_nothing_does_not_hold_back_records_of_others() -> None:

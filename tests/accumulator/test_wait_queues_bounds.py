@@ -154,7 +154,7 @@ def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
 
     due = core.accumulator.deadlines.take_due()
     overdue = [batch for queue in due for batch in core.accumulator.deadlines.overdue(queue, core.now)]
-    assert record.delivery.home in {batch.result for batch in overdue}
+    assert record.delivery.batch_result in {batch.result for batch in overdue}
 
 
 def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> None:
@@ -166,7 +166,7 @@ def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> N
 
     fresh = core.send(b"y")
 
-    assert waited.delivery.home is not fresh.home
+    assert waited.delivery.batch_result is not fresh.batch_result
 
 
 def test_records_that_waited_share_a_deadline_only_if_they_were_called_together() -> None:
@@ -178,6 +178,6 @@ def test_records_that_waited_share_a_deadline_only_if_they_were_called_together(
     for _ in range(2):
         release_one(core)
 
-    assert early.delivery.home is soon.delivery.home
+    assert early.delivery.batch_result is soon.delivery.batch_result
     assert not late.is_waiting
-    assert late.delivery.home is not early.delivery.home
+    assert late.delivery.batch_result is not early.delivery.batch_result

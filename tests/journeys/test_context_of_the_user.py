@@ -216,7 +216,7 @@ async def test_callbacks_of_interceptors_that_do_not_listen_are_not_kept(one_bro
 
     async with Producer(one_broker.bootstrap_servers, interceptors=[OnlySends()]) as producer:
         delivery = producer.send("orders", b"v", partition=0)
-        assert not delivery.home.has_callbacks
+        assert not delivery.batch_result.has_callbacks
         await delivery
 
 

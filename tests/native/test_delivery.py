@@ -256,7 +256,7 @@ def test_record_that_waited_reads_the_result_of_its_batch() -> None:
     waiting.move([(0, batch, 4)])
     batch.complete(100, -1, -1, 5)
 
-    assert (waiting.moved, delivery.home, delivery.position) == (True, batch, 4)
+    assert (waiting.moved, delivery.batch_result, delivery.position) == (True, batch, 4)
     assert (delivery.result().offset, delivery.result().timestamp) == (104, 1_000)
 
 
@@ -362,7 +362,7 @@ def test_any_record_is_found_after_any_splits(sizes: list[int], data: st.DataObj
     for index, delivery in enumerate(deliveries):
         start, part, _ = find(parts, index)
         expected = (single[index - start], 0) if part is parts[again][1] else (part, index - start)
-        assert (delivery.home, delivery.position) == expected
+        assert (delivery.batch_result, delivery.position) == expected
 
 
 def find(parts: list[tuple[int, BatchResult, int]], index: int) -> tuple[int, BatchResult, int]:

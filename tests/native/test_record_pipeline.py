@@ -91,7 +91,7 @@ def test_partitioner_chooses_natively_what_it_chooses() -> None:
     delivery = pipeline_of(core, partitioner=First()).take("t", b"v", b"k", None, None, None, None)
 
     assert isinstance(delivery, Delivery)
-    place = delivery.home.topic_partition
+    place = delivery.batch_result.topic_partition
     assert place is not None
     assert place.partition == 0
 

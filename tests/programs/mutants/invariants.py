@@ -129,7 +129,7 @@ INVARIANTS: Final = (
         changes=(
             Change(
                 "_accumulator/open_batches.py",
-                "OpenBatches.adopt",
+                "OpenBatches.take_over_waiting_record",
                 "batch.called_at = min(batch.called_at, called_at)",
                 "pass",
             ),
@@ -168,7 +168,7 @@ INVARIANTS: Final = (
         changes=(
             Change(
                 "_accumulator/open_batches.py",
-                "OpenBatches.adopt",
+                "OpenBatches.take_over_waiting_record",
                 """
                     if generation < batch.generation:
                         self._generations.enter_again(generation)

@@ -343,9 +343,9 @@ PUBLISHED: Final = (
                         self.wake()
                     def take_back(self, delivery, cause) -> None:
                         from aioproducer.errors import Outcome
-                        queue = self.accumulator.partitions.queue(delivery.home.topic_partition)
+                        queue = self.accumulator.partitions.queue(delivery.batch_result.topic_partition)
                         for batch in list(queue.queued):
-                            if batch.result is delivery.home:
+                            if batch.result is delivery.batch_result:
                                 error = KafkaError(f'withdrawn: {cause!r}', outcome=Outcome.NOT_WRITTEN)
                                 queue.remove(batch)
                                 self.settlement._fail(batch, error, self.loop.time())
