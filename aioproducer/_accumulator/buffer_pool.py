@@ -187,7 +187,6 @@ class BufferPool:
         return self.total_bytes - self.lent_bytes
 
     def __repr__(self) -> str:
-        """Show how much is lent."""
         return f"<BufferPool lent={self.lent_bytes} free={self._free_bytes} total={self.total_bytes}>"
 
     # Inside

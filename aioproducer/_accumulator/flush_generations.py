@@ -59,5 +59,4 @@ class FlushGenerations:
         return sum(self._unfinished.values())
 
     def __repr__(self) -> str:
-        """Show the generation and what it waits for."""
         return f"<FlushGenerations current={self.current} unfinished={self._unfinished}>"

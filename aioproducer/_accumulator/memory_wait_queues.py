@@ -97,11 +97,9 @@ class BufferWaiters:
         return line
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        """Iterate over all who wait."""
         return (record for line in list(self._lines.values()) for record in line)
 
     def __len__(self) -> int:
-        """How many lines there are."""
         return len(self._lines)
 
     @property

@@ -382,7 +382,6 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             self._make_ready(each, each.open_batch)
 
     def __repr__(self) -> str:
-        """Show how many are open."""
         return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"
 
 

@@ -207,7 +207,6 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         return len(self.queued) + len(self.on_wire)
 
     def __repr__(self) -> str:
-        """Show how much is where."""
         return (
             f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader_id} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"

@@ -228,7 +228,6 @@ class ProducerBatch:
         self.state = state
 
     def __repr__(self) -> str:
-        """Show where it is and under what identity."""
         return (
             f"<ProducerBatch {self.result.topic_partition} order={self.order} {self.state.value} records={self.count} "
             f"attempts={self.attempts} identity={tuple(self.identity[:3])} maybe_written={self.maybe_written}>"

@@ -78,7 +78,6 @@ class ProducerIdentity:
         return self._first_epoch
 
     def __repr__(self) -> str:
-        """Show the id and the highest epoch."""
         return f"<ProducerIdentity producer_id={self.producer_id} last_epoch={self._last_epoch}>"
 
 
@@ -204,7 +203,6 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
             self.begin_change()
 
     def __repr__(self) -> str:
-        """Show the identity."""
         return (
             f"<{type(self).__name__} producer_id={self.producer_id} epoch={self.epoch} "
             f"next_sequence={self.next_sequence} is_changing={self.is_changing}>"

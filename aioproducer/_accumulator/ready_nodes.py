@@ -87,6 +87,5 @@ class ReadyNodes:
         return self._leaderless
 
     def __repr__(self) -> str:
-        """Show how many partitions are ready at which node."""
         counts = {node_id: len(ready) for node_id, ready in self._by_node.items() if ready}
         return f"<ReadyNodes {counts} leaderless={sum(map(len, self._leaderless.values()))}>"

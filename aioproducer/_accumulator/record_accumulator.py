@@ -187,5 +187,4 @@ class RecordAccumulator:
         return [(queue, [*queue.on_wire, *queue.queued]) for queue in self.partitions.queues()]
 
     def __repr__(self) -> str:
-        """Show what is ready."""
         return f"<RecordAccumulator {self.partitions!r} {self.open_batches!r} {self.ready!r}>"

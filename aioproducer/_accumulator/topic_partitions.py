@@ -334,7 +334,6 @@ class TopicPartitions:
         return led[self._random.randrange(len(led))] if led else self._random.randrange(len(leaders))
 
     def __repr__(self) -> str:
-        """Show how many topics and partitions."""
         led = Counter(chain(*self._leaders.values()))
         del led[NO_LEADER]
         return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(led)}>"

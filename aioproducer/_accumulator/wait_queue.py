@@ -125,13 +125,10 @@ class WaitQueue:
             self.timer = None
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        """Iterate over those who wait, first come first."""
         return (record for record in list(self._records) if record.line is self)
 
     def __len__(self) -> int:
-        """How many wait."""
         return len(self._records) - self._gone
 
     def __repr__(self) -> str:
-        """Show how many wait."""
         return f"<WaitingLine {len(self)}>"

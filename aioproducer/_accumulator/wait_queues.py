@@ -302,7 +302,6 @@ class WaitQueues:
         return f"{self._limits.max_block_option}={round(self._limits.max_block_s * 1000)}"
 
     def __repr__(self) -> str:
-        """Show how much waits for what."""
         return (
             f"<WaitingLines records={self.records} bytes={self.bytes} unknown_topics={len(self.unknown_topics)} "
             f"partitions={len(self._memory)}>"

@@ -61,7 +61,6 @@ class ApiVersions:
         return version
 
     def __repr__(self) -> str:
-        """Show how many requests the broker speaks."""
         return f"ApiVersions({len(self._ranges)} requests)"
 
     def _complaint(self, api: Api, ours: int) -> str:

@@ -87,11 +87,9 @@ class Partitions(Sequence[PartitionView]):
         return PartitionView(self.leader_ids[index], self.leader_epochs[index])
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.leader_ids)
 
     def __iter__(self) -> Iterator[PartitionView]:
-        """Yield the views in order."""
         return map(PartitionView, self.leader_ids, self.leader_epochs)
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +101,6 @@ class Partitions(Sequence[PartitionView]):
     __hash__ = None  # type: ignore[assignment]  # it holds arrays
 
     def __repr__(self) -> str:
-        """Show how many there are."""
         return f"<Partitions {len(self)}>"
 
 

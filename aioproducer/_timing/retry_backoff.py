@@ -59,7 +59,6 @@ class ExponentialBackoff:
         return min(plain_ms, self._max_ms) / 1000
 
     def __repr__(self) -> str:
-        """Show the range."""
         return f"ExponentialBackoff({self._initial_ms} to {self._max_ms} ms, jitter {self._jitter})"
 
 
@@ -102,5 +101,4 @@ class RequestPacing:
         self.trouble = ""
 
     def __repr__(self) -> str:
-        """Show how often the request at hand was tried in vain."""
         return f"<RequestPacing attempts={self._attempts} trouble={self.trouble!r}>"

@@ -92,11 +92,9 @@ class TimerHeap:
             self._cancelled = 0
 
     def __len__(self) -> int:
-        """How many are pending."""
         return len(self._heap) - self._cancelled
 
     def __repr__(self) -> str:
-        """Show how many are pending and when the first is due."""
         return f"<TimerHeap pending={len(self)} next_at={self.next_at()}>"
 
 

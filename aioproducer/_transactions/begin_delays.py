@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class StrayRequests:
-    """What the next transaction has to wait for.
+    """Requests that may still arrive at a coordinator, and the delay of the next transaction because of them.
 
     Args:
-        lifetime_s: how long after it was given up a request may still arrive.
+        lifetime_s: time after which a request that was given up no longer arrives.
     """
 
     __slots__ = ("_given_up", "_lifetime_s")
@@ -35,18 +35,16 @@ class StrayRequests:
     def __init__(self, lifetime_s: float) -> None:
         self._lifetime_s = lifetime_s
         self._given_up: dict[Coordinator, dict[int, float]] = {}
-        """When, by coordinator and node."""
+        """Times, by coordinator and node."""
 
     def unanswered(self, request: TransactionRequest, node_id: int | None, now: float, *, is_v2: bool) -> None:
-        """Note that a request was given up; not a first InitProducerId, which fences whoever has the id anyway."""
-        # Under V1 a late TxnOffsetCommit is refused and still removes the next transaction's pending offsets: EndTxn
-        # would commit the output without them (Kafka 3.9.1).
+        """Note a request without an answer; a first InitProducerId fences every older producer anyway."""
         is_renewal = request.api is INIT_PRODUCER_ID and request.subject is not None
         if node_id is not None and (is_renewal or (request.api is TXN_OFFSET_COMMIT and not is_v2)):
             self._given_up.setdefault(request.coordinator, {})[node_id] = now
 
     def answered(self, request: TransactionRequest, node_id: int) -> None:
-        """Note that a node has done what was asked: it is the coordinator, and those before are not any more."""
+        """Note that a node has done a request: it is the coordinator, and earlier nodes no longer are."""
         if request.api in {INIT_PRODUCER_ID, TXN_OFFSET_COMMIT} and request.coordinator in self._given_up:
             # A copy does harm only at the node it was sent to, and only while that node is the coordinator.
             before = self._given_up.pop(request.coordinator)
@@ -55,17 +53,13 @@ class StrayRequests:
 
     @property
     def begin_at(self) -> float:
-        """No transaction begins before; monotonic seconds."""
+        """Earliest time of the next transaction; monotonic seconds."""
         given_up = [at for nodes in self._given_up.values() for at in nodes.values()]
         return max(given_up) + self._lifetime_s if given_up else 0.0
 
     def transaction_began(self) -> None:
-        """Note that what was lost before has arrived by now, or never will."""
+        """Forget requests that have arrived by now, or never will."""
         self._given_up.clear()
-
-    def __repr__(self) -> str:
-        """Show how many may still arrive."""
-        return f"<LateCopies {sum(map(len, self._given_up.values()))} begin_at={self.begin_at:.3f}>"
 
 
 LATE_MARKERS_S: Final = 0.015

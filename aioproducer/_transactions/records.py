@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class TransactionRecords:
-    """Opens and closes the way in, and knows when all is out.
+    """Accepts records while a transaction is open, and waits for their ends.
 
     Args:
-        appender: takes records while a transaction is open.
-        lines: hold records that wait.
-        accumulator: holds batches.
+        appender: accepts records while it is open.
+        lines: records that wait.
+        accumulator: has the batches.
         settlement: ends batches.
-        completion: tells of those that fail.
-        flushes: wait for all of them.
+        completion: reports failed batches.
+        flushes: wait for all records.
     """
 
     def __init__(
@@ -74,37 +74,36 @@ class TransactionRecords:
         self._settlement.on_log_lost = log_lost
 
     def open(self) -> None:
-        """Take records."""
         self._appender.closed = False
         self._taken_before = self._accumulator.open_batches.records
 
     @property
     def taken(self) -> int:
-        """How many records the transaction has that is open, or was last."""
+        """Number of records of the open transaction, or else of the last."""
         return self._accumulator.open_batches.records - self._taken_before + self._lines.records
 
     def close(self) -> int:
-        """Take no more; returns the flush generation of what was taken."""
+        """Accept no more records; return the flush generation of those accepted."""
         self._appender.closed = True
         generation = self._flushes.generations.close()
         self._accumulator.open_batches.close_all()
         return generation
 
     def is_flushed(self, generation: int) -> bool:
-        """Whether all that was taken has ended."""
+        """Whether all accepted records have ended."""
         return self._flushes.generations.is_finished(generation)
 
     def when_flushed(self, generation: int) -> asyncio.Future[None]:
-        """Return a future that is done once it has."""
+        """Return a future of the end of all accepted records."""
         return self._flushes.when_finished(generation)
 
     def give_up(self, error: KafkaError) -> None:
-        """Fail all that has no end yet; what is on the wire stays the wire's until its answer or its loss."""
+        """Fail all records without an end; batches on the wire stay there until they are answered or lost."""
         self._lines.fail_all(error)
         self._settlement.fail_everything(error, asyncio.get_running_loop().time())
 
     def forget_failures(self) -> None:
-        """Let no later flush or close raise what commit and abort have dealt with."""
+        """Drop failures that commit and abort have reported, so that no later flush or close raises them."""
         unseen = self._completion.unseen
         if not unseen.keeps_any:
             return
@@ -113,10 +112,10 @@ class TransactionRecords:
         unseen.end_flush(failed)
 
     def is_off_the_wire(self) -> bool:
-        """Whether every attempt was answered, or its connection closed."""
+        """Whether no batch is on the wire."""
         return not self._accumulator.partitions.is_any_on_wire()
 
     def offer(self, queues: Iterable[PartitionQueue]) -> None:
-        """Let partitions be sent to that could not before."""
+        """Offer partitions that may now be sent to."""
         for queue in queues:
             self._accumulator.offer(queue)

@@ -119,10 +119,3 @@ def test_v1_offsets_are_waited_for_by_group() -> None:
     scene.do("TxnOffsetCommit")
 
     assert scene.manager.late.begin_at == scene.now - 1 + STRAY_DELAY_S
-
-
-def test_copies_show_how_many_and_until_when() -> None:
-    """For whoever debugs a producer that waits."""
-    late = after_offsets_were_lost(0, answered_by=1).manager.late
-
-    assert repr(late) == f"<LateCopies 1 begin_at={late.begin_at:.3f}>"

@@ -2,8 +2,6 @@
 
 import pytest
 
-from aioproducer._transactions.identity import TransactionalIdentity
-from aioproducer._transactions.requests import TransactionRequests
 from aioproducer.errors import BrokerError, ProducerFencedError, UnsupportedVersionError
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
@@ -232,10 +230,3 @@ def test_whoever_is_not_doubted_asks_nothing_of_the_kind() -> None:
     scene.do("EndTxn")
 
     assert scene.asked() == "InitProducerId"
-
-
-def test_those_who_ask_are_named_for_a_debugger() -> None:
-    """By the transactional id."""
-    requests = TransactionRequests("billing-1", timeout_ms=60_000, identity=TransactionalIdentity())
-
-    assert repr(requests) == "<SignedRequests 'billing-1'>"
