@@ -1,4 +1,4 @@
-"""Records of one partition that travel, are answered and end together.
+"""Batch of records of one partition that are sent, answered and ended together.
 
                  drain                 answer: complete, fail, split
     OPEN ─────────────────► ON_WIRE ─────────────────────────────────► DONE
@@ -10,8 +10,8 @@
       ▼  │                       │                                       │
     SEALING ─────────────────────┴───────────────────────────────────────┘
 
-The caller's view may end earlier than the wire's: at its deadline a batch on the wire fails its deliveries
-(`is_abandoned`) and stays ON_WIRE, owning its memory and its sequence, until its answer or the loss of its connection.
+The deliveries may end before the batch leaves the wire: at its deadline a batch on the wire fails its deliveries
+(`is_abandoned`) and stays ON_WIRE, with its memory and its sequence, until it is answered or its connection is lost.
 
 Source: ProducerBatch in Apache Kafka.
 """
@@ -42,12 +42,10 @@ if TYPE_CHECKING:
 
 # Batches are sorted by order number, not by sequence: sequences wrap, and start again with each epoch.
 ORDER_STEP: Final = 2**31
-"""More than a batch can have records."""
+"""More than the records of a batch."""
 
 
 class BatchState(Enum):
-    """Where a batch is."""
-
     OPEN = "open"
     QUEUED = "queued"
     SEALING = "sealing"
@@ -109,9 +107,9 @@ class ProducerBatch:
         Args:
             queue: of its partition.
             result: of its deliveries.
-            chunk: holds its records; given back to the pool when the batch is over.
-            order: its place among the partition's batches, also across retries; sequences wrap, this does not.
-                Spaced by `ORDER_STEP`, so that parts of a split batch find room between.
+            chunk: holds its records; given back to the pool when the batch has ended.
+            order: position among the partition's batches, also across retries; unlike sequences it does not wrap.
+                Spaced by `ORDER_STEP`, so that parts of a split batch fit between.
             called_at: monotonic seconds of the call that brought its oldest record.
         """
         self.queue = queue
@@ -129,10 +127,8 @@ class ProducerBatch:
         self.compression = 0
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0
-        self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
-        # CONCURRENT_TRANSACTIONS only means that markers are not written yet; counted as attempts, `retries=2` would
-        # abort a transaction in which nothing is wrong.
-        self.put_off = 0  # attempts of those that failed for no fault of the batch's; they use up no `retries`
+        self.attempts_before = 0  # of the batch that this is a part of; they do not count towards `retries`
+        self.put_off = 0  # failed attempts that were not the batch's fault; they do not count towards `retries`
         self.maybe_written = False
         self.not_before = 0.0
         self.sent_at = 0.0  # monotonic seconds of the last attempt
@@ -140,8 +136,8 @@ class ProducerBatch:
         self.node_id: int | None = None
         self.is_ready = False
         self.is_sealed = False
-        self.is_part = False  # of a batch that was taken apart: its chunk is others' too
-        self.keeps_sequences = False  # such a part, under the sequence numbers that its records had in the batch
+        self.is_part = False  # of a split batch, so it shares its chunk
+        self.keeps_sequences = False  # a part with the sequence numbers of the split batch
         self.is_abandoned = False
         self.last_error: KafkaError | None = None
         self._builder: RecordBatchBuilder | None = None
@@ -153,7 +149,7 @@ class ProducerBatch:
         self._builder = builder
 
     def close(self) -> None:
-        """Take no more records; the batch is queued."""
+        """Accept no more records; the batch is queued."""
         builder = self._builder
         assert builder is not None, "a batch is closed once"
         self._builder = None
@@ -164,7 +160,7 @@ class ProducerBatch:
         self.move_to(BatchState.QUEUED)
 
     def hold(self, start: int, size: int, *, count: int, times: BatchTimes) -> None:
-        """Take over `size` bytes of records that stand at `start` in the chunk: the part of a split batch."""
+        """Become part of a split batch, with `size` bytes of records at `start` in the chunk."""
         self.start = start
         self.size = self.uncompressed = size
         self.count = count
@@ -172,7 +168,7 @@ class ProducerBatch:
         self.move_to(BatchState.QUEUED)
 
     def replace_records(self, chunk: Chunk, size: int, compression: int) -> None:
-        """Hold the same records in another form: `compression` is Kafka's number of the codec."""
+        """Hold the same records in another form; `compression` is Kafka's number of the codec."""
         self.chunk = chunk
         self.start = 0
         self.size = size
@@ -182,48 +178,44 @@ class ProducerBatch:
 
     @property
     def is_stamped(self) -> bool:
-        """Whether the batch was given a sequence."""
         return self.identity is not NO_IDENTITY
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether the log may hold it and its end is not known: on the wire, or ambiguous and waiting."""
+        """Whether the log may contain it and it has not ended: on the wire, or ambiguous and waiting."""
         if self.state is BatchState.ON_WIRE:
             return True
         return self.maybe_written and self.state is not BatchState.DONE
 
     @property
     def outcome(self) -> Outcome:
-        """What may be said of its records, should it end now."""
+        """Outcome of its records if it ended now."""
         return Outcome.UNKNOWN if self.is_unresolved else Outcome.NOT_WRITTEN
 
     @property
     def wire_size(self) -> int:
-        """Bytes of header and records."""
         return HEADER_SIZE + self.size
 
     @property
     def uncompressed_wire_size(self) -> int:
-        """What `wire_size` would be, or was, without compression."""
         return HEADER_SIZE + self.uncompressed
 
     def records(self) -> memoryview:
-        """The records section; valid until the chunk is given back."""
+        """Return the records section; valid until the chunk is given back."""
         return memoryview(self.chunk)[self.start : self.start + self.size]
 
     def header(self, records: memoryview) -> bytes:
-        """The 61-byte header under the present identity; `records` are its own."""
+        """Return the 61-byte header under the current identity; `records` are the batch's own."""
         return encode_header(
             records, self.count, times=self.times, identity=self.identity, compression=self.compression
         )
 
     def unstamp(self) -> None:
-        """Lose an identity under which it is known not to be written."""
+        """Drop an identity under which the batch is known not to be written."""
         assert not self.maybe_written, "an ambiguous batch never changes its identity"
         self.identity = NO_IDENTITY
 
     def move_to(self, state: BatchState) -> None:
-        """Change the state; anything the table does not hold is our own bug."""
         assert state in TRANSITIONS[self.state], f"{self!r} cannot become {state.value}"
         self.state = state
 

@@ -1,10 +1,10 @@
-"""Which partitions have something to send, by the node that leads them.
+"""Partitions with a batch to send, by the node that leads them.
 
-A partition enters its leader's queue at the moment its first batch becomes sendable, and leaves it from the front
-when it is drained. Nothing ever looks through partitions that have nothing to send, so ten thousand idle ones cost
-nothing; and no partition starves, because one that has more goes to the end.
+A partition enters its leader's queue when its first batch becomes sendable, and leaves it from the front when it is
+drained. No code iterates over partitions without a batch to send, so ten thousand idle ones cost nothing; and no
+partition starves, because one with more to send goes to the end.
 
-Source: the `ready` and `drain` scans of RecordAccumulator in Apache Kafka, kept as it changes instead.
+Source: the `ready` and `drain` scans of RecordAccumulator in Apache Kafka, updated incrementally instead.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class ReadyNodes:
         return [node_id for node_id, ready in self._by_node.items() if ready]
 
     def count(self, node_id: int) -> int:
-        """How many ready partitions a node leads."""
         return len(self._by_node.get(node_id, ()))
 
     @property

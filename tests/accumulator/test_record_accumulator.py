@@ -320,17 +320,6 @@ def test_overdue_open_batch_is_closed() -> None:
     assert core.queue().open_batch is None
 
 
-def test_accumulator_shows_its_parts() -> None:
-    """In one line, without a record."""
-    core = CoreParts()
-    core.send(b"secret")
-
-    assert repr(core.accumulator) == (
-        "<RecordAccumulator <PartitionsInUse topics=1 leaders={1: 1}> <OpenBatches open=1 memory_is_short=False> "
-        "<ReadyNodes {} leaderless=0>>"
-    )
-
-
 class AnyDay:
     """Records are sent, answered, refused and withdrawn while leaders move and time passes."""
 

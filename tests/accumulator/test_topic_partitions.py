@@ -310,14 +310,6 @@ def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
     assert partition_of(core.send(partition=None)) != 1
 
 
-def test_partitions_in_use_show_who_leads_how_many() -> None:
-    """In one line."""
-    partitions, _ = in_use()
-    partitions.update(cluster_of((1, 1, 2)))
-
-    assert repr(partitions) == "<PartitionsInUse topics=1 leaders={1: 2, 2: 1}>"
-
-
 def test_topic_of_which_nothing_changed_costs_nothing() -> None:
     """The same view is not looked into, whatever becomes of other topics."""
     partitions, moves = in_use()

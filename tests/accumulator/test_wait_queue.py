@@ -86,14 +86,6 @@ def test_record_lets_its_content_go() -> None:
     assert [getattr(waited, name) for name in names] == [None] * 4
 
 
-def test_line_shows_how_many_wait() -> None:
-    """In one line."""
-    line, records = line_of(3)
-    line.leave(records[1])
-
-    assert repr(line) == "<WaitingLine 2>"
-
-
 @given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
 def test_line_is_like_a_list_from_which_records_are_taken(steps: list[int | None]) -> None:
     """A number leaves at that place, none joins."""

@@ -323,15 +323,6 @@ def test_topic_that_nobody_waits_for_may_become_known() -> None:
     assert (core.lines.unknown_topics, len(core.timers)) == ([], 0)
 
 
-def test_lines_show_how_much_waits() -> None:
-    """In one line, without a record."""
-    core = full()
-    core.wait_in_line(b"secret")
-    core.wait_in_line(b"secret", topic="nowhere")
-
-    assert repr(core.lines) == f"<WaitingLines records=2 bytes={core.lines.bytes} unknown_topics=1 partitions=1>"
-
-
 def test_failing_all_leaves_nobody_in_line() -> None:
     """For the close of a producer."""
     core = full()

@@ -80,7 +80,7 @@ def test_records_nobody_awaits_are_bounded(size: int, count: int) -> None:
         core.lines.check_room(not_in_line(core, size))
         core.wait_in_line(bytes(size))
 
-    with pytest.raises(BufferFullError, match="nobody awaits them") as refused:
+    with pytest.raises(BufferFullError, match="no caller awaits them") as refused:
         core.lines.check_room(late)
 
     assert refused.value.outcome is Outcome.NOT_WRITTEN
