@@ -99,7 +99,7 @@ FOR_THE_PACKAGE: Final = {
     *("BlockingProducer.abandon", "BlockingProducer.begin_exit", "BlockingProducer.end_exit"),
     *("BlockingProducer.mark_forked", "Transaction.topic_of", "Transaction.end"),
     *("BulkDelivery.take", "BulkDelivery.refuse", "BulkDelivery.note_unseen"),
-    *("Delivery.home", "Delivery.position", "Delivery.has_waiters"),
+    *("Delivery.batch_result", "Delivery.position", "Delivery.has_waiters"),
     *("Faults.has_rules", "Faults.take", "Faults.kinds", "Fault.applies", "Where.matches"),
     *("ApiKey.is_flexible", "ApiKey.schema_name"),
 }

@@ -1,4 +1,4 @@
-"""One record into its partition's open batch."""
+"""Appends one record to its partition's open batch."""
 
 from libc.stdint cimport int64_t
 
@@ -20,42 +20,42 @@ cdef class RecordBatchBuilder:
 
 cdef class OpenPartition:
     cdef readonly int partition
-    cdef readonly object queue               # the accumulator's PartitionQueue; never looked into here
-    cdef public RecordBatchBuilder builder   # of the open batch; None when there is none
-    cdef public int line                     # records of this partition that wait in line: others queue behind
+    cdef readonly object queue               # the accumulator's PartitionQueue
+    cdef public RecordBatchBuilder builder   # of the open batch, or None
+    cdef public int line                     # waiting records of this partition: later ones wait behind
 
 
 cdef class TopicInfo:
     cdef readonly str topic
-    cdef readonly list slots                 # OpenPartition by partition number; None: no record has gone there yet
+    cdef readonly list slots                 # OpenPartition by partition number; None if unused
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
-    cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
-    cdef public int line                     # records for any partition that wait in line: others queue behind
+    cdef Py_ssize_t sticky_bytes             # bytes since it was chosen
+    cdef public int line                     # waiting records for any partition: later ones wait behind
     cdef public int held                     # to have their partition chosen; one more when forgotten: all queue behind
 
 
 cdef inline OpenPartition slot_at(object accumulator, TopicInfo topic, Py_ssize_t partition):
-    """The slot of a partition, which is made when the first record goes there."""
+    """The partition's slot, made for its first record."""
     slot = topic.slots[partition]
     return <OpenPartition>slot if slot is not None else <OpenPartition>accumulator.partitions.slot(topic, partition)
 
 
 cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicInfo; the accumulator's own
-    cdef object _topic                       # name given last, and what it was found to be
+    cdef object _topic                       # last name, and its TopicInfo
     cdef TopicInfo _slots
-    cdef OpenPartition _slot                 # where room was found last
+    cdef OpenPartition _slot                 # of the last room found
     cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
-    cdef readonly OwnLoop own_loop           # where appends may be called
+    cdef readonly OwnLoop own_loop           # the only loop that may append
     cdef readonly Py_ssize_t batch_size      # bytes of a batch, its header included
     cdef readonly Py_ssize_t max_record_size  # bytes
     cdef bint _ignore_keys
     cdef public bint closed                  # every append calls `refuse`
-    cdef public bint pause_wanted            # enough was written that the loop should run once
-    cdef bint busy                           # inside an append; what is appended meanwhile waits in line
-    cdef char* _scratch                      # headers section of the record at hand
+    cdef public bint pause_wanted            # `enqueue` should let the loop run once
+    cdef bint busy                           # inside an append; records of nested calls wait
+    cdef char* _scratch                      # headers section of the current record
     cdef Py_ssize_t _scratch_size
     cdef Py_ssize_t _scratch_capacity
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""One record into its partition's open batch.
+"""Appends one record to its partition's open batch.
 
 A record of format v2, as it is written here (source: DefaultRecord in Apache Kafka):
 
@@ -14,7 +14,7 @@ A record of format v2, as it is written here (source: DefaultRecord in Apache Ka
     headerCount      varint
     headers          (varint length, UTF-8 name, varint length or -1, value) ...
 
-What happens once a record is here; what happens once a batch is asked of the accumulator in Python.
+All steps per record are here; steps per batch are calls of the accumulator in Python.
 """
 
 cimport cython
@@ -49,7 +49,7 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_REALTIME
 
 cdef enum:
-    BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
+    BATCH_HEADER_SIZE = 61        # before the records of a batch
 
 cdef const char* NO_HEADERS = b"\0"      # a count of none
 
@@ -150,7 +150,7 @@ cdef class RecordAppender:
         clock_gettime(CLOCK_REALTIME, &now)
         return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
 
-    # The verbs
+    # Calls
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery):
         cdef RecordBytes record
@@ -163,9 +163,9 @@ cdef class RecordAppender:
         key_bytes = as_bytes(key, "key")
         if on_delivery is not None and not may_be_called(on_delivery):
             check_callback(on_delivery)
-        if self.busy:  # the user's own code runs inside another append, for example in a finalizer or a log handler
+        if self.busy:  # user code runs inside another append, for example a finalizer or a log handler
             return None
-        self.busy = True  # already here: to look at a header may run a finalizer, and the scratch is one for all
+        self.busy = True  # already here: reading headers may run a finalizer, and there is only one scratch
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
             return None if slots is None or slots.held else self._append(slots, &record, on_delivery)
@@ -173,7 +173,7 @@ cdef class RecordAppender:
             self.busy = False
 
     cdef TopicInfo find_topic(self, topic):
-        """None: not known yet. The last one found is kept by the identity of its name: topics in use stay in use."""
+        """None if unknown. The last one is cached by the identity of its name: topics in use stay in use."""
         cdef PyObject* found = PyDict_GetItemWithError(self.topics, topic) if type(topic) is str else NULL
         if found is NULL:
             check_topic_name(topic)
@@ -183,7 +183,7 @@ cdef class RecordAppender:
         return self._slots
 
     def measure(self, topic, value, key, partition, timestamp, headers):
-        """Checks the arguments of a record that has to wait: (value, key, timestamp, most bytes it can take)."""
+        """Checks a record that has to wait: returns (value, key, timestamp, most bytes it can take)."""
         cdef RecordBytes record
         cdef bytes value_bytes = as_bytes(value, "value")
         cdef bytes key_bytes = as_bytes(key, "key")
@@ -193,7 +193,7 @@ cdef class RecordAppender:
         cdef bint was_busy
         check_topic_name(topic)
         scratch, size, capacity, was_busy = self._scratch, self._scratch_size, self._scratch_capacity, self.busy
-        self._scratch, self._scratch_capacity = NULL, 0  # what is there may belong to an append that this runs in
+        self._scratch, self._scratch_capacity = NULL, 0  # its content may belong to an outer append
         self.busy = True
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
@@ -234,7 +234,7 @@ cdef class RecordAppender:
         cdef Py_ssize_t name_size
         cdef bytes data
         cdef char* at
-        pairs = check_headers(headers)  # a tuple: what is counted is what is written
+        pairs = check_headers(headers)  # a tuple, so that its length cannot change
         self._scratch_room(10)
         self._scratch_size = put_varint(self._scratch, len(pairs)) - self._scratch
         for pair in pairs:
@@ -281,12 +281,12 @@ cdef class RecordAppender:
         return slot_at(self._accumulator, topic, topic.sticky)
 
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery):
-        """None: the record must wait in line."""
+        """None if the record must wait."""
         cdef RecordBatchBuilder builder = self.room_for(topic, record)
         cdef Delivery delivery
         if builder is None:
             return None
-        # What may fail comes before the writing: a record that was written is sent, so its call must not raise.
+        # Steps that may fail come before the write: a written record is sent, so its call must not raise.
         delivery = new_delivery(builder.result, builder.count, record.timestamp)
         if on_delivery is not None:
             builder.result.add_callback(builder.count, record.timestamp, on_delivery)
@@ -294,7 +294,7 @@ cdef class RecordAppender:
         return delivery
 
     cdef RecordBatchBuilder room_for(self, TopicInfo topic, RecordBytes* record):
-        """None: the record must wait in line, for memory or behind others of its partition or topic."""
+        """None if the record must wait, for memory or behind others of its partition or topic."""
         cdef OpenPartition slot
         cdef RecordBatchBuilder builder
         cdef Py_ssize_t end
@@ -314,7 +314,7 @@ cdef class RecordAppender:
         return builder
 
     cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1:
-        """Into the room that was found last."""
+        """Writes into the last room found."""
         write_record(builder, record)
         if builder.size >= builder.limit:
             try:
@@ -324,7 +324,7 @@ cdef class RecordAppender:
         return 0
 
     def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
-        """Appends a record that waited; `line` of its partition does not hold it back. None: no memory yet."""
+        """Appends a record that waited, past the queue of its partition; None if there is no memory."""
         cdef RecordBytes record
         cdef TopicInfo slots = self.topics[topic]
         cdef OpenPartition slot
@@ -343,7 +343,7 @@ cdef class RecordAppender:
             self.busy = False
 
     def partition_of(self, topic, bytes key, partition):
-        """The partition that a record has for certain: given or by its key; None when it may be chosen late."""
+        """The partition given or by key; None if it is chosen later."""
         cdef TopicInfo slots = self.topics[topic]
         if partition is not None:
             return partition
@@ -353,7 +353,7 @@ cdef class RecordAppender:
 
 
 cdef inline void write_record(RecordBatchBuilder builder, const RecordBytes* record) noexcept:
-    """Writes the record behind the room that its length can take; the length is known at the end."""
+    """Writes the record, leaving room for its length, which is only known at the end."""
     cdef char* start = builder.chunk.data + builder.size
     cdef Py_ssize_t room = varint_size(record.size)
     cdef char* body = start + room

@@ -1,4 +1,4 @@
-"""The records of one bulk call into their batches: one native call for as many as find room."""
+"""Appends the records of one bulk call."""
 
 from cpython cimport array
 
@@ -17,13 +17,13 @@ cdef class Share:
 cdef class BulkAppend:
     cdef RecordAppender _appender
     cdef str _topic
-    cdef object _rows                        # what is left of them
+    cdef object _rows                        # remaining rows
     cdef readonly list shares                # in the order of their first records
     cdef dict _by_result                     # BatchResult -> Share
     cdef Share _last
     cdef readonly int position               # of the row taken last, from 0
     cdef readonly bint is_at_row             # that row is not appended yet
-    cdef readonly object waiting             # the row taken last, if it must wait in line
+    cdef readonly object waiting             # the row taken last, if it must wait
 
     cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1
     cdef Share _share_of(self, BatchResult batch_result)

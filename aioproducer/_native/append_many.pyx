@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The records of one bulk call into their batches: one native call for as many as find room.
+"""Appends the records of one bulk call: one native call for as many as have room.
 
 No handle is made for a record. What is kept of it is where it stands, in the call and in its batch, eight bytes.
 """
@@ -87,7 +87,7 @@ cdef class BulkAppend:
         return True
 
     cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1:
-        """False: the record must wait in line."""
+        """False if the record must wait."""
         cdef RecordAppender appender = self._appender
         cdef RecordBytes record
         cdef RecordBatchBuilder builder
