@@ -1,4 +1,7 @@
-"""What codes mean in the answers to requests of transactions: each request, each code, and those to come."""
+"""Tables of states and of error codes."""
+
+from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -11,14 +14,11 @@ from aioproducer._protocol.transaction_messages import (
     END_TXN,
     FIND_COORDINATOR,
 )
+from aioproducer._transactions.states import TRANSITIONS, TransactionState, mermaid
 from aioproducer._transactions.verdicts import ErrorAction, verdict_on, worst_of
 
 DONE, SOON, RETRY, REFIND, ABORTABLE, RENEW, FATAL = ErrorAction
-
 APIS = (FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
-OF_THE_TRANSACTION = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
-
-# Code -> what it means for FindCoordinator, InitProducerId, AddPartitions, AddOffsets, TxnOffsetCommit, EndTxn.
 TABLE: dict[int, tuple[ErrorAction, ...]] = {
     -1: (RETRY, RETRY, RETRY, RETRY, RETRY, RETRY),
     0: (DONE, DONE, DONE, DONE, DONE, DONE),
@@ -52,6 +52,26 @@ TABLE: dict[int, tuple[ErrorAction, ...]] = {
     105: (FATAL, FATAL, FATAL, FATAL, FATAL, FATAL),
     113: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
     120: (ABORTABLE, RETRY, ABORTABLE, ABORTABLE, ABORTABLE, ABORTABLE),
+}
+UNINITIALIZED, INITIALIZING, READY, IN_TRANSACTION, COMMITTING, ABORTING, ABORTABLE_ERROR, FATAL_ERROR = (
+    TransactionState
+)
+ALLOWED = {
+    (UNINITIALIZED, INITIALIZING),
+    (INITIALIZING, READY),
+    (READY, IN_TRANSACTION),
+    (READY, INITIALIZING),
+    (IN_TRANSACTION, COMMITTING),
+    (IN_TRANSACTION, ABORTING),
+    (IN_TRANSACTION, ABORTABLE_ERROR),
+    (COMMITTING, READY),
+    (COMMITTING, INITIALIZING),
+    (COMMITTING, ABORTING),
+    (COMMITTING, ABORTABLE_ERROR),
+    (ABORTING, READY),
+    (ABORTING, INITIALIZING),
+    (ABORTABLE_ERROR, ABORTING),
+    *((state, FATAL_ERROR) for state in TransactionState if state is not FATAL_ERROR),
 }
 
 
@@ -109,3 +129,30 @@ def test_worst_code_counts_and_what_was_not_tried_is_no_reason(
 ) -> None:
     """OPERATION_NOT_ATTEMPTED says that another partition is the reason."""
     assert worst_of(ADD_PARTITIONS_TO_TXN.key, codes) == expected
+
+
+@pytest.mark.parametrize("before, after", [*product(TransactionState, repeat=2)], ids=lambda state: state.name)
+def test_move_is_allowed_or_not(before: TransactionState, after: TransactionState) -> None:
+    """All 64 pairs."""
+    assert (after in TRANSITIONS[before]) is ((before, after) in ALLOWED)
+
+
+def test_a_transaction_that_has_failed_is_never_committed() -> None:
+    """No way leads from the error to the next transaction but through an abort."""
+    assert TRANSITIONS[ABORTABLE_ERROR] == {ABORTING, FATAL_ERROR}
+
+
+def test_diagram_shows_every_move_with_its_reason() -> None:
+    """One line each; the fall to the fatal error is said once."""
+    lines = mermaid().splitlines()
+
+    shown = {line.strip().partition(":")[0] for line in lines if "-->" in line and "[*]" not in line}
+    assert shown == {f"{before.name} --> {after.name}" for before, after in ALLOWED if after is not FATAL_ERROR}
+    assert lines[0] == "stateDiagram-v2"
+
+
+def test_diagram_of_the_docs_is_current() -> None:
+    """Else: print `mermaid()` into the page."""
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "transactions.md"
+
+    assert f"```mermaid\n{mermaid()}\n```" in page.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What is asked of coordinators, in which order. No network."""
+"""Requests to coordinators, and their order. No network."""
 
 import pytest
 
@@ -16,7 +16,12 @@ from aioproducer.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
+from aioproducer.records import ConsumerGroupMetadata
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
+
+LAST_WITHOUT_IDENTITY = 2
+LAST_WITHOUT_MEMBER = 2
+
 
 # Identity
 
@@ -381,3 +386,131 @@ def test_v2_transaction_of_which_nothing_went_out_is_aborted_without_the_coordin
     scene.manager.flushed()
     scene.do("EndTxn")
     assert scene.identity.first_epoch == 1
+
+
+def test_identity_that_was_disowned_is_never_replaced_by_a_fresh_one() -> None:
+    """A successor may have the transactional id: a fresh identity would fence it."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 47)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.manager.refused(scene.ask(), UnsupportedVersionError("DescribeTransactions"))
+    request = scene.ask()
+    with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5") as refused:
+        request.body(LAST_WITHOUT_IDENTITY)
+    scene.manager.refused(request, refused.value)
+
+    assert request.body(LAST_WITHOUT_IDENTITY + 1)
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_identity_that_was_confirmed_by_its_end_may_be_replaced_by_a_fresh_one() -> None:
+    """A lost request costs no producer there: EndTxn has just said whose the id is."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("EndTxn")
+    look = scene.ask()
+    scene.manager.refused(look, UnsupportedVersionError("Kafka 3.0 is needed"))
+
+    request = scene.ask()
+
+    assert look.api.name == "DescribeTransactions"
+    assert (request.api.name, request.subject) == ("InitProducerId", ("billing-1", 77, 0))
+    assert request.body(LAST_WITHOUT_IDENTITY)
+
+
+def test_doubt_of_an_identity_ends_with_the_next_one() -> None:
+    """Coordinators that can say whose an id is have said it."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 47)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("DescribeTransactions")
+    scene.do("InitProducerId")
+
+    scene.begun(1)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("EndTxn")
+
+    assert scene.ask().body(LAST_WITHOUT_IDENTITY)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        ConsumerGroupMetadata("readers", generation_id=7),
+        ConsumerGroupMetadata("readers", member_id="m"),
+        ConsumerGroupMetadata("readers", group_instance_id="i"),
+    ],
+    ids=["generation", "member", "instance"],
+)
+def test_offsets_are_not_committed_without_the_member_that_was_given(group: ConsumerGroupMetadata) -> None:
+    """Left out, the coordinator could refuse nobody."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, group))
+    scene.do("AddOffsetsToTxn")
+
+    request = scene.ask()
+
+    with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5"):
+        request.body(LAST_WITHOUT_MEMBER)
+    assert request.body(LAST_WITHOUT_MEMBER + 1)
+
+
+def test_offsets_of_a_group_alone_need_no_member() -> None:
+    """There is nothing that could be left out."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    scene.do("AddOffsetsToTxn")
+
+    assert scene.ask().body(LAST_WITHOUT_MEMBER)
+
+
+def test_transaction_that_is_downgraded_ends_as_v1_and_takes_a_new_epoch() -> None:
+    """EndTxn 5 would be refused, and nobody answers the next epoch."""
+    scene = Scene(version=2).begun(0)
+    scene.manager.downgrade()
+    scene.version = 0
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.do("EndTxn")
+
+    assert (request.at_most, scene.is_in(State.INITIALIZING)) == (4, True)
+    scene.look_and_renew()
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+def test_offsets_that_wait_while_it_is_downgraded_are_of_a_group_that_the_coordinator_is_told_of() -> None:
+    """V2 needs not tell it. Under V1 the offsets are refused otherwise, or belong to no transaction that ever ends."""
+    scene = Scene(version=2).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    scene.manager.downgrade()
+
+    scene.do("AddOffsetsToTxn")
+    committing = scene.do("TxnOffsetCommit")
+
+    assert committing.at_most == 4
+
+
+def test_abort_of_what_a_downgraded_cluster_never_took_is_no_broken_promise() -> None:
+    """The records that V2 would have added were refused; the coordinator knows of no transaction."""
+    scene = Scene(version=2).begun(0)
+    scene.manager.downgrade()
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn", 48)
+    scene.manager.next_request(scene.now)
+
+    assert scene.is_in(State.INITIALIZING)

@@ -1,10 +1,13 @@
-"""A producer has one transaction at a time: whose it is, and by what it is sent to."""
+"""Calls that are cancelled or time out, and tasks that wait for their turn."""
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from aioproducer import (
+    BufferTimeoutError,
     IllegalStateError,
     NoTransactionError,
     Producer,
@@ -14,16 +17,280 @@ from aioproducer import (
     Transaction,
     TransactionTimeoutError,
 )
-from aioproducer._transactions.waiting import TransactionLock
+from aioproducer._transactions.waiting import TransactionLock, TransactionWaits
 from aioproducer.testing import FakeCluster
 from tests.fakes.transactional_cluster import (
+    END_TXN,
     INIT,
+    PRODUCE,
+    V1_RELEASE,
     V2_RELEASE,
+    Release,
+    asked,
     cluster_of,
     committed,
+    on_every_release,
+    one_more,
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
+
+INVALID_PRODUCER_EPOCH = 47
+
+
+# Cancelled, timed out, and called again
+
+
+@on_every_release
+@pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
+@pytest.mark.parametrize("waits", [0.0, 0.05, 0.5])
+@in_virtual_time
+async def test_end_that_was_cancelled_is_joined_by_the_same_call(release: Release, verb: str, waits: float) -> None:
+    """Aiokafka's next call failed with an AssertionError (B8)."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        delayed = cluster.faults.delay(0.2, END_TXN, after_append=False)
+        end: Callable[[], Awaitable[None]] = getattr(producer, verb)
+        ending = asyncio.ensure_future(end())
+        await asyncio.sleep(0.1)
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
+        await asyncio.sleep(waits)
+
+        await end()
+
+        assert (delayed.hits, asked(cluster).count("END_TXN")) == (1, 1)
+        assert committed(cluster) == ([b"v"] if verb == "commit_transaction" else [])
+        with pytest.raises(IllegalStateError):
+            await end()
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_that_waits_to_be_sent_is_not_sent_once_an_abort_is_wanted(release: Release) -> None:
+    """Whoever was told of an abort must not find the records committed."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.throttle(1_000, PRODUCE)
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.commit_transaction(), 0.5)
+
+        await producer.abort_transaction()
+
+        assert (asked(cluster).count("END_TXN"), committed(cluster)) == (1, [])
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_begin_after_a_cancelled_commit_waits_for_it(release: Release) -> None:
+    """It is not lost, and not torn."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"first", partition=0)
+        cluster.faults.delay(0.2, END_TXN, after_append=False)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.commit_transaction(), 0.1)
+        await producer.begin_transaction()
+        await producer.send("t", b"second", partition=0)
+        await producer.commit_transaction()
+
+        assert committed(cluster) == [b"first", b"second"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_times_out_with_max_block_ms_and_goes_on(release: Release) -> None:
+    """The same call joins it (KAFKA-13412)."""
+    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=300) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        stalled = cluster.faults.stall(END_TXN)
+        for _ in range(2):
+            with pytest.raises(TransactionTimeoutError, match="not committed after max_block_ms=300"):
+                await producer.commit_transaction()
+        with pytest.raises(IllegalStateError, match=r"await commit_transaction\(\) again"):
+            await producer.abort_transaction()
+        cluster.faults.remove(stalled)
+
+        await producer.commit_transaction()
+
+        assert committed(cluster) == [b"v"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_block_that_is_cancelled_aborts_and_leaves_the_next_one_alone(release: Release) -> None:
+    """In the body, and while it commits."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+
+        async def work(name: bytes, seconds: float) -> None:
+            async with producer.transaction() as txn:
+                await txn.send("t", name, partition=0)
+                await asyncio.sleep(seconds)
+
+        for name, seconds in ((b"in the body", 5), (b"in the commit", 0)):
+            cluster.faults.delay(1.0, END_TXN, after_append=False)
+            task = asyncio.ensure_future(work(name, seconds))
+            await asyncio.sleep(0.2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        async with producer.transaction() as txn:
+            await txn.send("t", b"after", partition=0)
+
+        assert committed(cluster) == [b"in the commit", b"after"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_exception_of_the_body_wins_over_the_aborts(release: Release) -> None:
+    """A failure to abort becomes its note."""  # noqa: DOC501  # the body's own
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster, max_block_ms=200).start()
+        stalled = cluster.faults.stall(END_TXN)
+        with pytest.raises(LookupError, match="the body's own") as caught:  # noqa: PT012  # it is the end of the block that raises
+            async with producer.transaction() as txn:
+                await txn.send("t", b"v", partition=0)
+                raise LookupError("the body's own")
+
+        assert "the transaction was not aborted" in "\n".join(caught.value.__notes__)
+        cluster.faults.remove(stalled)
+        await asyncio.sleep(1)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"next", partition=0)
+        assert committed(cluster) == [b"next"]
+        await producer.close()
+
+
+async def in_vain(waits: TransactionWaits) -> None:
+    """Wait, and be out of time."""
+    with contextlib.suppress(TransactionTimeoutError):
+        await waits.until(lambda: False, waits.deadline(), "it is not so")
+
+
+async def for_a_while(waits: TransactionWaits) -> None:
+    """Pause, and go on."""
+    await waits.pause(0.5, waits.deadline())
+
+
+async def cancelled(waits: TransactionWaits) -> None:
+    """Wait, and be cancelled."""
+    waiting = asyncio.ensure_future(waits.until(lambda: False, None, "it is not so"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+
+@pytest.mark.parametrize("wait", [in_vain, for_a_while, cancelled])
+@in_virtual_time
+async def test_who_waits_no_more_is_not_kept(wait: Callable[[TransactionWaits], Awaitable[None]]) -> None:
+    """While a commit has no answer nothing changes, and a caller may ask again and again."""
+    waits = TransactionWaits(asyncio.get_running_loop(), max_block_s=1, explain=str)
+
+    await wait(waits)
+
+    assert not waits._waiting  # noqa: SLF001  # or each call would keep a future
+
+
+@in_virtual_time
+async def test_who_waits_is_not_woken_by_what_others_wait_for() -> None:
+    """A transaction changes several times before it is over, and each turn of the loop takes time."""
+    waits = TransactionWaits(asyncio.get_running_loop(), max_block_s=1, explain=str)
+    looks = [False] * 3 + [True] * 2
+
+    caller = asyncio.ensure_future(waits.until(lambda: looks.pop(0), None, "it is not so"))
+    await asyncio.sleep(0)
+    assert len(looks) == 3  # at once, and before it fell asleep
+
+    waits.tell()
+    assert len(looks) == 2
+    await asyncio.sleep(0)
+    assert len(looks) == 2  # a caller who was woken would have looked as well
+
+    waits.tell()
+    await caller
+    assert not looks
+
+
+@in_virtual_time
+async def test_begin_that_waits_for_late_copies_keeps_its_time() -> None:
+    """The pause after an unanswered InitProducerId is half a minute."""
+    loop = asyncio.get_running_loop()
+    async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster, max_block_ms=4_000) as producer:
+        cluster.faults.drop_connection(END_TXN, after_append=True)
+        cluster.faults.drop_connection(INIT, after_append=True)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"v", partition=0)
+        await asyncio.sleep(2)
+        began = loop.time()
+
+        with pytest.raises(TransactionTimeoutError, match="may still arrive"):
+            await asyncio.wait_for(producer.begin_transaction(), 60)
+
+        assert loop.time() - began == pytest.approx(4, abs=0.1)
+
+
+@in_virtual_time
+async def test_begin_that_waits_for_the_last_transaction_ends_as_soon_as_the_producer_closes() -> None:
+    """Not when closing has come to its end, which may take as long as it is given."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(INVALID_PRODUCER_EPOCH, END_TXN)
+        stalled = cluster.faults.stall(INIT)
+        aborting = asyncio.create_task(producer.abort_transaction())
+        await asyncio.sleep(1)
+        beginning = asyncio.create_task(producer.begin_transaction())
+        await asyncio.sleep(1)
+        closing = asyncio.create_task(producer.close(20))
+        await asyncio.sleep(1)
+
+        assert (aborting.done(), closing.done()) == (False, False)
+        assert isinstance(beginning.exception(), ProducerClosedError)
+        cluster.faults.remove(stalled)
+        await asyncio.wait((aborting, closing))
+
+
+@on_every_release
+@in_virtual_time
+async def test_task_whose_commit_timed_out_has_the_next_turn_once_it_has_ended(release: Release) -> None:
+    """Who begins anew asks for its end no more; the others wait until nobody may."""
+    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=1_000) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        stalled = cluster.faults.stall(END_TXN)
+        with pytest.raises(TransactionTimeoutError):
+            await producer.commit_transaction()
+        cluster.faults.remove(stalled)
+        await asyncio.sleep(0.1)
+
+        async with producer.transaction() as txn:
+            await txn.send("t", b"w", partition=0)
+
+        assert committed(cluster) == [b"v", b"w"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_record_whose_call_found_no_room_costs_no_transaction(release: Release) -> None:
+    """The call has raised it, and nothing was taken: the rest is committed."""
+    options: ProducerOptions = {"buffer_memory": 20_000, "batch_size": 10_000, "max_block_ms": 1_000}
+    async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        stalled = cluster.faults.stall(PRODUCE)
+        taken = 1
+        with contextlib.suppress(BufferTimeoutError):
+            for taken in range(1, 100):  # noqa: B007  # how many it were is what counts
+                await producer.enqueue("t", bytes(1_000), partition=0)
+        cluster.faults.remove(stalled)
+        await producer.commit_transaction()
+
+        assert 1 < len(committed(cluster)) == taken < 99
 
 
 @in_virtual_time
