@@ -45,8 +45,8 @@ INVALID_PRODUCER_EPOCH = 47
 @pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
 @pytest.mark.parametrize("waits", [0.0, 0.05, 0.5])
 @in_virtual_time
-async def test_end_that_was_cancelled_is_joined_by_the_same_call(release: Release, verb: str, waits: float) -> None:
-    """Aiokafka's next call failed with an AssertionError (B8)."""
+async def test_cancelled_end_is_joined_by_the_same_call(release: Release, verb: str, waits: float) -> None:
+    """Aiokafka's next call failed with an AssertionError."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -68,8 +68,8 @@ async def test_end_that_was_cancelled_is_joined_by_the_same_call(release: Releas
 
 @on_every_release
 @in_virtual_time
-async def test_commit_that_waits_to_be_sent_is_not_sent_once_an_abort_is_wanted(release: Release) -> None:
-    """Whoever was told of an abort must not find the records committed."""
+async def test_unsent_commit_is_dropped_by_abort(release: Release) -> None:
+    """Records must not be committed after a successful abort."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.throttle(1_000, PRODUCE)
         await producer.begin_transaction()
@@ -85,8 +85,8 @@ async def test_commit_that_waits_to_be_sent_is_not_sent_once_an_abort_is_wanted(
 
 @on_every_release
 @in_virtual_time
-async def test_begin_after_a_cancelled_commit_waits_for_it(release: Release) -> None:
-    """It is not lost, and not torn."""
+async def test_begin_waits_for_a_cancelled_commit(release: Release) -> None:
+    """The commit is neither lost nor cut in two."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"first", partition=0)
@@ -102,8 +102,8 @@ async def test_begin_after_a_cancelled_commit_waits_for_it(release: Release) -> 
 
 @on_every_release
 @in_virtual_time
-async def test_commit_times_out_with_max_block_ms_and_goes_on(release: Release) -> None:
-    """The same call joins it (KAFKA-13412)."""
+async def test_commit_times_out_and_continues(release: Release) -> None:
+    """The same call joins it after max_block_ms (KAFKA-13412)."""
     async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=300) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -122,8 +122,8 @@ async def test_commit_times_out_with_max_block_ms_and_goes_on(release: Release) 
 
 @on_every_release
 @in_virtual_time
-async def test_block_that_is_cancelled_aborts_and_leaves_the_next_one_alone(release: Release) -> None:
-    """In the body, and while it commits."""
+async def test_cancelled_block_aborts_only_itself(release: Release) -> None:
+    """Cancelled in its body, and during its commit."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
 
         async def work(name: bytes, seconds: float) -> None:
@@ -146,8 +146,8 @@ async def test_block_that_is_cancelled_aborts_and_leaves_the_next_one_alone(rele
 
 @on_every_release
 @in_virtual_time
-async def test_exception_of_the_body_wins_over_the_aborts(release: Release) -> None:
-    """A failure to abort becomes its note."""  # noqa: DOC501  # the body's own
+async def test_exception_of_the_body_outranks_the_aborts(release: Release) -> None:
+    """A failed abort becomes a note of it."""  # noqa: DOC501  # the body's own
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster, max_block_ms=200).start()
         stalled = cluster.faults.stall(END_TXN)
@@ -186,8 +186,8 @@ async def cancelled(waits: TransactionWaits) -> None:
 
 @pytest.mark.parametrize("wait", [in_vain, for_a_while, cancelled])
 @in_virtual_time
-async def test_who_waits_no_more_is_not_kept(wait: Callable[[TransactionWaits], Awaitable[None]]) -> None:
-    """While a commit has no answer nothing changes, and a caller may ask again and again."""
+async def test_cancelled_waiter_is_forgotten(wait: Callable[[TransactionWaits], Awaitable[None]]) -> None:
+    """A caller may try again and again while a commit has no response."""
     waits = TransactionWaits(asyncio.get_running_loop(), max_block_s=1, explain=str)
 
     await wait(waits)
@@ -196,8 +196,8 @@ async def test_who_waits_no_more_is_not_kept(wait: Callable[[TransactionWaits], 
 
 
 @in_virtual_time
-async def test_who_waits_is_not_woken_by_what_others_wait_for() -> None:
-    """A transaction changes several times before it is over, and each turn of the loop takes time."""
+async def test_waiter_wakes_only_for_its_condition() -> None:
+    """A transaction changes several times before it ends, and each turn of the loop takes time."""
     waits = TransactionWaits(asyncio.get_running_loop(), max_block_s=1, explain=str)
     looks = [False] * 3 + [True] * 2
 
@@ -216,7 +216,7 @@ async def test_who_waits_is_not_woken_by_what_others_wait_for() -> None:
 
 
 @in_virtual_time
-async def test_begin_that_waits_for_late_copies_keeps_its_time() -> None:
+async def test_begin_paused_for_strays_times_out() -> None:
     """The pause after an unanswered InitProducerId is half a minute."""
     loop = asyncio.get_running_loop()
     async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster, max_block_ms=4_000) as producer:
@@ -234,8 +234,8 @@ async def test_begin_that_waits_for_late_copies_keeps_its_time() -> None:
 
 
 @in_virtual_time
-async def test_begin_that_waits_for_the_last_transaction_ends_as_soon_as_the_producer_closes() -> None:
-    """Not when closing has come to its end, which may take as long as it is given."""
+async def test_begin_waiting_for_last_end_fails_at_close() -> None:
+    """It fails when closing begins, not when it has ended."""
     async with cluster_of(V2_RELEASE) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -257,8 +257,8 @@ async def test_begin_that_waits_for_the_last_transaction_ends_as_soon_as_the_pro
 
 @on_every_release
 @in_virtual_time
-async def test_task_whose_commit_timed_out_has_the_next_turn_once_it_has_ended(release: Release) -> None:
-    """Who begins anew asks for its end no more; the others wait until nobody may."""
+async def test_task_with_timed_out_commit_begins_next(release: Release) -> None:
+    """Its begin takes the lock after that commit has ended; other tasks wait in case it calls commit again."""
     async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=1_000) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -276,8 +276,8 @@ async def test_task_whose_commit_timed_out_has_the_next_turn_once_it_has_ended(r
 
 @on_every_release
 @in_virtual_time
-async def test_record_whose_call_found_no_room_costs_no_transaction(release: Release) -> None:
-    """The call has raised it, and nothing was taken: the rest is committed."""
+async def test_record_without_room_fails_no_transaction(release: Release) -> None:
+    """The call has raised the error and accepted nothing, so the rest is committed."""
     options: ProducerOptions = {"buffer_memory": 20_000, "batch_size": 10_000, "max_block_ms": 1_000}
     async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
         await producer.begin_transaction()
@@ -294,8 +294,8 @@ async def test_record_whose_call_found_no_room_costs_no_transaction(release: Rel
 
 
 @in_virtual_time
-async def test_tasks_take_turns_first_come_first_served() -> None:
-    """One transaction at a time, and none is torn apart."""
+async def test_tasks_begin_in_order() -> None:
+    """One transaction at a time, each of them whole."""
     order: list[int] = []
 
     async def work(producer: Producer, number: int) -> None:
@@ -313,7 +313,7 @@ async def test_tasks_take_turns_first_come_first_served() -> None:
 
 
 @in_virtual_time
-async def test_tasks_that_begin_while_one_is_beginning_wait_for_their_turn() -> None:
+async def test_tasks_wait_while_another_begins() -> None:
     """As threads do that begin before the producer has its identity."""
 
     async def work(producer: Producer, number: int) -> None:
@@ -331,8 +331,8 @@ async def test_tasks_that_begin_while_one_is_beginning_wait_for_their_turn() -> 
 
 
 @in_virtual_time
-async def test_waiting_for_the_turn_ends_with_max_block_ms() -> None:
-    """And the next one gets it when it is free."""
+async def test_wait_for_the_lock_times_out() -> None:
+    """The next task gets the lock when it is free."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=500) as producer:
         is_open = asyncio.Event()
 
@@ -355,8 +355,8 @@ async def test_waiting_for_the_turn_ends_with_max_block_ms() -> None:
 
 
 @in_virtual_time
-async def test_cancelled_while_it_waits_for_its_turn_leaves_the_line() -> None:
-    """The others go on in order."""
+async def test_cancelled_begin_leaves_the_queue() -> None:
+    """The other tasks continue in order."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
 
         async def work(number: int) -> None:
@@ -375,8 +375,8 @@ async def test_cancelled_while_it_waits_for_its_turn_leaves_the_line() -> None:
 
 @pytest.mark.parametrize("wait", [False, True])
 @in_virtual_time
-async def test_begin_that_is_cancelled_gives_its_turn_back(wait: bool) -> None:  # noqa: FBT001  # a parameter of the test
-    """While it waits for its identity it has its turn: the next one would never begin."""
+async def test_cancelled_begin_releases_the_lock(wait: bool) -> None:  # noqa: FBT001  # a parameter of the test
+    """A task that waits for the identity already holds the lock."""
     async with cluster_of(V2_RELEASE) as cluster:
         stalled = cluster.faults.stall(INIT)
         producer = producer_of(cluster)
@@ -410,8 +410,8 @@ async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None
 
 
 @in_virtual_time
-async def test_turn_that_comes_as_its_task_gives_up_goes_on_to_the_next() -> None:
-    """Else it would be lost, and everybody behind would wait in vain."""
+async def test_lock_given_to_a_cancelled_task_goes_on() -> None:
+    """Otherwise it would be lost, and all tasks behind would wait forever."""
     loop = asyncio.get_running_loop()
     turns = TransactionLock(loop)
     held = await turns.take(loop.time() + 1)
@@ -427,8 +427,8 @@ async def test_turn_that_comes_as_its_task_gives_up_goes_on_to_the_next() -> Non
 
 
 @in_virtual_time
-async def test_those_in_line_are_told_when_the_producer_is_fenced() -> None:
-    """The task whose turn it is cannot end what is fenced: nobody would ever have the next turn."""
+async def test_queued_begins_fail_when_fenced() -> None:
+    """The holder of the lock cannot end a fenced transaction, so they would wait forever."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer, producer_of(cluster) as successor:
         del successor
         waiting = await _begun_and_never_ended(producer)
@@ -448,8 +448,8 @@ async def test_those_in_line_are_told_when_the_producer_is_fenced() -> None:
 
 
 @in_virtual_time
-async def test_those_in_line_are_told_when_the_producer_is_closed() -> None:
-    """By whoever closes it, while the task whose turn it is does something else."""
+async def test_queued_begins_fail_at_close() -> None:
+    """The holder of the lock may be doing something else."""
     async with cluster_of(V2_RELEASE) as cluster:
         producer = await producer_of(cluster).start()
         waiting = await _begun_and_never_ended(producer)
@@ -461,7 +461,7 @@ async def test_those_in_line_are_told_when_the_producer_is_closed() -> None:
 
 
 @in_virtual_time
-async def test_nested_transaction_of_one_task_is_refused() -> None:
+async def test_nested_transaction_of_one_task_raises() -> None:
     """It would wait for itself."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         async with producer.transaction() as txn:
@@ -476,8 +476,8 @@ async def test_nested_transaction_of_one_task_is_refused() -> None:
 
 
 @in_virtual_time
-async def test_handle_of_a_transaction_that_is_over_takes_nothing() -> None:
-    """Else its records would slip into the next one."""
+async def test_handle_of_an_ended_transaction_raises() -> None:
+    """Its records would otherwise become part of the next transaction."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         handles: list[Transaction] = []
         for _ in range(2):
@@ -500,8 +500,8 @@ async def test_handle_of_a_transaction_that_is_over_takes_nothing() -> None:
 
 @pytest.mark.parametrize("is_serialized", [False, True], ids=["of an unknown topic", "with a serializer"])
 @in_virtual_time
-async def test_what_enqueue_returned_is_of_no_use_after_the_transaction(is_serialized: bool) -> None:  # noqa: FBT001
-    """A record that must wait, or meets the user's code, is looked at when it is awaited: in the next transaction."""
+async def test_enqueue_awaited_after_its_end_raises(is_serialized: bool) -> None:  # noqa: FBT001
+    """A record that must wait, or has hooks, is checked when it is awaited, in the next transaction."""
     options: ProducerOptions = {"value_serializer": bytes} if is_serialized else {}
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, **options) as producer:
         async with producer.transaction() as txn:
@@ -516,8 +516,8 @@ async def test_what_enqueue_returned_is_of_no_use_after_the_transaction(is_seria
 
 
 @in_virtual_time
-async def test_bulk_that_outlives_its_transaction_is_cut_off_at_its_end() -> None:
-    """What it gave before belongs to the transaction; the rest is refused, in whatever transaction is open then."""
+async def test_bulk_is_cut_off_at_the_end() -> None:
+    """Its earlier records belong to the transaction; the rest is refused, whatever transaction is open then."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, batch_size=2000) as producer:
         async with producer.transaction() as txn:
             await txn.send("t", b"first", partition=0)
@@ -537,8 +537,8 @@ async def _open_blocks(cluster: FakeCluster) -> Producer:
 
 
 @in_virtual_time
-async def test_producer_takes_nothing_of_its_own_inside_a_block() -> None:
-    """It says by what to send."""
+async def test_producer_send_inside_a_block_raises() -> None:
+    """The error names the handle to send by."""
     async with cluster_of(V2_RELEASE) as cluster:  # noqa: PLR1702  # blocks within blocks are what it is about
         producer = await _open_blocks(cluster)
         async with producer.transaction() as txn:

@@ -38,8 +38,8 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 @on_every_release
 @in_virtual_time
-async def test_records_of_a_transaction_become_visible_together(release: Release) -> None:
-    """Not before the end, then all."""
+async def test_records_become_visible_together(release: Release) -> None:
+    """None before the end, then all."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             for number in range(10):
@@ -51,8 +51,8 @@ async def test_records_of_a_transaction_become_visible_together(release: Release
 
 @on_every_release
 @in_virtual_time
-async def test_records_of_an_aborted_transaction_never_become_visible(release: Release) -> None:
-    """Those before and after it do; the exception of the body goes on."""  # noqa: DOC501  # the body's own
+async def test_aborted_records_never_become_visible(release: Release) -> None:
+    """Those before and after do; the exception of the body is raised."""  # noqa: DOC501  # the body's own
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for name in (b"a", b"b", b"c"):
             try:
@@ -69,8 +69,8 @@ async def test_records_of_an_aborted_transaction_never_become_visible(release: R
 
 @on_every_release
 @in_virtual_time
-async def test_verbs_of_java_do_the_same(release: Release) -> None:
-    """Between begin and the end the producer's own verbs belong to the transaction."""
+async def test_java_methods_do_the_same(release: Release) -> None:
+    """Between begin and end the producer's own send methods belong to the transaction."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.init_transactions()
         await producer.partitions_for("t")
@@ -86,8 +86,8 @@ async def test_verbs_of_java_do_the_same(release: Release) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_transaction_of_many_records_and_partitions_is_whole(release: Release) -> None:
-    """Several batches of each partition are on their way at a time, in order."""
+async def test_large_transaction_is_whole(release: Release) -> None:
+    """Several batches of each partition are on the wire at once, in order."""
     async with cluster_of(release, 3, {"t": 7}) as cluster, producer_of(cluster, batch_size=500) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for round_ in range(3):
             async with producer.transaction() as txn:
@@ -102,8 +102,8 @@ async def test_transaction_of_many_records_and_partitions_is_whole(release: Rele
 
 @on_every_release
 @in_virtual_time
-async def test_bulk_and_typed_records_belong_to_the_transaction(release: Release) -> None:
-    """`send_many`, and handles of topics."""
+async def test_bulk_and_typed_records_join_the_transaction(release: Release) -> None:
+    """`send_many`, and typed topics."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             bulk = await txn.send_many("t", [b"a", b"b", b"c"], partition=0)
@@ -114,8 +114,8 @@ async def test_bulk_and_typed_records_belong_to_the_transaction(release: Release
 
 
 @in_virtual_time
-async def test_v2_asks_for_nothing_but_produce_and_the_end() -> None:
-    """Partitions, groups and the next epoch come with them."""
+async def test_v2_sends_only_produce_and_end() -> None:
+    """They add partitions and groups, and return the next epoch."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         for _ in range(3):
             async with producer.transaction() as txn:
@@ -126,8 +126,8 @@ async def test_v2_asks_for_nothing_but_produce_and_the_end() -> None:
 
 
 @in_virtual_time
-async def test_v1_names_partitions_and_groups_once_a_transaction() -> None:
-    """And nothing of it twice."""
+async def test_v1_adds_partitions_and_groups_once() -> None:
+    """Each once per transaction."""
     async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster) as producer:
         for _ in range(3):
             async with producer.transaction() as txn:
@@ -140,8 +140,8 @@ async def test_v1_names_partitions_and_groups_once_a_transaction() -> None:
 
 
 @in_virtual_time
-async def test_versions_of_requests_are_those_of_the_protocol() -> None:
-    """Produce at most 11 under V1, at least 12 under V2: its version is what tells the broker (KIP-890)."""
+async def test_requests_have_versions_of_the_protocol() -> None:
+    """Produce up to 11 under V1, from 12 on under V2: its version tells the broker which (KIP-890)."""
     versions = {}
     for release in (V1_RELEASE, V2_RELEASE):
         async with cluster_of(release) as cluster, producer_of(cluster) as producer:
@@ -155,8 +155,8 @@ async def test_versions_of_requests_are_those_of_the_protocol() -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_transaction_without_records_asks_for_nothing(release: Release) -> None:
-    """The coordinator never hears of it."""
+async def test_empty_transaction_sends_nothing(release: Release) -> None:
+    """The coordinator never learns of it."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction():
             pass
@@ -167,7 +167,7 @@ async def test_transaction_without_records_asks_for_nothing(release: Release) ->
 @on_every_release
 @in_virtual_time
 async def test_offsets_alone_are_a_transaction(release: Release) -> None:
-    """As one type and as another; the next reader goes on from there."""
+    """Given in both types; the next reader continues from there."""
     group = ConsumerGroupMetadata("readers")
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
@@ -179,8 +179,8 @@ async def test_offsets_alone_are_a_transaction(release: Release) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_busy_coordinator_is_never_seen_by_the_user(release: Release) -> None:
-    """The markers of each transaction take a while; the next one waits for them."""
+async def test_busy_coordinator_is_hidden(release: Release) -> None:
+    """The next transaction waits for the markers of the previous one."""
     async with cluster_of(release, marker_delay_s=0.05) as cluster, producer_of(cluster) as producer:
         for number in range(5):
             async with producer.transaction() as txn:
@@ -192,8 +192,8 @@ async def test_busy_coordinator_is_never_seen_by_the_user(release: Release) -> N
 
 @on_every_release
 @in_virtual_time
-async def test_coordinator_that_moves_or_dies_is_found_again(release: Release) -> None:
-    """Between transactions and in the middle of one (aiokafka #1145, #1151)."""
+async def test_moved_or_dead_coordinator_is_found_again(release: Release) -> None:
+    """Between transactions and within one (aiokafka #1145, #1151)."""
     async with cluster_of(release, 3) as cluster, producer_of(cluster, request_timeout_ms=2000) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for number in range(4):
             async with producer.transaction() as txn:
@@ -211,8 +211,8 @@ async def test_coordinator_that_moves_or_dies_is_found_again(release: Release) -
 
 @on_every_release
 @in_virtual_time
-async def test_two_producers_of_one_id_are_told_apart_loudly(release: Release) -> None:
-    """The older one is fenced: every call says so, and nothing of it becomes visible."""
+async def test_older_of_two_producers_is_fenced(release: Release) -> None:
+    """Every later call raises it, and none of its records becomes visible."""
     async with cluster_of(release) as cluster:  # noqa: PLR1702  # blocks within blocks are what it is about
         older = await producer_of(cluster).start()
         await older.begin_transaction()
@@ -233,8 +233,8 @@ async def test_two_producers_of_one_id_are_told_apart_loudly(release: Release) -
 
 
 @in_virtual_time
-async def test_v2_fenced_producer_learns_it_after_its_record_and_its_transaction() -> None:
-    """The code of the record may as well mean that this transaction timed out; the next one tells."""
+async def test_v2_fenced_producer_fails_at_next_transaction() -> None:
+    """The record's code may also mean that this transaction timed out; the next one tells."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as older, producer_of(cluster):
         await older.begin_transaction()
         with pytest.raises(BrokerError, match="INVALID_PRODUCER_EPOCH"):
@@ -247,7 +247,7 @@ async def test_v2_fenced_producer_learns_it_after_its_record_and_its_transaction
 
 @on_every_release
 @in_virtual_time
-async def test_restarted_producer_ends_what_the_one_before_left_open(release: Release) -> None:
+async def test_restart_ends_the_open_transaction(release: Release) -> None:
     """At once, not after the transaction's time-out."""
     async with cluster_of(release) as cluster:
         killed = await producer_of(cluster, client_id="killed").start()
@@ -265,7 +265,7 @@ async def test_restarted_producer_ends_what_the_one_before_left_open(release: Re
 
 @on_every_release
 @in_virtual_time
-async def test_close_aborts_an_open_transaction_on_the_broker(release: Release) -> None:
+async def test_close_aborts_the_open_transaction(release: Release) -> None:
     """Readers need not wait for its time-out."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
@@ -280,8 +280,8 @@ async def test_close_aborts_an_open_transaction_on_the_broker(release: Release) 
 
 
 @in_virtual_time
-async def test_close_waits_for_the_new_identity_where_that_ends_the_transaction() -> None:
-    """The abort was refused, and InitProducerId does it: without, readers would wait for the time-out after all."""
+async def test_close_waits_for_identity_that_ends_it() -> None:
+    """The abort was refused, and InitProducerId ends the transaction instead."""
     async with cluster_of(V2_RELEASE) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -297,8 +297,8 @@ async def test_close_waits_for_the_new_identity_where_that_ends_the_transaction(
 
 @on_every_release
 @in_virtual_time
-async def test_close_keeps_its_time_and_then_fails_what_waits(release: Release) -> None:
-    """The coordinator answers nothing: pending calls end with the producer (KAFKA-16217)."""
+async def test_close_times_out_and_fails_waiting_calls(release: Release) -> None:
+    """The coordinator does not respond; pending calls end with the producer (KAFKA-16217)."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -318,8 +318,8 @@ async def test_close_keeps_its_time_and_then_fails_what_waits(release: Release) 
 @on_every_release
 @pytest.mark.parametrize("code", [-1, 14, 15, 16, 51])
 @in_virtual_time
-async def test_end_is_repeated_until_it_is_done(release: Release, code: int) -> None:
-    """UNKNOWN_SERVER_ERROR, then a retry that did nothing, was "committed" (franz-go before 1.21.4)."""
+async def test_end_is_retried_until_done(release: Release, code: int) -> None:
+    """After UNKNOWN_SERVER_ERROR a retry without effect counted as committed (franz-go before 1.21.4)."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(code, END_TXN, times=3)
         async with producer.transaction() as txn:
@@ -333,12 +333,12 @@ async def test_end_is_repeated_until_it_is_done(release: Release, code: int) -> 
 @pytest.mark.parametrize("verb", ["commit", "abort"])
 @pytest.mark.parametrize("after", [False, True], ids=["before it is done", "after it is done"])
 @in_virtual_time
-async def test_unanswered_end_is_repeated_and_means_the_same(
+async def test_unanswered_end_is_retried(
     release: Release,
     verb: str,
     after: bool,  # noqa: FBT001
 ) -> None:
-    """The connection was lost: whether it was done is found out."""
+    """The connection was lost, so the producer finds out whether it was done."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.drop_connection(END_TXN, after_append=after)
         await producer.begin_transaction()
@@ -355,8 +355,8 @@ async def test_unanswered_end_is_repeated_and_means_the_same(
 @on_every_release
 @pytest.mark.parametrize("code", [90, 53])
 @in_virtual_time
-async def test_commit_that_is_refused_for_good_never_seems_fine(release: Release, code: int) -> None:
-    """Librdkafka before 1.6 told nobody that it had been fenced."""
+async def test_refused_commit_raises(release: Release, code: int) -> None:
+    """Librdkafka before 1.6 did not report that it had been fenced."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -374,11 +374,11 @@ async def test_commit_that_is_refused_for_good_never_seems_fine(release: Release
 @on_every_release
 @pytest.mark.parametrize("is_lost", [True, False])
 @in_virtual_time
-async def test_commit_whose_answer_is_lost_before_a_successor_comes_is_not_said_to_be_none(
+async def test_lost_commit_before_successor_stays_unknown(
     release: Release,
     is_lost: bool,  # noqa: FBT001
 ) -> None:
-    """It was committed; a command said "nothing of it is there", and its user sent everything again."""
+    """It was committed, but "not written" was reported, and the user sent everything again."""
     async with cluster_of(release) as cluster:
         loser = await producer_of(cluster, request_timeout_ms=3000).start()
         await loser.begin_transaction()
@@ -403,8 +403,8 @@ async def test_commit_whose_answer_is_lost_before_a_successor_comes_is_not_said_
 
 
 @in_virtual_time
-async def test_v2_transaction_that_timed_out_costs_no_producer_also_where_its_commit_is_called_fenced() -> None:
-    """Kafka after 4.4 answers so (KAFKA-20785); the producer was at its end, though nobody had fenced it."""
+async def test_v2_fenced_commit_after_timeout_is_abortable() -> None:
+    """Kafka after 4.4 responds that way (KAFKA-20785), although no producer was fenced."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, transaction_timeout_ms=1000) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -418,8 +418,8 @@ async def test_v2_transaction_that_timed_out_costs_no_producer_also_where_its_co
 
 
 @in_virtual_time
-async def test_v2_abort_that_a_coordinator_mistakes_for_a_copy_ends_all_the_same() -> None:
-    """One that was being shut down answered PRODUCER_FENCED; a worker that nobody had fenced was at its end."""
+async def test_v2_abort_mistaken_for_a_copy_ends() -> None:
+    """A coordinator that was shutting down answered PRODUCER_FENCED, and the producer failed."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -430,8 +430,8 @@ async def test_v2_abort_that_a_coordinator_mistakes_for_a_copy_ends_all_the_same
 
 @pytest.mark.parametrize("code", [47, 90])
 @in_virtual_time
-async def test_v2_abort_of_who_was_called_outdated_before_asks_for_no_other_identity(code: int) -> None:
-    """A leader has seen a newer epoch, so the refusal is no mistake: to ask would fence whoever took over."""
+async def test_v2_outdated_producer_asks_no_new_identity(code: int) -> None:
+    """A leader has seen a newer epoch, so InitProducerId would fence the successor."""
     async with cluster_of(V2_RELEASE) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -450,8 +450,8 @@ async def test_v2_abort_of_who_was_called_outdated_before_asks_for_no_other_iden
 
 @on_v1
 @in_virtual_time
-async def test_failed_addition_of_one_partition_does_not_forget_the_others(release: Release) -> None:
-    """It un-marked those added before, so commit skipped EndTxn and said yes (franz-go)."""
+async def test_failed_add_keeps_other_partitions(release: Release) -> None:
+    """A failure once removed them, so commit skipped EndTxn and succeeded (franz-go)."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -468,7 +468,7 @@ async def test_failed_addition_of_one_partition_does_not_forget_the_others(relea
 
 @on_v1
 @in_virtual_time
-async def test_partition_is_never_written_to_before_the_coordinator_knows_of_it(release: Release) -> None:
+async def test_partition_is_added_before_first_produce(release: Release) -> None:
     """Also where a full batch sends a record elsewhere than it was meant for (KAFKA-13782)."""
     async with cluster_of(release, topics={"t": 8}) as cluster, producer_of(cluster, batch_size=200) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for _ in range(3):
@@ -481,8 +481,8 @@ async def test_partition_is_never_written_to_before_the_coordinator_knows_of_it(
 
 @on_v1
 @in_virtual_time
-async def test_partition_that_is_being_added_does_not_stop_the_others(release: Release) -> None:
-    """Those that the coordinator knows are sent to meanwhile."""
+async def test_adding_a_partition_stops_no_other(release: Release) -> None:
+    """Added partitions are sent to meanwhile."""
     async with cluster_of(release, 2) as cluster, producer_of(cluster) as producer:
         cluster.move_leader("t", 0, 1)
         cluster.move_coordinator("billing-1", 2)
@@ -500,8 +500,8 @@ async def test_partition_that_is_being_added_does_not_stop_the_others(release: R
 
 
 @in_virtual_time
-async def test_record_that_is_given_up_with_a_failed_transaction_says_why_that_failed() -> None:
-    """Also where its caller aborts in the very turn in which another record fails."""
+async def test_record_of_failed_transaction_names_the_cause() -> None:
+    """Also if its caller aborts in the same turn in which another record fails."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, FIRST)
         cluster.faults.error(19, Where(api=ApiKey.PRODUCE, topic="t", partition=1), times=None)

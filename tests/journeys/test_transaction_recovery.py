@@ -76,10 +76,8 @@ async def next_one_is_whole(producer: Producer, cluster: FakeCluster, before: li
 @pytest.mark.parametrize("verb", ["commit", "abort"])
 @on_each_that_asks(FIND, INIT, ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, COMMIT_OFFSETS, END_TXN)
 @in_virtual_time
-async def test_transaction_survives_the_loss_of_any_request(
-    release: Release, where: Where, *, verb: str, after: bool
-) -> None:
-    """The connection is lost with it, and whether it was done is found out."""
+async def test_transaction_survives_any_lost_request(release: Release, where: Where, *, verb: str, after: bool) -> None:
+    """Its connection is lost with it, and the producer finds out whether it was done."""
     async with cluster_of(release) as cluster:
         lost = cluster.faults.drop_connection(where, after_append=after)
         async with producer_of(cluster) as producer:
@@ -98,8 +96,8 @@ async def test_transaction_survives_the_loss_of_any_request(
 @pytest.mark.parametrize("ends", ["answered late", "connection lost"])
 @on_each_that_asks(ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, COMMIT_OFFSETS)
 @in_virtual_time
-async def test_abort_while_a_request_hangs_leaves_nothing(release: Release, where: Where, ends: str) -> None:
-    """What it asked may come true before the end or not at all, and never in the next transaction."""
+async def test_abort_during_a_hanging_request_is_clean(release: Release, where: Where, ends: str) -> None:
+    """The request may take effect before the end or not at all, but never in the next transaction."""
     async with (
         cluster_of(release) as cluster,
         producer_of(cluster, request_timeout_ms=1_500, delivery_timeout_ms=20_000) as producer,
@@ -124,8 +122,8 @@ async def test_abort_while_a_request_hangs_leaves_nothing(release: Release, wher
 
 @on_every_release
 @in_virtual_time
-async def test_offset_zero_is_an_offset_and_a_lost_question_is_asked_again(release: Release) -> None:
-    """A group that has committed the beginning reads on from there; one that has committed nothing, from anywhere."""
+async def test_committed_offset_zero_is_not_none(release: Release) -> None:
+    """Also after a lost request."""
     places = [TopicPartition("t", 0), TopicPartition("t", 1)]
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
@@ -142,8 +140,8 @@ async def test_offset_zero_is_an_offset_and_a_lost_question_is_asked_again(relea
 
 @on_v1
 @in_virtual_time
-async def test_v1_late_produce_is_not_committed_with_the_next_transaction(release: Release) -> None:
-    """Seen on real brokers without the guard: aborted, then visible (Jepsen, KIP-890)."""
+async def test_v1_late_produce_is_not_committed(release: Release) -> None:
+    """Seen on real brokers without the guard: aborted records became visible (Jepsen, KIP-890)."""
     async with cluster_of(release) as cluster:  # noqa: SIM117  # one belongs to the other
         async with producer_of(cluster, request_timeout_ms=1000, batch_size=0) as producer:
             await producer.begin_transaction()
@@ -162,7 +160,7 @@ async def test_v1_late_produce_is_not_committed_with_the_next_transaction(releas
 
 @on_v1
 @in_virtual_time
-async def test_v1_late_end_does_not_end_the_next_transaction(release: Release) -> None:
+async def test_v1_late_end_spares_the_next_transaction(release: Release) -> None:
     """A stray commit of one transaction committed the next one."""
     async with cluster_of(release) as cluster, producer_of(cluster, request_timeout_ms=1000) as producer:
         cluster.faults.delay(4.0, END_TXN, after_append=False)
@@ -177,8 +175,8 @@ async def test_v1_late_end_does_not_end_the_next_transaction(release: Release) -
 
 
 @in_virtual_time
-async def test_v2_late_copies_are_of_an_older_epoch() -> None:
-    """Produce and EndTxn alike; nothing is asked besides."""
+async def test_v2_late_copies_have_an_older_epoch() -> None:
+    """Produce and EndTxn alike, without further requests."""
     async with cluster_of(V2_RELEASE) as cluster:  # noqa: SIM117  # one belongs to the other
         async with producer_of(cluster, request_timeout_ms=1000, batch_size=0) as producer:
             await producer.begin_transaction()
@@ -196,8 +194,8 @@ async def test_v2_late_copies_are_of_an_older_epoch() -> None:
 
 @on_v1
 @in_virtual_time
-async def test_v1_takes_a_new_epoch_only_where_something_may_be_late(release: Release) -> None:
-    """A transaction that was aborted with all its batches answered needs none."""
+async def test_v1_takes_new_epoch_only_after_strays(release: Release) -> None:
+    """An aborted transaction whose batches were all answered needs none."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -214,8 +212,8 @@ async def test_v1_takes_a_new_epoch_only_where_something_may_be_late(release: Re
 
 @on_v1
 @in_virtual_time
-async def test_v1_abort_waits_until_every_attempt_is_answered(release: Release) -> None:
-    """Else the marker would stand before records of the transaction."""
+async def test_v1_abort_waits_for_all_attempts(release: Release) -> None:
+    """Otherwise the marker would come before records of the transaction."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -233,8 +231,8 @@ async def test_v1_abort_waits_until_every_attempt_is_answered(release: Release) 
 
 
 @in_virtual_time
-async def test_v2_transaction_that_timed_out_is_aborted_and_the_next_one_works() -> None:
-    """The same object goes on, under the epoch that EndTxn answers."""
+async def test_v2_timed_out_transaction_is_aborted() -> None:
+    """The producer continues under the epoch of the EndTxn response."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, transaction_timeout_ms=2000) as producer:
         with pytest.raises(TransactionAbortableError):  # noqa: PT012  # it is the end of the block that raises
             async with producer.transaction() as txn:
@@ -251,8 +249,8 @@ async def test_v2_transaction_that_timed_out_is_aborted_and_the_next_one_works()
 
 @on_v1
 @in_virtual_time
-async def test_v1_transaction_that_timed_out_is_the_end_and_says_so(release: Release) -> None:
-    """Nothing without fencing a successor could save the identity."""
+async def test_v1_timed_out_transaction_is_fatal(release: Release) -> None:
+    """The identity could only be kept by fencing a successor."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster, transaction_timeout_ms=2000).start()
         await producer.begin_transaction()
@@ -278,8 +276,8 @@ async def test_v1_transaction_that_timed_out_is_the_end_and_says_so(release: Rel
     "code, kind", [(53, TransactionalIdAuthorizationError), (90, ProducerFencedError), (50, BrokerError)]
 )
 @in_virtual_time
-async def test_start_says_what_no_transaction_can_get_over(release: Release, code: int, kind: type[KafkaError]) -> None:
-    """Librdkafka 1.9 retried being fenced for ever; Kafka's was wedged by a missing right (KAFKA-13668)."""
+async def test_start_raises_fatal_refusals(release: Release, code: int, kind: type[KafkaError]) -> None:
+    """Librdkafka 1.9 retried being fenced forever; Kafka's client hung without a permission (KAFKA-13668)."""
     async with cluster_of(release) as cluster:
         cluster.faults.error(code, INIT)
 
@@ -293,8 +291,8 @@ async def test_start_says_what_no_transaction_can_get_over(release: Release, cod
 
 @on_every_release
 @in_virtual_time
-async def test_start_that_times_out_leaves_nothing_and_can_be_tried_with_another(release: Release) -> None:
-    """No coordinator answers within max_block_ms."""
+async def test_start_that_times_out_leaves_nothing(release: Release) -> None:
+    """No coordinator responds within max_block_ms; another producer can start."""
     async with cluster_of(release) as cluster:
         stalled = cluster.faults.stall(INIT)
         with pytest.raises(TransactionTimeoutError, match="there is no identity for transactional_id 'billing-1'"):
@@ -307,8 +305,8 @@ async def test_start_that_times_out_leaves_nothing_and_can_be_tried_with_another
 
 @on_every_release
 @in_virtual_time
-async def test_initialisation_can_be_waited_for_again(release: Release) -> None:
-    """Started without waiting; the first wait times out (KAFKA-13412)."""
+async def test_initialization_can_be_awaited_again(release: Release) -> None:
+    """The first wait, after a start without waiting, times out (KAFKA-13412)."""
     async with cluster_of(release) as cluster:
         stalled = cluster.faults.stall(INIT)
         producer = await producer_of(cluster, max_block_ms=300).start(wait=False)
@@ -327,8 +325,8 @@ async def test_initialisation_can_be_waited_for_again(release: Release) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_topic_that_is_made_again_within_a_transaction_ends_it(release: Release) -> None:
-    """What was acknowledged is gone with the old topic: it must not be committed as if it were whole."""
+async def test_topic_recreated_within_transaction_fails_it(release: Release) -> None:
+    """Acknowledged records are gone with the old topic, so the rest must not be committed."""
     async with cluster_of(release) as cluster, producer_of(cluster, metadata_max_age_ms=200) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"gone", partition=0)
@@ -350,7 +348,7 @@ async def one_to_each(producer: Producer, keys: list[bytes]) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_topic_that_is_made_again_between_transactions_is_no_trouble(release: Release) -> None:
+async def test_topic_recreated_between_transactions_is_fine(release: Release) -> None:
     """Sequences begin at 0 again."""
     async with cluster_of(release) as cluster, producer_of(cluster, metadata_max_age_ms=200) as producer:
         async with producer.transaction() as txn:
@@ -364,8 +362,8 @@ async def test_topic_that_is_made_again_between_transactions_is_no_trouble(relea
 
 @pytest.mark.parametrize("release", [WITHOUT_IDS, V1_RELEASE, V1_OF_4, V2_RELEASE])
 @in_virtual_time
-async def test_topic_that_is_made_again_smaller_between_transactions_costs_one_of_them(release: Release) -> None:
-    """With V1 nothing is sent before the coordinator knows the partition: it is the only one to say what is gone."""
+async def test_topic_recreated_smaller_fails_one_transaction(release: Release) -> None:
+    """Under V1 only the coordinator can report the missing partition, since nothing is sent before."""
     async with (
         cluster_of(release, topics={"t": 8}, auto_create_topics=False) as cluster,
         producer_of(cluster, metadata_max_age_ms=3_600_000) as producer,
@@ -384,8 +382,8 @@ async def test_topic_that_is_made_again_smaller_between_transactions_costs_one_o
 
 
 @in_virtual_time
-async def test_cluster_that_is_upgraded_and_downgraded_is_followed() -> None:
-    """Each transaction speaks what the cluster had finalized when its connections were made (KIP-890)."""
+async def test_upgrades_and_downgrades_are_followed() -> None:
+    """Each transaction uses the version finalized when its connections were made (KIP-890)."""
     async with cluster_of(V1_OF_4) as cluster, producer_of(cluster) as producer:
         for level in (0, 2, 0, 2):
             cluster.finalize_transaction_version(level)
@@ -421,8 +419,8 @@ async def check_next(producer: Producer, cluster: FakeCluster, before: list[byte
 @on_both_ends
 @pytest.mark.parametrize("is_told", [False, True], ids=["unnoticed", "told"])
 @in_virtual_time
-async def test_upgrade_in_the_middle_of_a_transaction(verb: str, *, is_told: bool) -> None:
-    """It goes on as it began; the next one is V2 once a connection has said so, with an epoch of its own."""
+async def test_upgrade_within_a_transaction(verb: str, *, is_told: bool) -> None:
+    """It continues as it began; the next one is V2, with an epoch of its own."""
     async with cluster_of(V1_OF_4) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"before", partition=0)
@@ -440,7 +438,7 @@ async def test_upgrade_in_the_middle_of_a_transaction(verb: str, *, is_told: boo
 @on_both_ends
 @pytest.mark.parametrize("wait_s", [0.0, 1.0], ids=["by the connection of its end", "before"])
 @in_virtual_time
-async def test_downgrade_in_the_middle_of_a_transaction_that_is_told(verb: str, wait_s: float) -> None:
+async def test_downgrade_noticed_within_a_transaction(verb: str, wait_s: float) -> None:
     """It ends as V1: EndTxn 5 would be refused, and the transactional id with it."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
@@ -455,7 +453,7 @@ async def test_downgrade_in_the_middle_of_a_transaction_that_is_told(verb: str, 
 
 @on_both_ends
 @in_virtual_time
-async def test_downgrade_in_the_middle_of_a_transaction_that_is_not_noticed(verb: str) -> None:
+async def test_downgrade_unnoticed_within_a_transaction(verb: str) -> None:
     """Its end is refused, and waits for another coordinator."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=5_000) as producer:
         await producer.begin_transaction()
@@ -470,8 +468,8 @@ async def test_downgrade_in_the_middle_of_a_transaction_that_is_not_noticed(verb
 
 
 @in_virtual_time
-async def test_downgrade_between_transactions_that_is_not_noticed() -> None:
-    """The first record is refused; abort, and go on once the id has another coordinator."""
+async def test_downgrade_unnoticed_between_transactions() -> None:
+    """The first record is refused; the next transaction works once the id has another coordinator."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=5_000) as producer:
         async with producer.transaction() as txn:
             await txn.send("t", b"before", partition=0)
@@ -491,7 +489,7 @@ async def test_downgrade_between_transactions_that_is_not_noticed() -> None:
 @pytest.mark.parametrize("is_told", [False, True], ids=["unnoticed", "told"])
 @in_virtual_time
 async def test_downgrade_before_offsets_are_sent(verb: str, *, is_told: bool) -> None:
-    """The group is named to the coordinator, as V1 asks for: once it has been started anew it takes that."""
+    """The group is added at the coordinator, as V1 requires."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=5_000) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"before", partition=0)
@@ -510,7 +508,7 @@ async def test_downgrade_before_offsets_are_sent(verb: str, *, is_told: bool) ->
 
 
 @in_virtual_time
-async def test_other_partitions_after_a_downgrade_are_named_to_the_coordinator() -> None:
+async def test_partitions_after_a_downgrade_are_added() -> None:
     """The rest of the transaction is V1."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
