@@ -1,11 +1,10 @@
-"""aiokafka's transactions when something goes wrong: its errors, and none of its half transactions."""
+"""Failures of transactions that only the aiokafka stand-in has; those of both are in `tests/journeys`."""
 
 import asyncio
 
 import pytest
 from aiokafka import errors
 
-from aioproducer import ProducerFencedError, RecordMetadata, TransactionAbortableError
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.compat.transactional_programs import OFFSETS, transactional
@@ -53,58 +52,6 @@ async def test_producer_that_brokers_have_forgotten_fails_for_good(release: Rele
 
 
 # A record or offset that fails
-
-
-@on_every_release
-@pytest.mark.parametrize(
-    "code,expected",
-    [
-        (NOT_AUTHORIZED, errors.TopicAuthorizationFailedError),
-        (45, errors.OutOfOrderSequenceNumber),
-        (10, errors.MessageSizeTooLargeError),
-    ],
-)
-@in_virtual_time
-async def test_record_that_failed_unseen_is_not_committed_around(
-    release: Release, code: int, expected: type[Exception]
-) -> None:
-    """Others are, by aiokafka; here the block raises the record's error, is aborted, and the next one works."""
-    async with cluster_of(release) as cluster, transactional(cluster) as producer:
-        cluster.faults.error(code, SECOND)
-        futures: list[asyncio.Future[RecordMetadata]] = []
-
-        async def program() -> None:
-            async with producer.transaction():
-                futures.extend([await producer.send("t", b"%d" % number, partition=number) for number in range(2)])
-
-        with pytest.raises(expected) as raised:
-            await program()
-
-        assert isinstance(raised.value.__cause__, TransactionAbortableError)
-        assert isinstance(futures[1].exception(), expected)
-        assert committed(cluster) == []
-        await next_one_works(producer, cluster)
-
-
-@on_every_release
-@in_virtual_time
-async def test_failed_transaction_is_aborted_by_its_verb(release: Release) -> None:
-    """Until then commit says why each time, and so does what is sent."""
-    async with cluster_of(release) as cluster, transactional(cluster) as producer:
-        cluster.faults.error(NOT_AUTHORIZED, SECOND)
-        await producer.begin_transaction()
-        with pytest.raises(errors.TopicAuthorizationFailedError):
-            await producer.send_and_wait("t", b"b", partition=1)
-        with pytest.raises(errors.TopicAuthorizationFailedError):
-            await producer.send("t", b"a", partition=0)
-        with pytest.raises(errors.TopicAuthorizationFailedError):
-            await producer.send_offsets_to_transaction(OFFSETS, "readers")
-        for _ in range(2):
-            with pytest.raises(errors.TopicAuthorizationFailedError):
-                await producer.commit_transaction()
-        await producer.abort_transaction()
-
-        await next_one_works(producer, cluster)
 
 
 @on_every_release
@@ -192,27 +139,6 @@ async def test_commit_is_waited_for_as_long_as_it_takes(release: Release) -> Non
 
 
 @on_every_release
-@pytest.mark.parametrize("is_joined", [False, True], ids=["begun again", "joined"])
-@in_virtual_time
-async def test_commit_that_was_cancelled_goes_on(release: Release, is_joined: bool) -> None:  # noqa: FBT001
-    """The next transaction waits for it, and so does another commit; aiokafka asserts from then on."""
-    async with cluster_of(release) as cluster, transactional(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"a", partition=0)
-        committing = asyncio.create_task(producer.commit_transaction())
-        await asyncio.sleep(0)
-        committing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await committing
-        if is_joined:
-            await producer.commit_transaction()
-        async with producer.transaction():
-            await producer.send("t", b"b", partition=0)
-
-        assert committed(cluster) == [b"a", b"b"]
-
-
-@on_every_release
 @in_virtual_time
 async def test_block_cancelled_in_a_commit_that_fails_stops_nobody(release: Release) -> None:
     """The next block tells what had happened, once; the one after it works."""
@@ -269,42 +195,6 @@ async def test_cancelled_block_aborts(release: Release) -> None:
 
 
 # Errors after which nothing helps
-
-
-@on_every_release
-@in_virtual_time
-async def test_older_producer_is_fenced(release: Release) -> None:
-    """In aiokafka's class, from every verb; what it had open is aborted."""
-    async with cluster_of(release) as cluster:
-        older = transactional(cluster)
-        await older.start()
-        await older.begin_transaction()
-        await older.send_and_wait("t", b"old", partition=0)
-        async with transactional(cluster) as newer:
-            with pytest.raises(errors.ProducerFenced) as raised:
-                await older.commit_transaction()
-            with pytest.raises(errors.ProducerFenced):
-                await older.abort_transaction()
-            with pytest.raises(errors.ProducerFenced):
-                await older.transaction().__aenter__()
-            await next_one_works(newer, cluster)
-        await older.stop()
-
-        assert isinstance(raised.value.__cause__, ProducerFencedError)
-
-
-@on_every_release
-@pytest.mark.parametrize("code", [47, 90])
-@in_virtual_time
-async def test_epoch_that_is_too_old_is_fenced_whoever_says_so(release: Release, code: int) -> None:
-    """A partition's leader does before the coordinator, under V2."""
-    async with cluster_of(release) as cluster, transactional(cluster) as producer:
-        cluster.faults.error(code, SECOND)
-        await producer.begin_transaction()
-        with pytest.raises(errors.ProducerFenced):
-            await producer.send_and_wait("t", b"a", partition=1)
-        with pytest.raises(errors.ProducerFenced):
-            await producer.commit_transaction()
 
 
 @on_every_release

@@ -19,6 +19,7 @@ from aioproducer import (
 )
 from aioproducer._transactions.waiting import TransactionLock, TransactionWaits
 from aioproducer.testing import FakeCluster
+from tests.fakes.transaction_faces import Face, on_both_faces
 from tests.fakes.transactional_cluster import (
     END_TXN,
     INIT,
@@ -83,18 +84,22 @@ async def test_unsent_commit_is_dropped_by_abort(release: Release) -> None:
         await one_more(producer, cluster)
 
 
+@on_both_faces
 @on_every_release
+@pytest.mark.parametrize("is_joined", [False, True], ids=["begun again", "joined"])
 @in_virtual_time
-async def test_begin_waits_for_a_cancelled_commit(release: Release) -> None:
-    """The commit is neither lost nor cut in two."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+async def test_begin_waits_for_a_cancelled_commit(release: Release, face: Face, *, is_joined: bool) -> None:
+    """The commit is neither lost nor cut in two; another commit joins it."""
+    async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
-        await producer.send("t", b"first", partition=0)
+        await face.send(producer, b"first")
         cluster.faults.delay(0.2, END_TXN, after_append=False)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.commit_transaction(), 0.1)
+        if is_joined:
+            await producer.commit_transaction()
         await producer.begin_transaction()
-        await producer.send("t", b"second", partition=0)
+        await face.send(producer, b"second")
         await producer.commit_transaction()
 
         assert committed(cluster) == [b"first", b"second"]

@@ -17,6 +17,7 @@ from aioproducer import (
     TransactionalIdAuthorizationError,
 )
 from aioproducer.testing import ApiKey, Where
+from tests.fakes.transaction_faces import OURS, Face, on_both_faces
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
     END_TXN,
@@ -209,27 +210,26 @@ async def test_moved_or_dead_coordinator_is_found_again(release: Release) -> Non
         assert sorted(committed(cluster)) == [b"0", b"1", b"2", b"3"]
 
 
+@on_both_faces
 @on_every_release
 @in_virtual_time
-async def test_older_of_two_producers_is_fenced(release: Release) -> None:
+async def test_older_of_two_producers_is_fenced(release: Release, face: Face) -> None:
     """Every later call raises it, and none of its records becomes visible."""
     async with cluster_of(release) as cluster:  # noqa: PLR1702  # blocks within blocks are what it is about
-        older = await producer_of(cluster).start()
+        older = face.make(cluster)
+        await older.start()
         await older.begin_transaction()
-        await older.send("t", b"older", partition=0)
-        async with producer_of(cluster) as newer:
-            async with newer.transaction() as txn:
-                await txn.send("t", b"newer", partition=0)
-            with pytest.raises(ProducerFencedError, match="a newer producer has taken it over"):
-                await older.commit_transaction()
-            for call in (older.begin_transaction, older.commit_transaction, older.abort_transaction):
-                with pytest.raises(ProducerFencedError):
+        await (await face.send(older, b"older"))
+        async with face.make(cluster) as newer:
+            await face.one_more(newer, cluster)
+            for call in (older.commit_transaction, older.begin_transaction, older.abort_transaction):
+                with pytest.raises(face.fenced, match="a newer producer has taken it over"):
                     await call()
-            with pytest.raises(ProducerFencedError):
-                await older.send("t", b"again", partition=0)
-            await older.close()
+            with pytest.raises(face.fenced):
+                await face.send(older, b"again")
+            await (older.close() if face is OURS else older.stop())
 
-        assert committed(cluster) == [b"newer"]
+        assert committed(cluster) == [b"next", b"next"]
 
 
 @in_virtual_time

@@ -17,7 +17,6 @@ from aioproducer import (
     ProducerFencedError,
     RecordTooLargeError,
     TopicAuthorizationError,
-    TopicPartition,
     Transaction,
     TransactionAbortableError,
     TransactionAbortedError,
@@ -26,7 +25,9 @@ from aioproducer import (
 from aioproducer._transactions.commit_abort import TransactionCompleter
 from aioproducer._transactions.manager import TransactionManager
 from aioproducer._transactions.states import TransactionState
+from aioproducer.records import TopicPartition
 from aioproducer.testing import ApiKey, Where
+from tests.fakes.transaction_faces import OURS, Face, cause_of, on_both_faces
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
     END_TXN,
@@ -44,28 +45,32 @@ from tests.fakes.transactional_cluster import (
 )
 from tests.fakes.virtual_cluster import in_virtual_time
 
+INVALID_PRODUCER_EPOCH: Final = 47
 INVALID_RECORD: Final = 87
+PRODUCER_FENCED: Final = 90
 
 
+@on_both_faces
 @on_every_release
-@pytest.mark.parametrize("code", [17, 29, 42, 43, 45, 47, 48, 59, 87, 120, 999])
+@pytest.mark.parametrize("code", [10, 17, 29, 42, 43, 45, 47, 48, 59, 87, 120, 999])
 @in_virtual_time
-async def test_unseen_failure_fails_the_commit(release: Release, code: int) -> None:
-    """The record was not awaited; aiokafka commits the rest of the transaction."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+async def test_unseen_failure_fails_the_commit(release: Release, code: int, face: Face) -> None:
+    """The record was not awaited; aiokafka itself commits the rest of the transaction."""
+    async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
-        await producer.send("t", b"first", partition=1)
+        await (await face.send(producer, b"first", partition=1))
         cluster.faults.error(code, FIRST)
-        producer.send("t", b"second", partition=0)
+        await face.send(producer, b"second")
 
-        with pytest.raises(TransactionAbortableError) as caught:
+        with pytest.raises(face.failure) as caught:
             await producer.commit_transaction()
-        assert isinstance(caught.value.__cause__, BrokerError)
-        assert caught.value.__cause__.code == code
+        cause = cause_of(caught.value)
+        assert isinstance(cause, BrokerError)
+        assert cause.code == code
         await producer.abort_transaction()
 
         assert committed(cluster) == []
-        await one_more(producer, cluster)
+        await face.one_more(producer, cluster)
 
 
 @on_every_release
@@ -180,31 +185,34 @@ async def test_record_names_refused_add_at_its_deadline(release: Release) -> Non
         await one_more(producer, cluster)
 
 
+@on_both_faces
 @on_every_release
 @in_virtual_time
-async def test_failed_transaction_raises_until_aborted(release: Release) -> None:
+async def test_failed_transaction_raises_until_aborted(release: Release, face: Face) -> None:
     """All other calls raise, too; waiting records fail."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
-        await producer.send("t", b"first", partition=1)
+        await (await face.send(producer, b"first", partition=1))
         cluster.faults.error(29, FIRST)
         stalled = cluster.faults.stall(PRODUCE, skip=1)
-        failing = producer.send("t", b"second", partition=0)
-        with pytest.raises(TopicAuthorizationError):
+        failing = await face.send(producer, b"second")
+        with pytest.raises((TopicAuthorizationError, face.failure)):
             await failing
         await asyncio.sleep(0)
 
+        send_offsets = producer.send_offsets if face is OURS else producer.send_offsets_to_transaction
         for call in (
+            lambda: face.send(producer, b"third"),
+            lambda: send_offsets({TopicPartition("t", 0): 1}, "readers"),
             producer.commit_transaction,
-            lambda: producer.send_offsets({("t", 0): 1}, "readers"),
-            lambda: producer.send("t", b"third", partition=0),
-            lambda: producer.enqueue("t", b"third", partition=0),
+            producer.commit_transaction,
+            *([lambda: producer.enqueue("t", b"third", partition=0)] if face is OURS else []),
         ):
-            with pytest.raises(TransactionAbortableError):
+            with pytest.raises(face.failure):
                 await call()
         cluster.faults.remove(stalled)
         await producer.abort_transaction()
-        await one_more(producer, cluster)
+        await face.one_more(producer, cluster)
 
 
 @on_every_release
@@ -343,21 +351,28 @@ async def test_markers_are_awaited_after_the_last_retry(release: Release) -> Non
         assert committed(cluster) == [b"kept"]
 
 
+@on_both_faces
 @on_every_release
+@pytest.mark.parametrize("code", [47, 90])
 @in_virtual_time
-async def test_fenced_by_a_leader_raises_at_every_call(release: Release) -> None:
+async def test_fenced_by_a_leader_raises_at_every_call(release: Release, code: int, face: Face) -> None:
     """Only the first call raised ProducerFencedError once; the others raised the record's error."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
-        cluster.faults.error(90, FIRST)
-        with pytest.raises(BrokerError, match="PRODUCER_FENCED"):
-            await producer.send("t", b"v", partition=0)
+        cluster.faults.error(code, FIRST)
+        with pytest.raises((BrokerError, face.fenced)):
+            await (await face.send(producer, b"v"))
+        if code == INVALID_PRODUCER_EPOCH and face is OURS:
+            with pytest.raises(face.failure, match="INVALID_PRODUCER_EPOCH"):  # the abort decides whether it is fenced
+                await producer.commit_transaction()
+            return
 
-        for call in (producer.commit_transaction, producer.abort_transaction, producer.begin_transaction):
-            with pytest.raises(ProducerFencedError):
+        with pytest.raises(face.fenced):
+            await producer.commit_transaction()
+        calls = (producer.abort_transaction, producer.begin_transaction, lambda: face.send(producer, b"again"))
+        for call in calls if code == PRODUCER_FENCED else ():
+            with pytest.raises(face.fenced):
                 await call()
-        with pytest.raises(ProducerFencedError):
-            await producer.send("t", b"again", partition=0)
 
 
 @on_every_release
