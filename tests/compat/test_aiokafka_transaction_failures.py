@@ -36,8 +36,8 @@ async def do_again(producer: AIOKafkaProducer) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_producer_that_brokers_have_forgotten_fails_for_good(release: Release) -> None:
-    """As aiokafka's, but also with records whose leader asks the coordinator, and at each later call."""
+async def test_producer_forgotten_by_brokers_fails_for_good(release: Release) -> None:
+    """As in aiokafka, but also at each later call, and for records whose leader asks the coordinator."""
     async with cluster_of(release, transactional_id_expiration_s=60) as cluster, transactional(cluster) as old:
         async with transactional(cluster) as new:
             await next_one_works(new, cluster)
@@ -56,8 +56,8 @@ async def test_producer_that_brokers_have_forgotten_fails_for_good(release: Rele
 
 @on_every_release
 @in_virtual_time
-async def test_refused_offsets_are_aiokafkas_error(release: Release) -> None:
-    """And the transaction can only be aborted."""
+async def test_refused_offsets_raise_aiokafkas_error(release: Release) -> None:
+    """The transaction can only be aborted then."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(30, Where(api=ApiKey.TXN_OFFSET_COMMIT))
         await producer.begin_transaction()
@@ -72,8 +72,8 @@ async def test_refused_offsets_are_aiokafkas_error(release: Release) -> None:
 
 
 @in_virtual_time
-async def test_record_given_up_with_its_transaction_is_an_error_without_complaint() -> None:
-    """Of no other record's class; asyncio does not log futures that a program dropped with their transaction."""
+async def test_aborted_record_fails_without_complaint() -> None:
+    """Asyncio does not log futures that a program dropped with their transaction."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster, linger_ms=60_000) as producer:
@@ -93,8 +93,8 @@ async def test_record_given_up_with_its_transaction_is_an_error_without_complain
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 @in_virtual_time
-async def test_batch_that_was_taken_in_part_is_not_committed(*, is_cancelled: bool) -> None:
-    """No room for all of it: its caller gave up, or the time was over; aiokafka takes all of a batch or nothing."""
+async def test_partly_accepted_batch_is_not_committed(*, is_cancelled: bool) -> None:
+    """Its caller gave up or timed out for lack of room; aiokafka accepts a whole batch or nothing."""
     async with (
         FakeCluster(1, topics={"t": 2}) as cluster,
         transactional(cluster, request_timeout_ms=1_000, max_batch_size=40_000_000) as producer,
@@ -123,8 +123,8 @@ async def test_batch_that_was_taken_in_part_is_not_committed(*, is_cancelled: bo
 
 @on_every_release
 @in_virtual_time
-async def test_commit_is_waited_for_as_long_as_it_takes(release: Release) -> None:
-    """As in aiokafka: nobody is left to guess."""
+async def test_commit_has_no_time_limit(release: Release) -> None:
+    """As in aiokafka."""
     async with cluster_of(release) as cluster, transactional(cluster, request_timeout_ms=500) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("t", b"a", partition=0)
@@ -140,8 +140,8 @@ async def test_commit_is_waited_for_as_long_as_it_takes(release: Release) -> Non
 
 @on_every_release
 @in_virtual_time
-async def test_block_cancelled_in_a_commit_that_fails_stops_nobody(release: Release) -> None:
-    """The next block tells what had happened, once; the one after it works."""
+async def test_block_cancelled_in_a_failing_commit(release: Release) -> None:
+    """The next block raises the error once; the one after it works."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(NOT_AUTHORIZED, SECOND)
         block = producer.transaction()
@@ -159,8 +159,8 @@ async def test_block_cancelled_in_a_commit_that_fails_stops_nobody(release: Rele
 
 
 @in_virtual_time
-async def test_begin_that_was_cancelled_at_once_has_begun_nothing() -> None:
-    """Else the next one would be refused."""
+async def test_begin_cancelled_at_once_begins_nothing() -> None:
+    """The next one would be refused otherwise."""
     async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster) as producer:
         beginning = asyncio.create_task(producer.begin_transaction())
         await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_begin_that_was_cancelled_at_once_has_begun_nothing() -> None:
 @on_every_release
 @in_virtual_time
 async def test_cancelled_block_aborts(release: Release) -> None:
-    """Also where the coordinator is out of reach: in the background then, and soon."""
+    """Also if the coordinator does not respond: soon, and in the background."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         stalled = cluster.faults.stall(END_TXN)
 
@@ -200,7 +200,7 @@ async def test_cancelled_block_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
-    """Also the first that it sends after it was."""
+    """Also its first record."""
     async with cluster_of(release) as cluster:
         older = transactional(cluster)
         await older.start()
@@ -214,8 +214,8 @@ async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_exception_of_the_body_outlives_a_fenced_producer(release: Release) -> None:
-    """And says in a note what became of the abort."""
+async def test_exception_of_the_body_outranks_fencing(release: Release) -> None:
+    """A note of it says that the abort failed."""
     async with cluster_of(release) as cluster:
         older, newer = transactional(cluster), transactional(cluster)
         await older.start()
@@ -236,8 +236,8 @@ async def test_exception_of_the_body_outlives_a_fenced_producer(release: Release
     [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)],
 )
 @in_virtual_time
-async def test_id_that_is_refused_fails_the_start(code: int, expected: type[Exception]) -> None:
-    """Which may be tried again."""
+async def test_refused_id_fails_the_start(code: int, expected: type[Exception]) -> None:
+    """The start may be repeated."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID))
         producer = transactional(cluster)
@@ -249,8 +249,8 @@ async def test_id_that_is_refused_fails_the_start(code: int, expected: type[Exce
 
 
 @in_virtual_time
-async def test_coordinator_out_of_reach_fails_the_start() -> None:
-    """After `request_timeout_ms`; aiokafka waits for ever."""
+async def test_unreachable_coordinator_fails_the_start() -> None:
+    """After `request_timeout_ms`; aiokafka waits forever."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         stalled = cluster.faults.stall(Where(api=ApiKey.INIT_PRODUCER_ID))
         producer = transactional(cluster, request_timeout_ms=1_000)
@@ -263,8 +263,8 @@ async def test_coordinator_out_of_reach_fails_the_start() -> None:
 
 
 @in_virtual_time
-async def test_dead_background_task_is_told_to_transactions_too() -> None:
-    """As a failure, not as a wrong order of calls."""
+async def test_dead_background_task_fails_transactions() -> None:
+    """As a failure, not as an illegal order of calls."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         producer = transactional(cluster)
         await producer.start()

@@ -522,7 +522,7 @@ async def test_enqueue_awaited_after_its_end_raises(is_serialized: bool) -> None
 
 @in_virtual_time
 async def test_bulk_is_cut_off_at_the_end() -> None:
-    """Its earlier records belong to the transaction; the rest is refused, whatever transaction is open then."""
+    """Its earlier records belong to the transaction; the rest is refused, even by a later one."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, batch_size=2000) as producer:
         async with producer.transaction() as txn:
             await txn.send("t", b"first", partition=0)

@@ -64,7 +64,7 @@ async def found_offsets(producer: Producer) -> dict[TopicPartition, int | None]:
 
 
 async def next_one_is_whole(producer: Producer, cluster: FakeCluster, before: list[bytes]) -> None:
-    """Whatever was lost befalls no later transaction, whose records and offsets are seen with those before."""
+    """A lost request does not affect the next transaction, whose records and offsets become visible."""
     async with producer.transaction() as txn:
         await txn.send("t", b"next", partition=1)
         await txn.send_offsets({place: offset + 100 for place, offset in OFFSETS.items()}, "readers")
@@ -397,7 +397,7 @@ async def test_upgrades_and_downgrades_are_followed() -> None:
 
 
 async def restart(cluster: FakeCluster) -> None:
-    """Connections begin anew, and coordinators too."""
+    """Restart connections and coordinators."""
     await cluster.kill(1)
     await cluster.restart(1)
     cluster.move_coordinator("billing-1", 1)
