@@ -105,6 +105,8 @@ class BufferWaiters:
     @property
     def leaderless_topics(self) -> set[str]:
         """Topics of records whose partitions have no leader."""
+        # These records are not ready, so the sender would not ask for their leaders. Without a leader a partition has
+        # no reserve, so they might fail on a healthy cluster until metadata expires.
         return {
             place.queue.topic_partition.topic
             for _, _, place in self._fronts.get(None, ())

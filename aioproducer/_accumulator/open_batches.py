@@ -128,6 +128,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def make_room(self, slot: OpenPartition, size: int) -> bool:
         """Give the partition a builder with room for a record of up to `size` bytes; False if there is no memory."""
         queue = slot.queue
+        # Waiting for a large batch makes batches three times as large while the buffer is full. A partition that gives
+        # no memory back must not wait, nor one in a buffer of few batches: it would take what the others need.
         is_patient = self._pool.is_roomy and queue.is_moving  # computed before this closes a batch
         while (batch := queue.open_batch) is not None:  # a partitioner may send here when it learns of a full batch
             if self._may_grow(queue, size):
@@ -371,6 +373,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def _make_ready_with_others(self, queue: PartitionQueue) -> None:
         """Make all batches ready that linger for the same node, so that they share a request."""
+        # All of them, not only those past half of their linger: a busy partition beside idle ones would be sent half
+        # full.
         for each in [*self._open[queue]]:
             assert each.open_batch is not None, "closed without a note of it"
             self._make_ready(each, each.open_batch)

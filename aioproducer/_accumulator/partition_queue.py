@@ -183,6 +183,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     @property
     def is_stalled(self) -> bool:
         """Whether its first batch has failed an attempt and has not ended."""
+        # Such a partition gets nothing from its node's reserve: one partition refused for a minute would take it all.
         if self.on_wire:
             return self.on_wire[0].attempts > 1
         return bool(self.queued) and self.queued[0].attempts > 0

@@ -128,6 +128,8 @@ class ProducerBatch:
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0
         self.attempts_before = 0  # of the batch that this is a part of; they do not count towards `retries`
+        # CONCURRENT_TRANSACTIONS only means that markers are not written yet; counted as attempts, `retries=2` would
+        # abort a transaction in which nothing is wrong.
         self.put_off = 0  # failed attempts that were not the batch's fault; they do not count towards `retries`
         self.maybe_written = False
         self.not_before = 0.0

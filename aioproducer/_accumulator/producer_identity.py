@@ -149,6 +149,8 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
 
     def leave_gap(self, batch: ProducerBatch) -> None:
         """Note that a batch that had a sequence ended unacknowledged."""
+        # A batch of an aborted V2 transaction may end in the next one: its gap is in its own identity, not in the
+        # partition's.
         if self._has_stamped(batch):
             self.begin_change()
 
@@ -249,6 +251,8 @@ class IdempotentPartitionIdentity(PartitionIdentity):
             self.epoch = self._producer.first_epoch
             self.next_sequence = 0
         assert self.producer_id is not None, "stamped before a producer id was known"
+        # Never given to other records, even after a refusal: a late copy of the request would make the broker
+        # acknowledge them with the old offset and drop them, without an error.
         identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = sequence_after(self.next_sequence, count)
         return identity

@@ -230,6 +230,7 @@ class TopicPartitions:
 
     def is_any_on_wire(self) -> bool:
         """Whether any batch is on the wire, including to partitions that no longer exist."""
+        # An abort waits for this. A late batch for a deleted partition would be committed with the next transaction.
         slots = chain(*(slots.values() for slots in self._slots.values()), self._gone.values())
         return any(slot.queue.on_wire for slot in slots)
 

@@ -2,8 +2,7 @@
 
 A binary heap, not a timing wheel: there is one timer per partition and one per connection, not one per record, because
 each is set for the earliest of its deadlines and set again when it fires. Only batches in a retry backoff have one
-each. With so few timers `heapq`, which is C, was measured faster than a wheel in Python
-(docs/explanation/non_obvious.md).
+each. With so few timers `heapq`, which is C, was measured faster than a wheel in Python.
 """
 
 from __future__ import annotations

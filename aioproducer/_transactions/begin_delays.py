@@ -85,6 +85,7 @@ class MarkerBackoff:
 
     def is_over(self, now: float) -> bool:
         """Whether the rest of the pause is too short for a timer of the event loop."""
+        # An alarm for less than half of its grain rings at once: the tasks would spin on a core that the broker needs.
         return self.until - now <= TICK_S / 2
 
     def begin(self, first_response_s: float, now: float) -> None:

@@ -118,6 +118,8 @@ class Coordinators:
         Raises:
             _CalledOffError: it has.
         """
+        # What was decided may be outdated once a connection is there: an EndTxn(commit) would end the abort asked for
+        # since.
         self._follow_cluster()  # a new connection may be the first to show a downgrade
         if self.manager.is_v2 != speaks_v2:
             raise _CalledOffError("the cluster serves another version of transactions now")

@@ -139,6 +139,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
     @property
     def may_abort(self) -> bool:
         """Whether an abort is still possible: not once EndTxn was sent to commit."""
+        # Once EndTxn has gone out to commit, only its response decides: the brokers may have committed.
         is_committing = self.state is TransactionState.COMMITTING and not self._open.is_commit_sent
         return is_committing or self.state in {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR}
 

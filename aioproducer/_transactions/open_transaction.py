@@ -52,6 +52,8 @@ class OpenTransaction:
 
     def was_answered(self, request: TransactionRequest) -> None:
         """Note a response that says whether the request was done."""
+        # One response is for one attempt: PRODUCER_FENCED to a repeated EndTxn leaves open whether the first one
+        # committed.
         self.commits_in_doubt -= _is_commit(request)
 
     def went_unseen(self) -> None:

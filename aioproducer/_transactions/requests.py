@@ -258,6 +258,7 @@ class TransactionRequests:
 
     def send_offsets(self, offsets: OffsetsToSend, *, is_v2: bool) -> TransactionRequest:
         """Return the next request to commit offsets with the transaction."""
+        # Decided now, not when the offsets were taken: V1 must still add a group that V2 left out.
         return self.commit_offsets(offsets, is_v2=is_v2) if is_v2 or offsets.is_added else self.add_offsets(offsets)
 
     def add_offsets(self, offsets: OffsetsToSend) -> TransactionRequest:
