@@ -110,20 +110,16 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def simulate(session: nox.Session) -> None:
-    """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`.
-
-    With `-- --coverage --seeds 100` the lines and branches of what sends are printed that these runs reach alone.
-    """
+    """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`."""
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
-    chosen = [] if {"--all", "--family", "--scene", "--engine"} & set(arguments) else ["--all"]
+    chosen = [] if {"--all", "--family", "--scene"} & set(arguments) else ["--all"]
     run_beside_tests(session, "tests.programs.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
 
 
 @nox.session(python=False)
 def mutants(session: nox.Session) -> None:
     """Put deliberate bugs into copies of the package, each of which must be found: `-- NAME`, `-- --six HASH`."""
-    arguments = session.posargs or ["--evidence", "docs/evidence/mutants.jsonl"]
-    run_beside_tests(session, "tests.programs.mutants", *arguments)
+    run_beside_tests(session, "tests.programs.mutants", *session.posargs)
 
 
 @nox.session(python=False)
@@ -169,7 +165,7 @@ def sanitizers(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def soak(session: nox.Session) -> None:
-    """Load real brokers at 70 % of the highest rate, a fault a minute: `nox -s soak -- --minutes 45 --keep`."""
+    """Load real brokers at 70 % of the highest rate, a fault a minute: `nox -s soak -- --minutes 45`."""
     run_beside_tests(session, "tests.programs.soak", *session.posargs)
 
 

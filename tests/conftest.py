@@ -38,7 +38,7 @@ ANY_BROKER = [FAKE, *(pytest.param(version, marks=pytest.mark.kafka) for version
 
 @functools.cache
 def missing_for_real_kafka() -> str:
-    """What this machine lacks for the versions we test on, with what to install; empty if nothing."""
+    """Return the tools that this machine lacks for the tested versions, with what to install, or an empty text."""
     try:
         for version in REAL_VERSIONS:
             require_kafka_prerequisites(version)
@@ -114,7 +114,6 @@ def three_kafka_nodes(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster
 
 @pytest.fixture(params=ANY_BROKER)
 def broker_kind(request: pytest.FixtureRequest) -> str:
-    """What a contract test runs on: "fake", "3.9.1" or "4.3.1"."""
     return str(request.param)
 
 

@@ -12,12 +12,12 @@ from aioproducer.testing.kafka import KafkaCluster
 RELEASES: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {"3.9.1": {}, "4.3.1": {}, "4.3.1-tv0": {"transaction.version": 0}}
 )
-"""By name: the features to format with. With transaction.version 0 Kafka 4 has transactions as 3.9 has them."""
+"""Features to format with, by release. With transaction.version 0 Kafka 4 has transactions as 3.9 has them."""
 
 FAKE, REAL = "fake", "real"
 
 PROPERTIES: Mapping[str, str] = MappingProxyType({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"})
-"""So that a transaction that is open for too long is aborted within a test's patience, not every 10 s."""
+"""Brokers abort a transaction that is open for too long within a test's patience, not every 10 s."""
 
 
 def version_of_release(release: str) -> str:
@@ -26,7 +26,6 @@ def version_of_release(release: str) -> str:
 
 
 def profile_of(release: str) -> VersionProfile:
-    """What the model is to look like."""
     profile = profile_named(version_of_release(release))
     finalized = {**profile.finalized_features, **RELEASES[release]}
     return replace(profile, finalized_features=finalized)

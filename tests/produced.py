@@ -1,4 +1,4 @@
-"""What tests ask about the records and requests that reached the embedded cluster."""
+"""Records and requests that reached the embedded cluster."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,7 +12,7 @@ VERBS = ("send", "send_and_wait", "enqueue", "send_nowait")
 
 
 def produce_requests(cluster: FakeCluster) -> int:
-    """How many Produce requests the brokers have seen."""
+    """Return the number of Produce requests that the brokers have seen."""
     return sum(seen.api is ApiKey.PRODUCE for seen in cluster.requests)
 
 
@@ -24,11 +24,7 @@ def values(cluster: FakeCluster, topic: str) -> list[bytes | None]:
 
 
 def until_refused(send: Callable[[], object], kind: type[ErrorT], *, most: int = 100_000) -> tuple[int, ErrorT]:
-    """Send until it is refused: how many were accepted, and the error.
-
-    Raises:
-        AssertionError: it never was.
-    """
+    """Send until it is refused: how many were accepted, and the error."""
     for accepted in range(most):
         try:
             send()

@@ -1,11 +1,11 @@
-"""Which names of a module users may import."""
+"""Public names of a module."""
 
 import inspect
 from types import ModuleType
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What `__all__` says; where a module of its own library has none, the classes and functions it defines."""
+    """Return `__all__`; without it, the classes and functions that the module defines."""
     declared: list[str] | None = getattr(module, "__all__", None)
     if declared is not None:
         return declared

@@ -1,4 +1,4 @@
-"""What keeps the package and its tests easy to live in: sizes, names, and what an import may load."""
+"""Limits on sizes, names and imports of the package and its tests."""
 
 import ast
 import re
@@ -68,7 +68,6 @@ def above_producer(path: Path) -> bool:
 
 
 def relative(path: Path) -> str:
-    """The path as shown in a failure."""
     return str(path.relative_to(PACKAGE.parent))
 
 
@@ -82,7 +81,6 @@ def test_file_is_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=relative)
 def test_functions_are_short(path: Path) -> None:
-    """A function fits on a screen."""
     functions = python_functions(path) if path.suffix == ".py" else cython_functions(path)
     too_long = {name: lines for name, lines in functions if lines > MAX_FUNCTION_LINES}
 
@@ -91,7 +89,6 @@ def test_functions_are_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_file_is_named_after_its_subject(path: Path) -> None:
-    """No file or folder is a drawer for what found no place."""
     names = {part.lower() for part in path.relative_to(PACKAGE).with_suffix("").parts}
 
     assert names & FORBIDDEN_NAMES == set()
@@ -99,7 +96,6 @@ def test_file_is_named_after_its_subject(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_file_says_what_it_is(path: Path) -> None:
-    """Every module begins with a docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
 
     assert docstring
@@ -118,8 +114,8 @@ def imported_at_run_time(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if not above_producer(path)], ids=relative)
-def test_what_the_public_names_are_made_of_does_not_import_them(path: Path) -> None:
-    """It comes from where it is defined: `aioproducer` itself imports all of it."""
+def test_internal_modules_do_not_import_the_public_package(path: Path) -> None:
+    """A name is imported from where it is defined: `aioproducer` itself imports everything."""
     assert "aioproducer" not in set(imported_at_run_time(path))
 
 

@@ -30,14 +30,13 @@ def compiler() -> str:
 
 
 def test_missing_compiler_is_one_line() -> None:
-    """And the project cannot be built."""
     code, lines = check(CC="no-such-compiler")
 
     assert code == 1
     assert lines == ["a C compiler is missing: sudo apt-get install -y gcc libc6-dev"]
 
 
-def test_missing_java_and_maven_are_a_line_each_and_no_obstacle(compiler: str) -> None:
+def test_missing_java_and_maven_are_reported_only(compiler: str) -> None:
     """Only the tests on real Kafka are skipped."""
     code, lines = check(PATH="/nonexistent", CC=compiler)
 

@@ -1,4 +1,4 @@
-"""What old news may and may not do to what is known."""
+"""Old news must not replace newer knowledge of the cluster."""
 
 from collections.abc import Sequence
 
@@ -23,22 +23,18 @@ NODES = tuple(Node(number, f"host{number}", 9092) for number in (1, 2, 3))
 
 
 def seen(*partitions: tuple[int, int], topic_id: bytes = ID, error_code: int = 0) -> TopicView:
-    """Topic "a" with (leader, epoch) by partition."""
     return TopicView("a", topic_id, Partitions.of(PartitionView(*each) for each in partitions), error_code)
 
 
 def answer(*topics: TopicView, from_node: int = 1, nodes: tuple[Node, ...] = NODES) -> MetadataResponse:
-    """One broker's answer."""
     return MetadataResponse(from_node, nodes, topics, "cluster", 1)
 
 
 def knowing(*topics: TopicView) -> Cluster:
-    """The cluster after one answer."""
     return Cluster.empty().merge(answer(*topics), 1.0)
 
 
 def test_nothing_is_known_at_first() -> None:
-    """No leader, no count, no id."""
     cluster = Cluster.empty()
 
     assert cluster.leader_of("a", 0) is None
@@ -47,7 +43,6 @@ def test_nothing_is_known_at_first() -> None:
 
 
 def test_answer_names_leaders() -> None:
-    """By topic and partition."""
     cluster = knowing(seen((1, 5), (2, 6)))
 
     assert [cluster.leader_of("a", number) for number in (0, 1, 2, -1)] == [1, 2, None, None]
@@ -58,13 +53,12 @@ def test_answer_names_leaders() -> None:
 
 
 def test_leader_that_is_no_known_node_counts_as_none() -> None:
-    """There is nowhere to send to."""
     assert knowing(seen((99, 5))).leader_of("a", 0) is None
     assert knowing(seen((NO_LEADER, 5))).leader_of("a", 0) is None
 
 
-def test_old_news_of_a_partition_whose_leader_has_left_name_no_other_leader() -> None:
-    """`testLeaderMetadataInconsistentWithBrokerMetadata`: it came back as leader, which this answer is too old for."""
+def test_old_metadata_names_no_other_leader() -> None:
+    """`testLeaderMetadataInconsistentWithBrokerMetadata`: the node returned as leader, and the response is too old."""
     before = knowing(seen((1, 10)))
     stale = before.merge(answer(seen((2, 8)), from_node=2, nodes=NODES[1:]), 2.0)
     after = stale.merge(answer(seen((1, 10))), 3.0)
@@ -74,7 +68,6 @@ def test_old_news_of_a_partition_whose_leader_has_left_name_no_other_leader() ->
 
 
 def test_unusable_nodes_are_left_out() -> None:
-    """A broker's word is not enough."""
     cluster = Cluster.empty().merge(answer(nodes=(Node(1, "", 1), Node(2, "h", 70_000), Node(3, "h", 1))), 1.0)
 
     assert list(cluster.nodes) == [3]
@@ -86,14 +79,13 @@ def test_unusable_nodes_are_left_out() -> None:
     ids=["lower", "same", "higher", "none given"],
 )
 def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
-    """An answer with a lower one is old news."""
     cluster = knowing(seen((1, 5))).merge(answer(seen((2, epoch))), 2.0)
 
     assert cluster.leader_of("a", 0) == expected
 
 
-def test_lower_epoch_is_old_news_also_of_a_suspected_topic_that_has_its_id() -> None:
-    """The id would be another one, had the topic been made again."""
+def test_lower_epoch_is_old_for_a_suspect_with_its_id() -> None:
+    """A topic that was created again would have another id."""
     cluster = knowing(seen((1, 5)))
     for from_node in (1, 2, 3):
         cluster = cluster.merge(answer(seen((2, 4)), from_node=from_node), 2.0, suspected={"a"})
@@ -101,8 +93,7 @@ def test_lower_epoch_is_old_news_also_of_a_suspected_topic_that_has_its_id() -> 
     assert cluster.leader_of("a", 0) == 1
 
 
-def test_partition_that_an_answer_leaves_out_has_no_leader_and_keeps_its_epoch() -> None:
-    """Else what comes next might be older than what was known."""
+def test_omitted_partition_has_no_leader_and_keeps_its_epoch() -> None:
     left_out = PartitionView()
     cluster = knowing(seen((1, 5), (1, 5))).merge(answer(seen(left_out, (1, 5))), 2.0)
     later = cluster.merge(answer(seen((2, 4), (1, 5))), 3.0)
@@ -113,7 +104,7 @@ def test_partition_that_an_answer_leaves_out_has_no_leader_and_keeps_its_epoch()
 
 
 def test_new_topic_id_replaces_everything() -> None:
-    """Deleted and made again: epochs and partitions begin anew."""
+    """Deleted and created again: epochs and partitions start again."""
     cluster = knowing(seen((1, 50), (1, 50))).merge(answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)
 
     assert cluster.leader_of("a", 0) == 2
@@ -122,7 +113,6 @@ def test_new_topic_id_replaces_everything() -> None:
 
 
 def test_id_learned_later_is_no_new_topic() -> None:
-    """An old broker gives none."""
     cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 5))), 2.0)
 
     assert cluster.leader_of("a", 0) == 2
@@ -130,7 +120,7 @@ def test_id_learned_later_is_no_new_topic() -> None:
 
 
 def test_id_that_comes_with_old_news_is_not_learnt() -> None:
-    """It may be that of the topic before, or of one made again: with it no lower epoch would ever be believed."""
+    """The id may be an earlier or a later topic's: with it no lower epoch would ever be believed."""
     cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 4))), 2.0)
 
     assert cluster.leader_of("a", 0) == 1
@@ -138,14 +128,12 @@ def test_id_that_comes_with_old_news_is_not_learnt() -> None:
 
 
 def test_id_once_known_is_kept() -> None:
-    """Also when an old broker answers next."""
     cluster = knowing(seen((1, 5))).merge(answer(seen((2, 6), topic_id=NO_TOPIC_ID)), 2.0)
 
     assert (cluster.topic_id("a"), cluster.leader_of("a", 0)) == (ID, 2)
 
 
 def test_partitions_are_added_never_removed() -> None:
-    """A shorter answer is old news."""
     cluster = knowing(seen((1, 5))).merge(answer(seen((1, 5), (2, 0))), 2.0)
     assert cluster.partition_count("a") == 2
 
@@ -153,7 +141,7 @@ def test_partitions_are_added_never_removed() -> None:
 
 
 def test_topic_in_error_keeps_what_was_known() -> None:
-    """A broker that has just restarted may not know it yet."""
+    """A broker that has just restarted may not know the topic yet."""
     cluster = knowing(seen((1, 5))).merge(answer(seen(topic_id=NO_TOPIC_ID, error_code=3)), 2.0)
 
     assert (cluster.leader_of("a", 0), cluster.topics["a"].error_code) == (1, 3)
@@ -161,7 +149,6 @@ def test_topic_in_error_keeps_what_was_known() -> None:
 
 
 def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
-    """An answer about one topic is about all nodes."""
     cluster = knowing(seen((1, 5))).merge(answer(nodes=NODES[1:]), 2.0)
 
     assert cluster.partition_count("a") == 1
@@ -169,7 +156,7 @@ def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
 
 
 def test_nothing_of_another_cluster_holds() -> None:
-    """Its leader epochs are others, without topic ids too, and so are the topics that the answer does not name."""
+    """Leader epochs and topics are different there, also without topic ids."""
     other = TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]), 0)
     known = knowing(seen((2, 9), topic_id=NO_TOPIC_ID), other)
 
@@ -180,7 +167,6 @@ def test_nothing_of_another_cluster_holds() -> None:
 
 
 def test_answer_without_a_cluster_id_is_of_the_same_cluster() -> None:
-    """Not every broker of every version names it."""
     known = knowing(seen((2, 9)))
 
     cluster = known.merge(answer()._replace(cluster_id=None), 2.0)
@@ -189,7 +175,7 @@ def test_answer_without_a_cluster_id_is_of_the_same_cluster() -> None:
 
 
 def test_unchanged_topic_is_the_same_object() -> None:
-    """So that who keeps a view sees at once whether it is the present one."""
+    """Holders of a view can compare it with the current one."""
     cluster = knowing(seen((1, 5)))
 
     assert cluster.merge(answer(seen((1, 5))), 2.0).topics["a"] is cluster.topics["a"]
@@ -210,11 +196,10 @@ class TestWithoutTopicIds:
         return cluster.leader_of("a", 0)
 
     def test_lower_epoch_is_old_news_unless_suspected(self) -> None:
-        """However many say so."""
         assert self.after((1, False), (2, False), (3, False)) == 1
 
     def test_partition_without_a_leader_is_always_suspected(self) -> None:
-        """Nothing is sent to it, so nothing is ever refused that could make its topic suspected."""
+        """Nothing is sent to it, so no refusal could make its topic suspected."""
         leaderless = seen((NO_LEADER, 5), topic_id=NO_TOPIC_ID)
         cluster = Cluster.empty().merge(answer(leaderless), 1.0)
 
@@ -224,13 +209,13 @@ class TestWithoutTopicIds:
         assert (once.leader_of("a", 0), twice.leader_of("a", 0)) == (None, 2)
 
     def test_two_brokers_must_agree(self) -> None:
-        """One that is behind says the same again and again, for a moment."""
+        """A broker that is behind repeats itself for a moment."""
         assert self.after((1, True)) == 1
         assert self.after((1, True), (1, True)) == 1
         assert self.after((1, True), (2, True)) == 2
 
     def test_brokers_that_have_learnt_ids_meanwhile_are_believed_too(self) -> None:
-        """They were replaced by newer ones, and the topic was made again."""
+        """The brokers were replaced by newer ones, and the topic was created again."""
         cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
         for from_node in (1, 2):
             lower = self.LOWER._replace(topic_id=ID)
@@ -239,7 +224,7 @@ class TestWithoutTopicIds:
         assert (cluster.leader_of("a", 0), cluster.topic_id("a")) == (2, ID)
 
     def test_one_broker_is_believed_in_the_end(self) -> None:
-        """It may be the only one that answers; nobody is behind for as long."""
+        """The only broker that answers is believed after a while: no broker is behind for that long."""
         cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
         leaders = []
         for now in (2.0, 2.0 + 0.9 * SAME_BROKER_S, 2.0 + SAME_BROKER_S):
@@ -249,8 +234,8 @@ class TestWithoutTopicIds:
         assert leaders == [1, 1, 2]
         assert cluster.doubts == {}
 
-    def test_topic_that_was_made_again_loses_its_old_id(self) -> None:
-        """Brokers were replaced by older ones meanwhile: the id is that of the topic before, and no epoch goes back."""
+    def test_recreated_topic_loses_its_old_id(self) -> None:
+        """Brokers were replaced by older ones: the id is the former topic's, and no epoch goes back."""
         cluster = Cluster.empty().merge(answer(self.OLD._replace(topic_id=ID)), 1.0)
         for from_node in (1, 2):
             cluster = cluster.merge(answer(self.LOWER, from_node=from_node), 2.0, suspected={"a"})
@@ -258,7 +243,6 @@ class TestWithoutTopicIds:
         assert (cluster.leader_of("a", 0), cluster.topic_id("a")) == (2, NO_TOPIC_ID)
 
     def test_only_broker_cannot_be_behind_itself(self) -> None:
-        """With one node there is nobody to agree."""
         assert self.after((1, True), nodes=(NODES[0],)) is None
         lone = seen((1, 0), topic_id=NO_TOPIC_ID)
         cluster = Cluster.empty().merge(answer(self.OLD, nodes=NODES[:1]), 1.0)
@@ -276,28 +260,24 @@ class TestWithoutTopicIds:
         return counts
 
     def test_fewer_partitions_are_old_news_unless_suspected(self) -> None:
-        """A broker may not have heard yet that there are more."""
+        """A broker may not have learned yet that there are more."""
         assert self.smaller((1, False, 2), (2, False, 2), (3, False, 2)) == [3, 3, 3]
 
     def test_fewer_partitions_are_believed_when_two_brokers_agree(self) -> None:
-        """The topic was made again; those that are gone refuse every record, for ever."""
+        """The topic was created again; the old partitions refuse every record."""
         assert self.smaller((1, True, 2), (1, True, 2), (2, True, 2)) == [3, 3, 2]
         assert self.smaller((1, True, 2), (2, True, 1), (3, True, 1)) == [3, 3, 1]
 
-    def test_fewer_partitions_are_suspected_where_one_that_is_gone_has_no_leader(self) -> None:
-        """Nothing is sent there, so nothing is refused."""
+    def test_fewer_partitions_are_suspected_without_a_leader(self) -> None:
         assert self.smaller((1, False, 2), (2, False, 2), leader=NO_LEADER) == [3, 2]
 
-    def test_doubt_whether_there_are_fewer_partitions_ends_when_all_are_named(self) -> None:
-        """What the next one says stands alone again."""
+    def test_doubt_about_partitions_ends_when_all_are_named(self) -> None:
         assert self.smaller((1, True, 2), (3, True, 3), (2, True, 2)) == [3, 3, 3]
 
     def test_answer_without_any_partition_is_no_smaller_topic(self) -> None:
-        """Who names none does not know them yet."""
         assert self.smaller((1, True, 0), (2, True, 0)) == [3, 3]
 
     def test_news_ends_the_doubt(self) -> None:
-        """What one broker said before it is forgotten."""
         cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
         cluster = cluster.merge(answer(self.LOWER, from_node=1), 2.0, suspected={"a"})
         assert len(cluster.doubts) == 1
@@ -319,16 +299,14 @@ def _hinted(
 
 
 class TestLeaderHint:
-    """What a produce answer says about a new leader (KIP-951)."""
+    """Hints about a new leader in a Produce response (KIP-951)."""
 
     def test_newer_one_is_taken(self) -> None:
-        """The other partitions stay."""
         cluster = _hinted(knowing(seen((1, 5), (1, 5))), PartitionView(2, 6), partition=1)
 
         assert [cluster.leader_of("a", number) for number in (0, 1)] == [1, 2]
 
     def test_node_may_come_with_it(self) -> None:
-        """A broker that metadata has not named yet."""
         cluster = knowing(seen((1, 5)))
 
         hinted = _hinted(cluster, PartitionView(9, 6), endpoints=[Node(9, "new", 1)])
@@ -350,13 +328,13 @@ class TestLeaderHint:
     def test_others_change_nothing(
         self, topic: str, partition: int, *, leader: PartitionView, endpoints: list[Node]
     ) -> None:
-        """Not newer, nowhere to go, or about nothing known: the very same cluster."""
+        """Hints that are not newer, name no leader, or name something unknown leave the same cluster object."""
         cluster = knowing(seen((1, 5)))
 
         assert _hinted(cluster, leader, topic=topic, partition=partition, endpoints=endpoints) is cluster
 
     def test_each_of_many_counts_by_itself(self) -> None:
-        """One that is old, or leads nowhere, takes nothing from the others; topics without news stay the same."""
+        """An old or leaderless hint does not affect the others; topics without news stay the same."""
         cluster = knowing(
             seen((1, 5), (1, 5), (1, 5), (1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]))
         )
@@ -370,14 +348,13 @@ class TestLeaderHint:
 
     @pytest.mark.parametrize("topic_id", [OTHER_ID, NO_TOPIC_ID])
     def test_topic_that_is_gone_says_nothing_of_its_successor(self, topic_id: bytes) -> None:
-        """Its epoch is higher than those that the new one will have for long: no metadata could undo it."""
+        """Its epoch is higher than the new topic's for a long time: no metadata could undo it."""
         cluster = knowing(seen((1, 0)))
 
         assert _hinted(cluster, PartitionView(2, 9), topic_id=topic_id) is cluster
 
 
 def test_forgotten_topics_are_gone() -> None:
-    """With whatever was in doubt about them."""
     cluster = knowing(seen((1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)])))
 
     assert list(cluster.without_topics({"a"}).topics) == ["b"]

@@ -13,7 +13,6 @@ from aioproducer.serializers import StringSerializer
 
 
 async def async_serializer(value: object) -> bytes:
-    """Be of no use as a serializer."""
     return bytes(str(value), "ascii")
 
 
@@ -41,12 +40,11 @@ def config(**options: object) -> ProducerConfig:
     ],
 )
 def test_bootstrap_servers_are_read(given: object, expected: object) -> None:
-    """A string with commas, or a sequence."""
     assert ProducerConfig(bootstrap_servers=given).bootstrap == expected
 
 
 def test_bootstrap_servers_keep_one_spelling() -> None:
-    """Whatever was given, the field holds host:port texts."""
+    """The field holds host:port texts for every accepted form."""
     assert ProducerConfig(bootstrap_servers=" a:1,[::1]:2").bootstrap_servers == ("a:1", "[::1]:2")
 
 
@@ -78,7 +76,6 @@ def test_bootstrap_servers_keep_one_spelling() -> None:
     ],
 )
 def test_bootstrap_servers_are_refused(given: object, message: str) -> None:
-    """Which server, and what is wrong with it."""
     with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
         ProducerConfig(bootstrap_servers=given)
 
@@ -89,7 +86,7 @@ def test_bootstrap_servers_are_refused(given: object, message: str) -> None:
 
 @pytest.mark.parametrize("given", [None, 9092, b"h:9092", {"h:9092"}, {"h": 9092}, [9092], [("h", 9092)]])
 def test_bootstrap_servers_of_another_type_are_refused(given: object) -> None:
-    """A set has no order, bytes are no text, a pair is no text."""
+    """A set has no order, and bytes or a pair are not text."""
     with pytest.raises(ConfigurationTypeError, match=r"^bootstrap_servers(\[0\])? must be a str"):
         ProducerConfig(bootstrap_servers=given)
 
@@ -192,7 +189,6 @@ def test_value_out_of_range_is_refused(options: dict[str, object], message: str)
     ids=shown,
 )
 def test_value_of_wrong_type_is_refused(options: dict[str, object], message: str) -> None:
-    """A TypeError, which is also a ConfigurationError."""
     with pytest.raises(TypeError, match=re.escape(message)) as caught:
         config(**options)
 
@@ -215,7 +211,6 @@ def test_value_of_wrong_type_is_refused(options: dict[str, object], message: str
     ],
 )
 def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> None:
-    """In the spelling that was used."""
     with pytest.raises(TypeError, match=re.escape(message)) as caught:
         config(**{name: 1})
 
@@ -233,8 +228,8 @@ def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> 
         ("loop", "the producer binds to the running event loop at start"),
     ],
 )
-def test_option_that_kafka_or_others_have_is_refused_with_the_reason(name: str, message: str) -> None:
-    """By the error of every unknown name; its value, perhaps a password, is not shown."""
+def test_foreign_option_is_refused_with_the_reason(name: str, message: str) -> None:
+    """Every unknown name has the same error; its value, perhaps a password, is not shown."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(message)) as caught:
         config(**{name: "hunter2"})
 
@@ -242,18 +237,15 @@ def test_option_that_kafka_or_others_have_is_refused_with_the_reason(name: str, 
 
 
 def test_options_may_have_kafkas_spelling() -> None:
-    """Unpacked from a dict."""
     assert config(**{"linger.ms": 20, "batch.size": 5}).linger_ms == 20
 
 
 def test_option_in_both_spellings_is_refused() -> None:
-    """Which of the two was meant?"""
     with pytest.raises(ConfigurationError, match=r"linger_ms is given twice, as 'linger.ms' and 'linger_ms'"):
         config(**{"linger.ms": 20, "linger_ms": 20})
 
 
 def test_typed_options_are_the_fields() -> None:
-    """What editors complete is what the configuration has."""
     fields = {field.name for field in dataclasses.fields(ProducerConfig) if field.init}
 
     assert set(ProducerOptions.__annotations__) == fields - {"bootstrap_servers"}

@@ -1,4 +1,4 @@
-"""Which values are in effect: defaults, what follows from other options, and the configuration as a value."""
+"""Values in effect: defaults, values derived from other options, and the configuration as a value."""
 
 import copy
 import dataclasses
@@ -64,7 +64,7 @@ def config(**options: object) -> ProducerConfig:
     ],
 )
 def test_default_is_kafkas(name: str, expected: object) -> None:
-    """But for batch_size, and for what Kafka has not."""
+    """batch_size, and options that Kafka does not have, are exceptions."""
     assert getattr(config(), name) == expected
 
 
@@ -72,12 +72,10 @@ def test_default_is_kafkas(name: str, expected: object) -> None:
     "acks, expected", [("all", -1), (-1, -1), ("-1", -1), (1, 1), ("1", 1), (0, 0), ("0", 0)], ids=repr
 )
 def test_acks_is_a_number_in_effect(acks: object, expected: int) -> None:
-    """As it goes on the wire."""
     assert config(acks=acks).acks == expected
 
 
 def test_defaults_need_no_adjustment() -> None:
-    """Nothing to log for a producer with defaults."""
     assert config().adjustments == ()
 
 
@@ -100,7 +98,7 @@ def test_defaults_need_no_adjustment() -> None:
     ids=str,
 )
 def test_value_follows_from_another(options: dict[str, object], adjusted: tuple[str, object, str]) -> None:
-    """As in Kafka, with the reason for the log."""
+    """Kafka derives it, too; the log gives the reason."""
     result = config(**options)
 
     assert result.adjustments == (adjusted,)
@@ -108,7 +106,7 @@ def test_value_follows_from_another(options: dict[str, object], adjusted: tuple[
 
 
 def test_longest_delivery_timeout_covers_any_linger() -> None:
-    """For who wants batches to leave by `flush` alone, and gives the largest of both, as Kafka takes them."""
+    """Users that send by `flush` alone give the largest of both, as Kafka accepts them."""
     result = config(linger_ms=2**31 - 1, delivery_timeout_ms=2**31 - 1)
 
     assert result.delivery_timeout_ms == 2**31 - 1
@@ -118,12 +116,11 @@ def test_longest_delivery_timeout_covers_any_linger() -> None:
     "given, expected", [({}, 500), ({"max_waiting_bytes": None}, 500), ({"max_waiting_bytes": 7}, 7)]
 )
 def test_max_waiting_bytes_is_a_quarter_of_the_buffer(given: dict[str, object], expected: int) -> None:
-    """Unless given."""
     assert config(buffer_memory=2000, **given).max_waiting_bytes == expected
 
 
 def test_kinds_of_options_with_the_same_range_are_not_equal() -> None:
-    """Python 3.11.2 keeps annotations by what they equal: `max_waiting_bytes` was of the kind of `buffer_memory`."""
+    """Python 3.11.2 merges equal annotations: `max_waiting_bytes` got the kind of `buffer_memory`."""
     assert OptionalWhole(0, 9) != IntOption(0, 9)
     assert OptionalWhole(0, 9) == OptionalWhole(0, 9)
 
@@ -163,7 +160,6 @@ def test_kinds_of_options_with_the_same_range_are_not_equal() -> None:
     ids=lambda value: None if isinstance(value, str) else str(value)[:60],
 )
 def test_options_that_cannot_go_together_are_refused(options: dict[str, object], message: str) -> None:
-    """The message says what would work."""
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         config(**options)
 
@@ -186,7 +182,6 @@ def test_options_that_cannot_go_together_are_refused(options: dict[str, object],
     ids=str,
 )
 def test_legal_limits_are_accepted(options: dict[str, object]) -> None:
-    """The edge of each range is inside it."""
     result = config(**options)
 
     assert {name: getattr(result, name) for name in options} == options
@@ -209,13 +204,12 @@ def test_plugins_are_kept_as_they_are() -> None:
 
 
 def test_config_is_frozen() -> None:
-    """Nobody changes a running producer's configuration."""
+    """The configuration of a running producer cannot be changed."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         config().linger_ms = 1  # type: ignore[misc]
 
 
 def test_config_equals_by_content_and_can_be_copied() -> None:
-    """Also to another process."""
     original = config(linger_ms=3, acks=1)
 
     assert config(acks=1, linger_ms=3) == original
@@ -224,12 +218,7 @@ def test_config_equals_by_content_and_can_be_copied() -> None:
     assert config() != original
 
 
-def test_config_repr_shows_what_was_given() -> None:
-    """One line; the defaults are in the documentation."""
-    assert repr(config(linger_ms=3)) == "ProducerConfig(bootstrap_servers='h:9092', linger_ms=3)"
-
-
-def test_replace_keeps_what_was_given_and_works_out_the_rest_anew() -> None:
+def test_replace_keeps_given_options_and_derives_the_rest() -> None:
     """Idempotence switched off by acks=1 comes back with acks="all"."""
     result = config(acks=1, linger_ms=3).replace(acks="all")
 
@@ -238,7 +227,6 @@ def test_replace_keeps_what_was_given_and_works_out_the_rest_anew() -> None:
 
 
 def test_of_takes_servers_or_a_whole_config() -> None:
-    """The two forms of the producer's first argument."""
     whole = config(linger_ms=3)
 
     assert ProducerConfig.of("h:9092", {"linger_ms": 3}) == whole
@@ -256,7 +244,6 @@ def test_name_client_numbers_the_nameless() -> None:
 
 
 def test_replace_may_change_the_servers() -> None:
-    """They are a field like the others; the options stay."""
     result = config(linger_ms=3).replace(bootstrap_servers="other:9092")
 
     assert result.bootstrap_servers == ("other:9092",)
@@ -265,7 +252,7 @@ def test_replace_may_change_the_servers() -> None:
 
 @pytest.mark.parametrize("buffer_memory", [262_144, 300_001, 1_048_576, 33_554_432])
 def test_buffer_of_some_size_has_room_for_whole_batches(buffer_memory: int) -> None:
-    """What the settings allow a batch is what the pool can keep together for one, or all would be small."""
+    """Else no batch could reach the size that the settings allow."""
     batch_size = accumulator_settings(config(buffer_memory=buffer_memory)).batch_size
 
     assert BufferPool(buffer_memory, batch_size, on_return=lambda: None).is_roomy

@@ -11,7 +11,7 @@ from aioproducer.serializers import BytesSerializer, StringSerializer
 
 
 def test_kafka_properties_are_read() -> None:
-    """Texts as a Java program writes them, both spellings, other values as they are."""
+    """Values as a Java program writes them, in both spellings; other values are kept."""
     result = ProducerConfig.from_kafka_properties(
         {
             "bootstrap.servers": "a:1,b:2",
@@ -64,7 +64,7 @@ def test_kafka_properties_are_read() -> None:
     ids=lambda value: None if isinstance(value, str) else str(value)[:60],
 )
 def test_kafka_properties_are_refused(properties: dict[str, object], message: str) -> None:
-    """A text that cannot be read, or a value that cannot be."""
+    """A text that cannot be parsed, or an invalid value."""
     servers = {"bootstrap.servers": "h:1"} if properties else {}
 
     with pytest.raises(ConfigurationError, match=re.escape(message)):
@@ -79,8 +79,7 @@ def test_kafka_properties_are_refused(properties: dict[str, object], message: st
         ({5: "x"}, "the name of an option must be a str, not int (5)"),
     ],
 )
-def test_what_is_no_properties_is_a_type_error(properties: object, message: str) -> None:
-    """Which is a configuration error too."""
+def test_invalid_properties_are_a_type_error(properties: object, message: str) -> None:
     with pytest.raises(ConfigurationTypeError, match=re.escape(message)):
         ProducerConfig.from_kafka_properties(properties)  # type: ignore[arg-type]
 
@@ -93,5 +92,4 @@ def test_number_with_thousands_of_leading_zeros_is_read() -> None:
 
 
 def test_kafka_name_is_the_name_with_dots() -> None:
-    """For messages and docs."""
     assert kafka_name("max_in_flight_requests_per_connection") == "max.in.flight.requests.per.connection"

@@ -18,13 +18,11 @@ PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTI
 
 
 def page_name(page: Path) -> str:
-    """The page as shown in a failure."""
     return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_relative_links_lead_to_files(page: Path) -> None:
-    """In the tree, not only on somebody's machine."""
     targets = [match["target"] for match in LINK.finditer(page.read_text("utf-8"))]
     dead = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
 
@@ -33,13 +31,13 @@ def test_relative_links_lead_to_files(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_python_blocks_parse(page: Path) -> None:
-    """Also those with `await` on top, as in `python -m asyncio`."""
+    """Also blocks with a top-level `await`, as in `python -m asyncio`."""
     for match in PYTHON_BLOCK.finditer(page.read_text("utf-8")):
         compile(textwrap.dedent(match["code"]), page_name(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_readme_has_one_line_for_the_demo_and_one_for_the_tests() -> None:
-    """Each makes the environment, installs nox and runs its session; CI runs the second as it stands."""
+    """Each makes the environment, installs nox and runs its session; CI runs the second."""
     lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "nox -s" in line]
 
     assert [line.rpartition(" ")[2] for line in lines] == ["demo", "tests"]
@@ -47,7 +45,6 @@ def test_readme_has_one_line_for_the_demo_and_one_for_the_tests() -> None:
 
 
 def test_changelog_has_the_version_or_unreleased_on_top() -> None:
-    """Keep a Changelog."""
     version = importlib.metadata.version("aioproducer")
     first = re.search(r"^## \[(?P<version>[^\]]+)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
 
@@ -55,8 +52,8 @@ def test_changelog_has_the_version_or_unreleased_on_top() -> None:
     assert first["version"] in {version, "Unreleased"}
 
 
-def test_users_are_told_an_install_that_works() -> None:
-    """It is on no index yet; and an editable one hides the stubs from mypy."""
+def test_install_command_in_the_docs_works() -> None:
+    """The package is on no index yet; an editable install hides the stubs from mypy."""
     told = [*PAGES, *ROOT.glob("examples/*.py")]
     commands = [line for page in told if page.name != "CONTRIBUTING.md" for line in INSTALL.findall(page.read_text())]
 
@@ -66,8 +63,8 @@ def test_users_are_told_an_install_that_works() -> None:
     assert "pip install '.[cli]'" in commands
 
 
-def test_page_on_testing_names_the_tools_option_that_is_not_answered() -> None:
-    """OffsetDelete; the sentence goes when the embedded cluster learns it."""
+def test_testing_page_names_the_unsupported_tool_option() -> None:
+    """OffsetDelete; remove the sentence when the embedded cluster answers it."""
     page = (ROOT / "docs/how-to/test_your_code.md").read_text("utf-8")
 
     assert ("OFFSET_DELETE" in ApiKey.__members__) is ("OffsetDelete is not answered" not in page)

@@ -32,7 +32,6 @@ CLASSES = [
 
 
 def an_error(kind: type[KafkaError]) -> KafkaError:
-    """Return an error with every detail set."""
     error = kind(
         "what happened",
         topic="t",
@@ -67,7 +66,6 @@ def test_error_details_are_none_when_not_given(kind: type[KafkaError]) -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_fresh_error_says_the_same_without_the_traceback(kind: type[KafkaError]) -> None:
-    """Each delivery gets an instance of its own."""
     error = an_error(kind)
     try:
         raise error
@@ -92,7 +90,6 @@ def test_fresh_error_has_notes_of_its_own() -> None:
 
 
 def test_with_details_replaces_some() -> None:
-    """A batch's error becomes a record's."""
     error = an_error(BrokerError).with_details(partition=4)
 
     assert (error.topic, error.partition) == ("t", 4)
@@ -100,7 +97,6 @@ def test_with_details_replaces_some() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_error_survives_pickle_and_copy(kind: type[KafkaError]) -> None:
-    """Errors travel between processes."""
     error = an_error(kind)
     error.last_broker_error = None
 
@@ -110,7 +106,6 @@ def test_error_survives_pickle_and_copy(kind: type[KafkaError]) -> None:
 
 
 def test_error_refuses_an_unknown_detail() -> None:
-    """A misspelled detail is our own bug, and found."""
     with pytest.raises(TypeError, match="KafkaError has no detail 'topik'"):
         KafkaError("x", topik="t")  # type: ignore[call-arg]
 
@@ -136,7 +131,7 @@ def test_error_refuses_an_unknown_detail() -> None:
     ],
 )
 def test_error_has_parents(kind: type[KafkaError], parents: list[type[Exception]]) -> None:
-    """A caller need not import ours where Python has the word."""
+    """Callers need not import our errors where Python has one."""
     assert all(issubclass(kind, parent) for parent in [*parents, KafkaError])
 
 
@@ -153,19 +148,16 @@ def test_broker_error_of_code_has_the_codes_class(code: int, kind: type[BrokerEr
 
 
 def test_broker_error_has_no_topic_partition_without_a_partition() -> None:
-    """Half of it is nothing."""
     assert BrokerError("no", code=3, topic="t").topic_partition is None
 
 
 def test_message_too_large_error_has_both_sizes() -> None:
-    """It takes what both parents take."""
     error = MessageTooLargeError("no", code=10, size_bytes=2, limit_bytes=1, option="message.max.bytes")
 
     assert (error.code, error.size_bytes, error.limit_bytes, error.option) == (10, 2, 1, "message.max.bytes")
 
 
 def test_undelivered_error_counts_all_and_keeps_a_hundred() -> None:
-    """What is kept is bounded, what is counted is not."""
     error = UndeliveredError.of([KafkaError(str(number)) for number in range(150)], count=40_000)
 
     assert error.count == 40_000
@@ -194,7 +186,6 @@ def test_undelivered_error_is_caught_as_kafka_error() -> None:
 
 
 def test_undelivered_error_survives_pickle_and_fresh() -> None:
-    """Groups are rebuilt with their sub-errors."""
     error = UndeliveredError.of([KafkaError("a", topic="t")], count=7)
 
     for twin in (pickle.loads(pickle.dumps(error)), error.fresh()):

@@ -17,7 +17,6 @@ PUBLIC_MODULES = [
 
 @pytest.fixture(params=PUBLIC_MODULES)
 def module(request: pytest.FixtureRequest) -> ModuleType:
-    """Each module users import from."""
     return importlib.import_module(request.param)
 
 
@@ -30,14 +29,14 @@ def test_every_exported_name_is_there(module: ModuleType) -> None:
 
 
 def test_every_public_name_is_exported(module: ModuleType) -> None:
-    """What looks public is in `__all__`: nothing is public by accident."""
+    """No name is public by accident."""
     public = {name for name, value in vars(module).items() if name[0] != "_" and not inspect.ismodule(value)}
 
     assert public - set(module.__all__) == set()
 
 
 def test_every_exported_class_and_function_is_documented(module: ModuleType) -> None:
-    """A docstring of its own, not one inherited from a built-in."""
+    """Each has a docstring of its own, not one inherited from a built-in."""
     exported = {name: getattr(module, name) for name in module.__all__}
     undocumented = [
         name

@@ -29,8 +29,6 @@ from aioproducer.testing import FakeCluster
 
 
 class Sample(TypedDict):
-    """One serialized value of the golden list."""
-
     serializer: str
     value: object
     bytes: str | None
@@ -44,7 +42,6 @@ FROM_JSON: Final[Mapping[str, type]] = {"Float": float, "Double": float, "UUID":
 
 
 def value_of(sample: Sample) -> object:
-    """The Python value of a golden line."""
     kind = sample["serializer"].rpartition(".")[2].removesuffix("Serializer")
     if kind in {"ByteArray", "ByteBuffer", "Bytes"}:
         return bytes.fromhex(str(sample["value"]))
@@ -52,7 +49,6 @@ def value_of(sample: Sample) -> object:
 
 
 def serializer_in_file(class_name: str) -> BoundSerializer:
-    """What a property file with this class gets."""
     config = ProducerConfig.from_kafka_properties({"bootstrap.servers": "h:1", "value.serializer": class_name})
     assert config.value_serializer is not None
     return bind_serializer("value_serializer", config.value_serializer)
@@ -60,14 +56,13 @@ def serializer_in_file(class_name: str) -> BoundSerializer:
 
 @pytest.mark.parametrize("sample", GOLDEN, ids=lambda one: f"{one['serializer'].rpartition('.')[2]}-{one['value']}")
 def test_bytes_are_javas(sample: Sample) -> None:
-    """For each class that a property file may name."""
     result = serializer_in_file(sample["serializer"])("topic", value_of(sample))
 
     assert (None if result is None else result.hex()) == sample["bytes"]
 
 
 def test_golden_values_cover_every_class() -> None:
-    """A serializer that is added needs bytes of Java's."""
+    """A new serializer needs bytes written by Java."""
     assert {sample["serializer"] for sample in GOLDEN} == set(SERIALIZERS)
 
 
@@ -95,7 +90,6 @@ def test_golden_values_cover_every_class() -> None:
     ids=lambda value: repr(value)[:40] if not isinstance(value, int) else f"bits-{value.bit_length()}",
 )
 def test_value_that_java_could_not_have_is_refused(serializer: object, value: object, message: str) -> None:
-    """The error names the range, or the type."""
     bound = bind_serializer("value_serializer", serializer)  # type: ignore[arg-type]
 
     with pytest.raises(SerializationError, match=message):
@@ -103,7 +97,7 @@ def test_value_that_java_could_not_have_is_refused(serializer: object, value: ob
 
 
 def test_numbers_that_are_not_pythons_own_are_accepted() -> None:
-    """Whatever says exactly which integer or real number it is."""
+    """Types that say exactly which integer or real number they hold are taken."""
 
     class Index:
         def __index__(self) -> int:
@@ -115,7 +109,6 @@ def test_numbers_that_are_not_pythons_own_are_accepted() -> None:
 
 
 async def test_numbers_are_sent_as_java_would(one_broker: FakeCluster) -> None:
-    """By a producer's serializers and by a typed topic."""
     async with Producer(
         one_broker.bootstrap_servers, key_serializer=IntegerSerializer(), value_serializer=DoubleSerializer()
     ) as producer:
@@ -137,6 +130,5 @@ async def test_numbers_are_sent_as_java_would(one_broker: FakeCluster) -> None:
     [(int, "LongSerializer"), (float, "DoubleSerializer"), (bool, "BooleanSerializer"), (Decimal, "lambda number")],
 )
 def test_typed_topic_of_numbers_names_the_serializers(kind: type, named: str) -> None:
-    """There is no one encoding of numbers."""
     with pytest.raises(TypeError, match=rf"say which bytes are meant: value=.*{named}"):
         Producer("h:1").topic("orders", value=kind)

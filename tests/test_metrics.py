@@ -14,14 +14,12 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 
 def test_empty_histogram_has_no_quantiles() -> None:
-    """None is not zero."""
     histogram = LatencyHistogram()
 
     assert (histogram.count, histogram.quantile_s(0.5)) == (0, None)
 
 
 def test_histogram_counts_a_batch_at_once() -> None:
-    """99 records took 1 ms, one took a second."""
     histogram = LatencyHistogram()
     histogram.record(0.001, 99)
     histogram.record(1.0)
@@ -34,7 +32,7 @@ def test_histogram_counts_a_batch_at_once() -> None:
 
 @given(st.floats(1e-6, 4000))
 def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
-    """Over the whole range, and never above the longest."""
+    """Over the whole range, and never above the longest time."""
     histogram = LatencyHistogram()
     histogram.record(latency_s)
     quantile = histogram.quantile_s(0.5)
@@ -46,7 +44,7 @@ def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1))
 def test_histogram_quantiles_grow(latencies: list[float], one: float, other: float) -> None:
-    """A higher fraction never gives a lower latency, whatever was recorded."""
+    """A higher fraction never gives a lower latency."""
     histogram = LatencyHistogram()
     for latency in latencies:
         histogram.record(latency)
@@ -58,7 +56,7 @@ def test_histogram_quantiles_grow(latencies: list[float], one: float, other: flo
 
 
 def test_histogram_takes_a_negative_time_as_none() -> None:
-    """A clock that stands still must not break a delivery."""
+    """A clock that does not advance must not break a delivery."""
     histogram = LatencyHistogram()
     histogram.record(-1.0)
 
@@ -66,7 +64,6 @@ def test_histogram_takes_a_negative_time_as_none() -> None:
 
 
 def test_statistics_are_frozen() -> None:
-    """A snapshot does not change."""
     statistics = ProducerStatistics(client_id="producer-1")
 
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -75,7 +72,7 @@ def test_statistics_are_frozen() -> None:
 
 @in_virtual_time
 async def test_statistics_show_requests_and_connections() -> None:
-    """Under Kafka's meanings."""
+    """The fields have Kafka's meanings."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         where = Where(api=ApiKey.PRODUCE)
         async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
@@ -91,7 +88,7 @@ async def test_statistics_show_requests_and_connections() -> None:
 
 @in_virtual_time
 async def test_latencies_are_those_of_records() -> None:
-    """However many of them share a batch: of three slow ones and two fast ones the third fastest is slow."""
+    """Records count, not batches: of three slow and two fast ones the third fastest is slow."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=5) as producer,
@@ -108,8 +105,7 @@ async def test_latencies_are_those_of_records() -> None:
 
 
 @in_virtual_time
-async def test_record_that_found_no_room_does_not_count_as_one_that_was_pending() -> None:
-    """Those that did are pending still."""
+async def test_refused_record_does_not_count_as_pending() -> None:
     options: ProducerOptions = {"buffer_memory": 32_768, "batch_size": 16_384, "max_block_ms": 100}
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,

@@ -16,7 +16,6 @@ OPTIONS = {"bootstrap_servers", *option_kinds()}
 
 
 def names_in(file: str) -> list[str]:
-    """Names of one list, without its comments."""
     return [line for line in (LISTS / file).read_text().splitlines() if not line.startswith("#")]
 
 
@@ -32,7 +31,7 @@ def refusal_of(name: str, value: object = "hunter2") -> str:
 
 @pytest.mark.parametrize("file", sorted(path.name for path in LISTS.iterdir()))
 def test_every_foreign_name_gets_a_hint(file: str) -> None:
-    """An option that exists, or a reason; never a guess from the spelling."""
+    """The hint is an existing option, or a reason; never a guess from the spelling."""
     names = names_in(file)
     foreign = [name for name in names if python_name(name) not in OPTIONS]
 
@@ -62,20 +61,18 @@ def test_every_foreign_name_gets_a_hint(file: str) -> None:
     ],
 )
 def test_foreign_name_is_refused_with_the_option_here(name: str, hint: str) -> None:
-    """In the spelling that was used."""
     assert hint in refusal_of(name)
 
 
 def test_tables_name_options_that_exist() -> None:
-    """An option that is renamed must be renamed in hints too."""
+    """A renamed option must be renamed in hints, too."""
     assert {option for option, _ in REPLACEMENTS.values()} <= OPTIONS
     assert set(ALIASES.values()) <= OPTIONS
     assert not set(REPLACEMENTS) & OPTIONS
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
-def test_property_that_asks_for_what_is_done_anyway_is_accepted(name: str) -> None:
-    """In any case, with blanks; with any other value it is refused."""
+def test_property_for_a_default_is_accepted(name: str) -> None:
     dotted, value = name.replace("_", "."), WITHOUT_EFFECT[name]
     plain = ProducerConfig(bootstrap_servers="h:1")
 
@@ -94,8 +91,8 @@ def test_property_that_asks_for_what_is_done_anyway_is_accepted(name: str) -> No
         ("partitioner_availability_timeout_ms", 0),
     ],
 )
-def test_python_value_that_asks_for_what_is_done_anyway_is_accepted(name: str, value: object) -> None:
-    """As kafka-python's users write it."""
+def test_python_value_for_a_default_is_accepted(name: str, value: object) -> None:
+    """kafka-python's users write it that way."""
     plain = ProducerConfig(bootstrap_servers="h:1")
 
     assert ProducerConfig(bootstrap_servers="h:1", **{name: value}) == plain  # type: ignore[arg-type]
@@ -103,7 +100,6 @@ def test_python_value_that_asks_for_what_is_done_anyway_is_accepted(name: str, v
 
 @pytest.mark.parametrize("value", [True, None, 1, ["false"], b"false", {}], ids=repr)
 def test_python_value_that_asks_for_something_else_is_refused(value: object) -> None:
-    """None is no False, and a list no text."""
     assert "never pushed to brokers" in refusal_of("enable_metrics_push", value)
 
 
@@ -119,7 +115,7 @@ def test_python_value_that_asks_for_something_else_is_refused(value: object) -> 
 )
 @pytest.mark.parametrize("type_name", ["compression_type", "compression.type"])
 def test_compression_level_names_the_codecs_own(type_name: str, codec: object, hint: str) -> None:
-    """One option for all codecs is librdkafka's."""
+    """One option for all codecs exists in librdkafka alone."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(hint)) as caught:
         ProducerConfig(bootstrap_servers="h:1", **{type_name: codec, "compression_level": 3})  # type: ignore[arg-type]
 
@@ -132,12 +128,11 @@ def test_compression_level_names_the_codecs_own(type_name: str, codec: object, h
     "option, ranged", [("gzip", "-1 or 1 to 9"), ("lz4", "1 to 17"), ("zstd", "-131072 to 22")], ids=lambda text: text
 )
 def test_hint_of_compression_level_has_the_options_own_range(option: str, ranged: str) -> None:
-    """Two places must not disagree."""
     assert option_kinds()[f"compression_{option}_level"].allowed.replace(",", "") == ranged
 
 
 def test_kafkas_name_of_an_option_with_another_name_is_accepted() -> None:
-    """`partitioner.class` is `partitioner`, and giving both is giving one twice."""
+    """`partitioner.class` is `partitioner`, and giving both is an error."""
     with pytest.raises(
         ConfigurationError, match=r"partitioner is given twice, as 'partitioner\.class' and 'partitioner'"
     ):

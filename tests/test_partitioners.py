@@ -23,18 +23,16 @@ HASHES = [(bytes.fromhex(each["key"]), each["murmur2"], each["partition_of_7"]) 
 
 
 class FewLeaders:
-    """What a partitioner asks of a cluster: a count, and who leads."""
+    """The part of a cluster that a partitioner uses: a count, and leaders."""
 
     def __init__(self, count: int, leaders: set[int]) -> None:
         self.count = count
         self.leaders = leaders
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the count."""
         return self.count if topic else None
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Return node 1 for partitions with a leader."""
         return 1 if topic and partition in self.leaders else None
 
 
@@ -52,7 +50,7 @@ def test_murmur2_equals_javas(key: bytes, expected: int, partition: int) -> None
 
 @given(st.binary(max_size=70), st.integers(1, 2**31 - 1))
 def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
-    """The quick one and the slow one agree on anything."""
+    """The fast and the slow one agree on any key."""
     assert murmur2(key) == reference.murmur2(key) % 2**32
     assert partition_for_key(key, count) == reference.partition_for_key(key, count)
 
@@ -66,31 +64,27 @@ def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
         ("k", 3, TypeError, "key_bytes must be bytes, the serialized key, not str"),
     ],
 )
-def test_partition_of_what_is_no_key_or_of_none_is_refused(  # noqa: PLR0917  # one row
+def test_partition_of_an_invalid_key_is_refused(  # noqa: PLR0917  # one row
     key: object, count: int, kind: type[Exception], message: str
 ) -> None:
-    """By name, whatever a partitioner of one's own passes on."""
+    """Keywords are passed by name, through any wrapping partitioner."""
     with pytest.raises(kind, match=message):
         partition_for_key(key, count)  # type: ignore[arg-type]
 
 
 def test_round_robin_takes_partitions_in_turn() -> None:
-    """From 0, and around."""
     assert choices(RoundRobinPartitioner(), FewLeaders(3, {0, 1, 2}), 5) == [0, 1, 2, 0, 1]
 
 
 def test_round_robin_passes_over_partitions_without_leader() -> None:
-    """As long as one has a leader."""
     assert choices(RoundRobinPartitioner(), FewLeaders(4, {1, 3}), 5) == [1, 3, 1, 3, 1]
 
 
 def test_round_robin_takes_all_when_none_has_a_leader() -> None:
-    """Records wait where they will be sent from."""
     assert choices(RoundRobinPartitioner(), FewLeaders(2, set()), 3) == [0, 1, 0]
 
 
 def test_round_robin_keeps_a_turn_for_each_topic() -> None:
-    """One topic's records do not shift another's."""
     partitioner = RoundRobinPartitioner()
     cluster = FewLeaders(3, {0, 1, 2})
 
@@ -118,7 +112,7 @@ def test_check_choice_refuses_by_name(choice: object, message: str) -> None:
 
 
 def test_check_choice_returns_a_plain_int() -> None:
-    """The append takes nothing else."""
+    """The append takes only a plain int."""
 
     class Lane(IntEnum):
         FAST = 2
@@ -129,21 +123,15 @@ def test_check_choice_returns_a_plain_int() -> None:
 
 
 def test_check_choice_returns_a_partition() -> None:
-    """0 to count - 1."""
     assert check_choice(RoundRobinPartitioner(), 3, topic="t", partition_count=4) == 3
 
 
 class AsyncPartition:
-    """An object whose partition is async."""
-
     async def partition(self, *_: object) -> int:
-        """Be of no use."""
         return 0
 
 
 class WrongClose(RoundRobinPartitioner):
-    """An optional method that is none."""
-
     close = 5
 
 
@@ -158,13 +146,11 @@ class WrongClose(RoundRobinPartitioner):
     ],
 )
 def test_check_partitioner_refuses(partitioner: object, message: str) -> None:
-    """Before the first record, not at it."""
     with pytest.raises(TypeError, match=message):
         check_partitioner(partitioner)
 
 
 def test_check_partitioner_accepts() -> None:
-    """The two further methods are optional."""
     check_partitioner(RoundRobinPartitioner())
 
     assert isinstance(RoundRobinPartitioner(), Partitioner)

@@ -5,7 +5,6 @@ from docs.generate_performance import FIGURES_FILE, PAGE, PLOT, page, plot
 
 
 def test_performance_page_and_plot_are_current() -> None:
-    """Else: python docs/generate_performance.py."""
     measured = BenchReport.from_json(FIGURES_FILE.read_text("utf-8"))
 
     assert PAGE.read_text("utf-8") == page(measured)

@@ -14,8 +14,6 @@ from aioproducer.serializers import StringSerializer
 
 
 class Sample(TypedDict):
-    """One file of the golden list."""
-
     content: str
     properties: dict[str, str] | None
 
@@ -26,7 +24,7 @@ GOLDEN: list[Sample] = json.loads((Path(__file__).parent / "protocol" / "golden"
 
 @pytest.mark.parametrize("sample", GOLDEN, ids=lambda sample: repr(bytes.fromhex(sample["content"]))[:50])
 def test_file_is_read_as_java_reads_it(sample: Sample, tmp_path: Path) -> None:
-    """Comments, separators, continued lines, escapes; and what Java refuses is refused."""
+    """Comments, separators, continued lines and escapes; what Java refuses is refused."""
     path = tmp_path / "producer.properties"
     path.write_bytes(bytes.fromhex(sample["content"]))
 
@@ -55,7 +53,7 @@ def test_text_beyond_ascii_is_utf8_or_latin1(content: bytes, tmp_path: Path) -> 
 
 
 def test_file_of_a_java_program_is_taken(tmp_path: Path) -> None:
-    """As Kafka's config/producer.properties looks, with what Java programs set besides."""
+    """Kafka's config/producer.properties, with other settings of Java programs."""
     path = tmp_path / "producer.properties"
     path.write_text(
         "# Licensed to ...\n\nbootstrap.servers = a:1,\\\n    b:2\ncompression.type: zstd\nlinger.ms 20\n"
@@ -90,7 +88,6 @@ def test_file_of_a_java_program_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_refusal_names_file_line_and_option(text: str, message: str, tmp_path: Path) -> None:
-    """Of a name given twice, the line that counts."""
     path = tmp_path / "producer.properties"
     path.write_text(f"bootstrap.servers=h:1\n{text}\n")
 
@@ -101,7 +98,6 @@ def test_refusal_names_file_line_and_option(text: str, message: str, tmp_path: P
 
 
 def test_refusal_of_what_is_not_in_the_file_names_the_file(tmp_path: Path) -> None:
-    """There is no line to name."""
     path = tmp_path / "producer.properties"
     path.write_text("acks=1\n")
 
@@ -122,7 +118,6 @@ def test_refusal_of_what_is_not_in_the_file_names_the_file(tmp_path: Path) -> No
 )
 @pytest.mark.parametrize("value", ["hunter2", "hunter2\\u12"])
 def test_secrets_are_not_in_errors(name: str, value: str, tmp_path: Path) -> None:
-    """Neither in what refuses a name nor in what cannot be read."""
     path = tmp_path / "producer.properties"
     path.write_text(f"bootstrap.servers=h:1\n{name}={value}\n")
 
@@ -136,6 +131,6 @@ def test_secrets_are_not_in_errors(name: str, value: str, tmp_path: Path) -> Non
 
 
 def test_file_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
-    """As `open` raises it."""
+    """`open` raises it."""
     with pytest.raises(FileNotFoundError):
         ProducerConfig.from_properties_file(tmp_path / "none.properties")

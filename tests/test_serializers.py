@@ -24,7 +24,6 @@ from aioproducer.serializers import (
 
 
 async def async_function(value: object) -> bytes:
-    """Be of no use as a serializer."""
     return bytes(str(value), "ascii")
 
 
@@ -34,18 +33,12 @@ def hides_a_coroutine(value: object) -> object:
 
 
 class AsyncMethod:
-    """An object whose serialize is async."""
-
     async def serialize(self, _topic: str, _value: object, /) -> bytes:
-        """Be of no use."""
         return b""
 
 
 class AsyncCallable:
-    """An object whose call is async."""
-
     async def __call__(self, _value: object) -> bytes:
-        """Be of no use."""
         return b""
 
 
@@ -65,18 +58,15 @@ class AsyncCallable:
     ],
 )
 def test_bound_serializer_returns_bytes(serializer: object, value: object, expected: object) -> None:
-    """Objects and plain functions alike."""
     assert bind_serializer("value_serializer", serializer)("t", value) == expected  # type: ignore[arg-type]
 
 
 def test_bound_serializer_leaves_null_alone() -> None:
-    """A tombstone stays one, whatever the serializer would make of None."""
+    """A tombstone stays a tombstone, whichever serializer is set."""
     assert bind_serializer("value_serializer", JsonSerializer())("t", None) is None
 
 
 def test_bound_serializer_gets_the_topic() -> None:
-    """Serializers may differ by topic."""
-
     class ByTopic:
         def serialize(self, topic: str, value: bytes, /) -> bytes:
             return topic.encode() + value
@@ -99,7 +89,7 @@ def test_bound_serializer_gets_the_topic() -> None:
     ],
 )
 def test_bound_serializer_fails_by_name(serializer: object, value: object, message: str) -> None:
-    """The caller learns which serializer it was; the original error is the cause."""
+    """The error names the serializer; the original error is the cause."""
     bound = bind_serializer("value_serializer", serializer)  # type: ignore[arg-type]
 
     with pytest.raises(SerializationError, match=message) as caught:
@@ -121,19 +111,16 @@ def test_bound_serializer_fails_by_name(serializer: object, value: object, messa
     ],
 )
 def test_check_serializer_refuses(serializer: object, message: str) -> None:
-    """Before the first record, not at it."""
     with pytest.raises(TypeError, match=message):
         check_serializer("key_serializer", serializer)
 
 
 def test_string_serializer_refuses_an_unknown_encoding() -> None:
-    """A misspelled codec is found at construction."""
     with pytest.raises(ValueError, match="there is no text encoding 'utf-9'"):
         StringSerializer("utf-9")
 
 
 def test_json_error_says_where() -> None:
-    """In an object of fifty fields, the type alone finds nothing."""
     circular: list[object] = []
     circular.append(circular)
     for value, place in (
@@ -148,7 +135,7 @@ def test_json_error_says_where() -> None:
 
 
 def test_json_error_goes_through_default() -> None:
-    """Also where a part is fine itself, and what it stands for is not."""
+    """Also where a part is valid itself, and its replacement is not."""
 
     class Box:
         def __init__(self, content: object) -> None:
@@ -201,7 +188,6 @@ def json_serializer(
 
 
 def outcome(serializer: JsonSerializer, value: object) -> object:
-    """The bytes of a value, or the error's text."""
     try:
         return serializer.serialize("t", value)
     except Exception as error:  # noqa: BLE001  # whichever it is, it is compared
@@ -209,11 +195,7 @@ def outcome(serializer: JsonSerializer, value: object) -> object:
 
 
 def by_type(part: object) -> object:
-    """What stands for objects without JSON; marked, as no library would write them by itself.
-
-    Raises:
-        TypeError: for other objects.
-    """
+    """Return marked text for objects without JSON, which no library would write by itself."""
     if isinstance(part, Point):
         return ["point", asdict(part)]
     if isinstance(part, uuid.UUID | enum.Enum | set | bytes):
@@ -223,14 +205,10 @@ def by_type(part: object) -> object:
 
 @dataclass
 class Point:
-    """A dataclass."""
-
     x: float
 
 
 class Colour(enum.Enum):
-    """An enum of text."""
-
     RED = "red"
 
 
@@ -247,7 +225,7 @@ class Level(enum.IntEnum):
 @example(value=[2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1])
 @example(value={"\uffff": 1, "\U0001f600": 2, "a": 3, "B": 4, "\x7f": 5, "": 6})
 def test_json_is_the_same_by_a_fast_library(library: str, value: object, *, sort_keys: bool) -> None:
-    """Byte for byte, and refused with the same words, which say where in the value."""
+    """Byte for byte; errors have the same text, which says where in the value."""
     fast, slow = json_serializer(library, sort_keys=sort_keys), json_serializer(sort_keys=sort_keys)
 
     assert outcome(fast, value) == outcome(slow, value)
@@ -258,7 +236,7 @@ def test_json_is_the_same_by_a_fast_library(library: str, value: object, *, sort
 def test_json_of_objects_is_the_same_by_a_fast_library(
     library: str, default: Callable[[object], object] | None
 ) -> None:
-    """What libraries take natively, and `json` does not, goes by `default` or is refused, as without them."""
+    """Values that only the library supports go through `default` or are refused, as without it."""
     fast, slow = json_serializer(library, default=default), json_serializer(default=default)
     circular: list[object] = []
     circular.append(circular)
@@ -284,7 +262,7 @@ def test_json_of_objects_is_the_same_by_a_fast_library(
 
 
 def test_json_uses_the_fast_library() -> None:
-    """Else the others show nothing: a value that only the library is given."""
+    """This value is supported by the library alone, and shows that the other tests use it."""
     calls: list[object] = []
     encoder = PlainJson(lambda value: calls.append(value) or b"fast", None)  # type: ignore[func-returns-value]
 
@@ -297,7 +275,6 @@ def test_json_uses_the_fast_library() -> None:
 
 
 def test_json_leaves_the_value_as_it_was() -> None:
-    """What stands for its parts is put into a copy."""
     value = {"points": [Point(1.0), 2], "rest": 3}
 
     assert JsonSerializer(default=by_type).serialize("t", value) == b'{"points":[["point",{"x":1.0}],2],"rest":3}'

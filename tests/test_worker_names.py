@@ -9,29 +9,24 @@ from aioproducer.config.worker_names import fill_in
 
 
 def name_of(template: str) -> str | None:
-    """As the configuration takes it."""
     return ProducerConfig(bootstrap_servers="h:1", transactional_id=template).transactional_id
 
 
 def test_name_without_fields_is_as_it_stands() -> None:
-    """Most are."""
     assert name_of("billing-1") == "billing-1"
 
 
 def test_host_name_is_filled_in() -> None:
-    """Of a StatefulSet's pod it ends in its number, and stays."""
     assert name_of("billing-{hostname}") == f"billing-{socket.gethostname()}"
 
 
 def test_environment_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As whoever starts workers numbers them."""
     monkeypatch.setenv("WORKER", "7")
 
     assert name_of("billing-{env.WORKER}-x") == "billing-7-x"
 
 
 def test_doubled_braces_are_braces() -> None:
-    """An id may have them."""
     assert name_of("{{billing}}") == "{billing}"
 
 
@@ -47,8 +42,7 @@ def test_doubled_braces_are_braces() -> None:
         ("a-}", "for a brace write {{"),
     ],
 )
-def test_what_cannot_be_filled_in_is_told(template: str, says: str) -> None:
-    """By the option, before any I/O."""
+def test_unknown_placeholder_is_an_error(template: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         fill_in("transactional_id", template)
 

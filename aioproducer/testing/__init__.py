@@ -1,18 +1,17 @@
-"""What tests of code that sends to Kafka need: `FakeCluster`, in-process brokers over real TCP, with faults.
+"""For tests of code that sends to Kafka: `FakeCluster`, in-process brokers over real TCP, with faults.
 
-The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `model/`, and a thin TCP shell serves it.
+The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `fake_broker/`, and a thin TCP shell serves it.
 """
 
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.testing.cluster_options import FakeClusterOptions
-from aioproducer.testing.fake_broker.broker import SeenRequest
+from aioproducer.testing.fake_broker.exchange import SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Where
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
 from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
-from aioproducer.testing.fake_cluster import FakeCluster
-from aioproducer.testing.threaded_cluster import ThreadedFakeCluster
+from aioproducer.testing.fake_cluster import FakeCluster, ThreadedFakeCluster
 
 __all__ = [
     "ApiKey",

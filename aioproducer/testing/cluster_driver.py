@@ -1,7 +1,6 @@
 """The embedded cluster on real sockets: an asyncio server for each broker, one clock for all of them.
 
-Frames go from the sockets into the model, its effects back out; nothing here knows what the bytes mean but their
-four bytes of length.
+Frames go from the sockets into the model, and its effects back out; of the bytes only their length is read here.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ class FrameReader:
     """Cuts a stream of bytes into frames; large ones are received straight into their own memory.
 
     Args:
-        max_frame_bytes: a frame that claims more, or less than nothing, ends the connection.
+        max_frame_bytes: a frame that claims more, or a negative length, ends the connection.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -33,13 +32,13 @@ class FrameReader:
         self._frame_filled = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes go."""
+        """Return the memory for the next bytes."""
         if self._frame is not None:
             return memoryview(self._frame)[self._frame_filled :]
         return memoryview(self._buffer)[self._filled :]
 
     def received(self, size: int) -> list[memoryview]:
-        """Take note of bytes written into `room()`; returns the frames that are complete now.
+        """Note bytes written into `room()`; returns the frames that are complete now.
 
         Raises:
             ValueError: a length is negative or too large.
@@ -99,12 +98,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Tell the broker."""
+        """Register with the broker."""
         self.transport = cast("asyncio.Transport", transport)
         self._number = self._driver.connected(self.node_id, self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop may write."""
+        """Return the memory the loop may write to."""
         del sizehint
         return self._reader.room()
 
@@ -122,33 +121,28 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the broker."""
+        """Notify the broker."""
         del exc
         self._driver.disconnected(self.node_id, self._number)
 
     def send(self, buffers: list[Buffer]) -> None:
-        """Write an answer."""
+        """Write a response."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.writelines(buffers)
 
     def close(self, *, is_abrupt: bool) -> None:
-        """Close the socket, after what was written has left or at once."""
+        """Close the socket, after pending bytes are sent or at once."""
         if self.transport is not None:
             (self.transport.abort if is_abrupt else self.transport.close)()
 
     def read_on(self, *, is_reading: bool) -> None:
-        """Stop or go on reading."""
+        """Stop or resume reading."""
         if self.transport is not None and not self.transport.is_closing():
             (self.transport.resume_reading if is_reading else self.transport.pause_reading)()
 
 
 class ClusterDriver:
-    """Runs a model on a loop: its clock is the loop's.
-
-    Args:
-        model: what to run.
-        loop: where.
-    """
+    """Runs a model on a loop: its clock is the loop's."""
 
     def __init__(self, model: ModelCluster, loop: asyncio.AbstractEventLoop) -> None:
         self.model = model
@@ -194,13 +188,13 @@ class ClusterDriver:
         server = await self._loop.create_server(
             lambda: ClientConnection(self, node_id), host, port, start_serving=False
         )
-        self._servers[node_id] = server  # before it is served: whoever is cancelled in there has it to close
+        self._servers[node_id] = server  # before `start_serving`: if that is cancelled, `stop` closes the server
         broker = self.model.brokers[node_id]
         broker.host, broker.port = host, int(server.sockets[0].getsockname()[1])
         await server.start_serving()
 
     async def close_port(self, node_id: int) -> None:
-        """Close a broker's port, and at once whatever connection still has something to send."""
+        """Close a broker's port and, at once, its connections."""
         for connection in list(self._connections.values()):
             if connection.node_id == node_id:
                 connection.close(is_abrupt=True)
@@ -210,7 +204,7 @@ class ClusterDriver:
             await server.wait_closed()
 
     async def stop(self) -> None:
-        """Close every port and connection, and forget what was planned; nothing happens any more."""
+        """Close every port and connection, and cancel the timer."""
         self.is_running = False
         for node_id in list(self._servers):
             await self.close_port(node_id)
@@ -219,11 +213,11 @@ class ClusterDriver:
             self._timer = None
 
     def do(self, act: Callable[[float], None]) -> None:
-        """Let something befall the model, `act(now)`, and carry out what follows from it."""
+        """Change the model by `act(now)`, and carry out the effects."""
         act(self._loop.time())
         self._settle()
 
-    # What connections tell
+    # Called by connections
 
     def connected(self, node_id: int, connection: ClientConnection) -> int:
         """Number a new connection."""
@@ -233,7 +227,7 @@ class ClusterDriver:
         return number
 
     def received(self, node_id: int, number: int, frames: list[memoryview]) -> None:
-        """Hand frames to a broker and carry out what follows."""
+        """Pass frames to a broker and carry out the effects."""
         broker = self.model.brokers[node_id]
         now = self._loop.time()
         for frame in frames:
@@ -265,7 +259,7 @@ class ClusterDriver:
             self._timer = self._loop.call_at(when, self._wake)
 
     def wake_soon(self) -> None:
-        """Do what is due in the next turn of the loop."""
+        """Run what is due in the next iteration of the loop."""
         if self.is_running:
             self._loop.call_soon(self._wake)
 

@@ -10,7 +10,7 @@ _CLUSTERS_DEFAULT = -1
 
 
 class FakeClusterOptions(TypedDict, total=False):
-    """What else a cluster can be told; the meaning of each is in `ClusterSettings`."""
+    """Further options of a cluster; `ClusterSettings` explains each."""
 
     cluster_id: str
     replication_factor: int

@@ -9,27 +9,36 @@ As in:
         assert cluster.records("orders", 0)
 """
 
+from __future__ import annotations
+
 import asyncio
 import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from random import Random
-from typing import Self, Unpack
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer.testing.cluster_driver import ClusterDriver
 from aioproducer.testing.cluster_options import FakeClusterOptions, check_options, checked_topics
-from aioproducer.testing.fake_broker.broker import Broker, SeenRequest
+from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.cluster import ModelCluster
-from aioproducer.testing.fake_broker.faults import Faults
-from aioproducer.testing.fake_broker.log.committed_records import committed_records
-from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.exchange import SeenRequest
+from aioproducer.testing.fake_broker.faults import Fault, Faults
+from aioproducer.testing.fake_broker.log.partition import Partition, committed_records
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.version_profiles import profile_named
-from aioproducer.testing.threaded_cluster import ThreadedFakeCluster
+from aioproducer.testing.fake_broker.wire.messages import load_message_classes
+
+ResultT = TypeVar("ResultT")
 
 _SEED = 20_260_101
 _HOW_TO_RUN = "use `async with FakeCluster() as cluster:`, or in sync code `with FakeCluster.in_thread() as cluster:`"
@@ -51,15 +60,15 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
 
     Args:
         nodes: brokers, with ids 1 to `nodes`.
-        topics: partitions by name, made at the start.
+        topics: partitions by name, created at the start.
         profile: the release of Kafka to look like: 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
         ports: one for each broker; otherwise the system chooses.
         clock: wall-clock time in ms, for timestamps.
         options: `FakeClusterOptions`.
 
     Raises:
-        TypeError: an option that does not exist, topics that are no mapping of names to numbers.
-        ValueError: no node, another number of ports than nodes, an unknown profile, or a topic that cannot be.
+        TypeError: an option that does not exist, topics that are not a mapping of names to numbers.
+        ValueError: no node, another number of ports than nodes, an unknown profile, or an invalid topic.
     """
 
     def __init__(
@@ -110,7 +119,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         may use it too: its brokers do not depend on the test's loop.
 
         Args:
-            nodes: as of the class, and so are the others.
+            nodes: this and the others are those of the class.
 
         Raises:
             TypeError: as the class.
@@ -128,15 +137,16 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         await self.stop()
 
     async def start(self) -> None:
-        """Open the ports and make the topics.
+        """Open the ports and create the topics.
 
         Raises:
-            OSError: a port is taken. However a start fails, no port stays open.
-            RuntimeError: it runs already.
-            TopicRefusedError: a topic cannot be made.
+            OSError: a port is taken. Whenever a start fails, no port stays open.
+            RuntimeError: it is running already.
+            TopicRefusedError: a topic cannot be created.
         """
         if self._driver is not None and self._driver.is_running:
             raise RuntimeError("this cluster was started already")
+        load_message_classes()
         loop = asyncio.get_running_loop()
         settings = dataclasses.replace(self._settings, wall_clock_at_zero_ms=self._clock() - loop.time() * 1000)
 
@@ -155,7 +165,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             raise
 
     async def stop(self) -> None:
-        """Close everything; what is in the logs can be read until the next `start`."""
+        """Close everything; the logs can be read until the next `start`."""
         if self._driver is not None:
             await self._driver.stop()
 
@@ -183,7 +193,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """`host:port` of every broker, dead ones too, with commas between.
 
         Raises:
-            IllegalStateError: the event loop that started the cluster is not running, so that no broker would answer.
+            IllegalStateError: the event loop that started the cluster is not running, so no broker would respond.
             RuntimeError: the cluster was never started.
         """
         if self._driver is not None:
@@ -195,7 +205,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong on purpose."""
+        """The rules for what goes wrong on purpose."""
         return self.model.faults
 
     @property
@@ -225,7 +235,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         return self._partition(topic, partition).log.records()
 
     def committed_records(self, topic: str, partition: int) -> list[LoggedRecord]:
-        """What a consumer with `isolation.level=read_committed` sees."""
+        """Return the records of a partition that a consumer with `isolation.level=read_committed` reads."""
         return committed_records(self._partition(topic, partition))
 
     def consumed(self, topic: str) -> list[LoggedRecord]:
@@ -247,14 +257,14 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """The offset up to which every transaction has ended."""
         return self._partition(topic, partition).last_stable_offset
 
-    # What befalls the cluster
+    # Changes of the cluster
 
     async def kill(self, node_id: int, *, clean: bool = False) -> None:
         """Let a broker die: port and connections close at once, its partitions get other leaders.
 
         Args:
-            node_id: which one.
-            clean: as a controlled shutdown does; the broker then comes back with one batch of each producer in mind.
+            node_id: the broker.
+            clean: as a controlled shutdown; the broker then comes back with only the last batch of each producer.
 
         Raises:
             LookupError: there is no such broker.
@@ -280,7 +290,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """Make another broker the leader of a partition.
 
         Raises:
-            ValueError: that broker is no live member of the ISR.
+            ValueError: that broker is not a live member of the ISR.
             LookupError: there is no such broker or partition.
         """
         self._broker(node_id)
@@ -299,7 +309,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         driver.do(lambda now: driver.model.coordinators.move(kind, key, node_id, now=now))
 
     def coordinator_of(self, key: str, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> int:
-        """Node id of the broker that looks after a transactional id, or after a consumer group."""
+        """Node id of the broker that coordinates a transactional id, or a consumer group."""
         return self.model.coordinators.node_of(kind, key, asyncio.get_running_loop().time())
 
     def finalize_transaction_version(self, level: int) -> None:
@@ -311,7 +321,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         self.model.features.finalize_transaction_version(level)
 
     def hold_replication(self, node_id: int, *, held: bool = True) -> None:
-        """Let a broker stop copying what others append, or go on; for the partitions there are now.
+        """Let a broker stop or resume copying what others append; for the partitions there are now.
 
         Raises:
             LookupError: there is no such broker.
@@ -323,7 +333,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
     def create_topic(
         self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic.
+        """Create a topic.
 
         Raises:
             TopicRefusedError: as a real controller would.
@@ -364,3 +374,182 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         if found is None:
             raise LookupError(f"no partition {index} of topic {topic!r}")
         return found
+
+
+class ThreadedFakeCluster:  # noqa: PLR0904 - the methods of FakeCluster
+    """A `FakeCluster` in a thread of its own, a context manager; made by `FakeCluster.in_thread`.
+
+    Its methods are those of `FakeCluster` without `await`, and raise the same errors. Each may be called from any
+    thread, also on an event loop, and returns when the cluster's thread has done it, which takes well under a
+    millisecond. `requests` and `records` return copies.
+
+    Args:
+        cluster: not started.
+    """
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self._portal: BlockingPortal | None = None
+        self._exits = ExitStack()
+
+    def __repr__(self) -> str:
+        return f"{repr(self._cluster)[:-1]}, in a thread>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the thread, open the ports and create the topics.
+
+        Raises:
+            OSError: a port is taken. Whenever a start fails, no port and no thread is left.
+            RuntimeError: it is running already.
+            TopicRefusedError: a topic cannot be created.
+        """
+        if self._portal is not None:
+            raise RuntimeError("this cluster was started already")
+        with ExitStack() as exits:
+            portal = exits.enter_context(start_blocking_portal())
+            portal.call(self._cluster.start)
+            exits.callback(portal.call, self._cluster.stop)
+            self._exits, self._portal = exits.pop_all(), portal
+
+    def stop(self) -> None:
+        """Close the ports and end the thread; the logs can be read until the next `start`. Again does nothing."""
+        try:
+            self._exits.close()
+        finally:
+            self._portal = None
+
+    def _call(self, act: Callable[[], ResultT]) -> ResultT:
+        """Call `act` on the cluster's loop. Without a loop nothing else uses the cluster, and `act` is called here."""
+        return act() if self._portal is None else self._portal.call(act)
+
+    def _running(self) -> BlockingPortal:
+        if self._portal is None:
+            raise RuntimeError("the cluster is not running: use `with FakeCluster.in_thread() as cluster:`")
+        return self._portal
+
+    # What clients and tests look at
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker, dead ones too, with commas between."""
+        return self._call(lambda: self._cluster.bootstrap_servers)
+
+    @property
+    def faults(self) -> Faults:
+        """The rules for what goes wrong on purpose; as the other methods, for any thread."""
+        return _ThreadedFaults(self._cluster.faults, self._call)
+
+    @property
+    def requests(self) -> list[SeenRequest]:
+        """A copy of the last 10,000 requests that reached a broker, oldest first."""
+        return self._call(lambda: list(self._cluster.requests))
+
+    @property
+    def connections(self) -> int:
+        """Connections open now, of all brokers."""
+        return self._call(lambda: self._cluster.connections)
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """Node id of the leader, -1 when there is none."""
+        return self._call(partial(self._cluster.leader_of, topic, partition))
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset after the last record of the leader's log."""
+        return self._call(partial(self._cluster.end_offset, topic, partition))
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The offset up to which consumers may read."""
+        return self._call(partial(self._cluster.high_watermark, topic, partition))
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """The offset up to which every transaction has ended."""
+        return self._call(partial(self._cluster.last_stable_offset, topic, partition))
+
+    def records(self, topic: str, partition: int) -> list[LoggedRecord]:
+        """Every record of the leader's log, decoded; also those above the high watermark, and of any transaction."""
+        return self._call(partial(self._cluster.records, topic, partition))
+
+    def committed_records(self, topic: str, partition: int) -> list[LoggedRecord]:
+        """The records that a consumer with `isolation.level=read_committed` reads of a partition."""
+        return self._call(partial(self._cluster.committed_records, topic, partition))
+
+    def consumed(self, topic: str) -> list[LoggedRecord]:
+        """Return what a consumer with `isolation.level=read_committed` reads of a whole topic, from its beginning."""
+        return self._call(partial(self._cluster.consumed, topic))
+
+    def coordinator_of(self, key: str, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> int:
+        """Node id of the broker that coordinates a transactional id, or a consumer group."""
+        return self._running().call(partial(self._cluster.coordinator_of, key, kind=kind))
+
+    # Changes of the cluster
+
+    def kill(self, node_id: int, *, clean: bool = False) -> None:
+        """Let a broker die: port and connections close at once, its partitions get other leaders."""
+        self._running().call(partial(self._cluster.kill, node_id, clean=clean))
+
+    def restart(self, node_id: int) -> None:
+        """Bring a dead broker back, on the same port and with the log it had."""
+        self._running().call(self._cluster.restart, node_id)
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Make another broker the leader of a partition."""
+        self._call(partial(self._cluster.move_leader, topic, partition, node_id))
+
+    def move_coordinator(self, key: str, node_id: int, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
+        """Make another broker the coordinator of a transactional id, or of a consumer group."""
+        self._call(partial(self._cluster.move_coordinator, key, node_id, kind=kind))
+
+    def finalize_transaction_version(self, level: int) -> None:
+        """Change the cluster's `transaction.version`, up or down, as `kafka-features.sh` does."""
+        self._call(partial(self._cluster.finalize_transaction_version, level))
+
+    def hold_replication(self, node_id: int, *, held: bool = True) -> None:
+        """Let a broker stop or resume copying what others append; for the partitions there are now."""
+        self._call(partial(self._cluster.hold_replication, node_id, held=held))
+
+    def create_topic(
+        self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic."""
+        create = partial(self._cluster.create_topic, name, partitions)
+        self._call(partial(create, replication_factor=replication_factor, configs=configs))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records."""
+        self._call(partial(self._cluster.delete_topic, name))
+
+    def forget_producers(self, topic: str, partition: int) -> None:
+        """Lose what a partition knows of its producers, as when their ids expire."""
+        self._call(partial(self._cluster.forget_producers, topic, partition))
+
+
+class _ThreadedFaults(Faults):
+    """The rules of a cluster in another thread: its brokers count them down meanwhile."""
+
+    def __init__(self, faults: Faults, call: Callable[[Callable[[], object]], object]) -> None:
+        super().__init__(released=faults.remove)
+        self.kinds = faults.kinds
+        self._faults = faults
+        self._call = call
+
+    def add(self, fault: Fault) -> Fault:
+        """Add a rule."""
+        self._call(partial(self._faults.add, fault))
+        return fault
+
+    def remove(self, fault: Fault) -> None:
+        """Remove a rule; a stall releases what it held."""
+        self._call(partial(self._faults.remove, fault))
+
+    def clear(self) -> None:
+        """Remove all rules."""
+        self._call(self._faults.clear)

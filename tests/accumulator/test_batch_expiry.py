@@ -7,7 +7,6 @@ TIMEOUT_S = 120.0
 
 
 def overdue(core: CoreParts) -> list[ProducerBatch]:
-    """What the sender would fail now."""
     deadlines = core.accumulator.deadlines
     found = []
     for queue in deadlines.take_due():
@@ -20,7 +19,6 @@ def overdue(core: CoreParts) -> list[ProducerBatch]:
 
 
 def test_batch_is_due_when_its_oldest_record_is() -> None:
-    """Not a moment before."""
     core = CoreParts()
     delivery = core.send()
     core.pass_time(1)
@@ -34,7 +32,6 @@ def test_batch_is_due_when_its_oldest_record_is() -> None:
 
 
 def test_partition_is_looked_at_again_for_the_batches_behind() -> None:
-    """Its first timer was for a batch that has long ended."""
     core = CoreParts()
     core.send()
     core.flush()
@@ -50,7 +47,6 @@ def test_partition_is_looked_at_again_for_the_batches_behind() -> None:
 
 
 def test_every_batch_of_a_partition_has_its_deadline() -> None:
-    """One after the other."""
     core = CoreParts()
     for _ in range(3):
         core.send()
@@ -67,7 +63,6 @@ def test_every_batch_of_a_partition_has_its_deadline() -> None:
 
 
 def test_batch_on_the_wire_is_due_too() -> None:
-    """Until its callers have been told."""
     core = CoreParts()
     core.send()
     core.flush()
@@ -82,7 +77,6 @@ def test_batch_on_the_wire_is_due_too() -> None:
 
 
 def test_partition_with_many_batches_has_one_timer() -> None:
-    """Beside the one of its open batch."""
     core = CoreParts()
     for _ in range(20):
         core.send()
@@ -92,7 +86,6 @@ def test_partition_with_many_batches_has_one_timer() -> None:
 
 
 def test_record_called_earlier_brings_the_timer_forward() -> None:
-    """It waited in line before it found a batch."""
     core = CoreParts()
     core.send()
     [batch] = [core.queue().open_batch]
@@ -106,7 +99,6 @@ def test_record_called_earlier_brings_the_timer_forward() -> None:
 
 
 def test_idle_partition_is_not_watched() -> None:
-    """Nothing is left in the heap for it."""
     core = CoreParts()
     core.send()
     core.pass_time(TIMEOUT_S)
@@ -116,7 +108,6 @@ def test_idle_partition_is_not_watched() -> None:
 
 
 def test_it_is_known_whether_anything_is_due() -> None:
-    """Without looking through partitions."""
     core = CoreParts()
     core.send()
     assert not core.accumulator.deadlines.due

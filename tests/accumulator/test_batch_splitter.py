@@ -42,7 +42,6 @@ def batch_of(core: CoreParts, records: Sequence[Record]) -> tuple[ProducerBatch,
 
 
 def records_of(*values: bytes) -> list[Record]:
-    """Records of these values."""
     return [Record(None, value, 1_000 + index) for index, value in enumerate(values)]
 
 
@@ -53,13 +52,12 @@ def seal(core: CoreParts, batch: ProducerBatch) -> None:
 
 
 def decoded(part: ProducerBatch) -> Batch:
-    """What a broker reads of a part."""
     return decode_batch(part.header(part.records()) + bytes(part.records()))
 
 
 @given(RECORDS, st.lists(st.integers(0, 7), max_size=4), st.booleans())
 def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cuts: list[int], sealed: bool) -> None:  # noqa: FBT001
-    """For any records and any ranges, compressed or not; each delivery is found in its part."""
+    """For any records and ranges, compressed or not; each delivery is found in its part."""
     core = CoreParts()
     batch, deliveries = batch_of(core, records)
     if sealed:
@@ -75,7 +73,7 @@ def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cut
 
 @given(RECORDS)
 def test_parts_can_be_split_again_down_to_single_records(records: list[Record]) -> None:
-    """As often as the broker refuses; the memory is back when the last is done."""
+    """The memory is returned when the last part has ended."""
     core = CoreParts()
     waiting, singles = [batch_of(core, records)[0]], list[ProducerBatch]()
     while waiting:
@@ -95,7 +93,7 @@ def test_parts_can_be_split_again_down_to_single_records(records: list[Record]) 
 
 
 def test_parts_say_the_latest_timestamp_of_their_own_records() -> None:
-    """Brokers echo it to a copy, which is how a copy's answer is told from the log's own time."""
+    """Brokers echo the timestamp to a duplicate, which tells its response from that of the original."""
     core = CoreParts()
     batch, _ = batch_of(core, [Record(None, b"v", timestamp) for timestamp in (1_005, 1_009, 1_001, 1_003)])
 
@@ -123,7 +121,6 @@ def test_halves_are_near_the_middle_by_bytes(records: list[Record]) -> None:
     ids=["two", "large first", "large last", "equal"],
 )
 def test_cut_leaves_records_on_both_sides(sizes: tuple[int, ...], middle: int) -> None:
-    """Whichever is the large one."""
     batch, _ = batch_of(CoreParts(), records_of(*(bytes(size) for size in sizes)))
 
     assert halves(batch) == [Range(0, middle), Range(middle, len(sizes))]
@@ -141,19 +138,17 @@ def test_cut_leaves_records_on_both_sides(sizes: tuple[int, ...], middle: int) -
     ],
 )
 def test_refused_records_are_cut_out(refused: list[int], ranges: list[tuple[int, int]]) -> None:
-    """Those that stand together go together, and what lies between stays together."""
+    """Neighbouring refused records stay together, and so do the records between them."""
     batch, _ = batch_of(CoreParts(), records_of(b"0", b"1", b"2", b"3", b"4"))
 
     assert around(batch, neighbours(dict.fromkeys(refused, "no key"))) == ranges
 
 
-def test_neighbours_that_were_refused_for_different_reasons_are_cut_out_apart() -> None:
-    """Each is told its own."""
+def test_neighbours_refused_for_different_reasons_are_split() -> None:
     assert neighbours({3: None, 1: "no key", 2: "no key", 4: "too old"}) == [(1, 3), (3, 4), (4, 5)]
 
 
 def test_no_more_are_cut_out_than_a_step_has_time_for() -> None:
-    """Every second record of thousands."""
     found = neighbours(dict.fromkeys(range(0, 10_000, 2)))
 
     assert found == [(index, index + 1) for index in range(0, 2 * MOST_CUT_OUT, 2)]
@@ -163,7 +158,6 @@ def test_no_more_are_cut_out_than_a_step_has_time_for() -> None:
 
 
 def test_parts_keep_the_sequences_of_their_records() -> None:
-    """Sequences count records."""
     core = CoreParts()
     batch, _ = batch_of(core, records_of(b"0", b"1", b"2"))
 
@@ -173,7 +167,6 @@ def test_parts_keep_the_sequences_of_their_records() -> None:
 
 
 def test_parts_get_new_sequences_where_records_are_left_out() -> None:
-    """There would be a gap."""
     core = CoreParts()
     batch, _ = batch_of(core, records_of(b"0", b"1"))
 
@@ -183,7 +176,6 @@ def test_parts_get_new_sequences_where_records_are_left_out() -> None:
 
 
 def test_parts_of_a_batch_without_idempotence_have_no_sequence() -> None:
-    """Nor had it."""
     core = CoreParts(idempotent=False)
     batch, _ = batch_of(core, records_of(b"0", b"1"))
 
@@ -193,7 +185,6 @@ def test_parts_of_a_batch_without_idempotence_have_no_sequence() -> None:
 
 
 def test_parts_stand_between_the_batches_before_and_behind() -> None:
-    """By their order numbers, and with the deadline of their batch."""
     core = CoreParts()
     batch, _ = batch_of(core, records_of(b"0", b"1"))
     core.now += 1
@@ -209,7 +200,6 @@ def test_parts_stand_between_the_batches_before_and_behind() -> None:
 
 
 def test_flush_that_waited_for_the_batch_waits_for_its_parts() -> None:
-    """For all of them."""
     core = CoreParts()
     batch, _ = batch_of(core, records_of(b"0", b"1"))
 
@@ -226,7 +216,6 @@ def test_flush_that_waited_for_the_batch_waits_for_its_parts() -> None:
 
 
 def test_plain_batch_is_split_when_no_memory_is_left() -> None:
-    """In its own chunk."""
     core = CoreParts(memory=16 * 1024)
     batch, _ = batch_of(core, records_of(b"0", b"1"))
     while core.pool.try_lend(1, 1) is not None:
@@ -236,7 +225,7 @@ def test_plain_batch_is_split_when_no_memory_is_left() -> None:
 
 
 def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
-    """As many as two of the largest size; what they took there is there again afterwards."""
+    """At most two batches of the largest size at a time; their memory is returned."""
     core = CoreParts(memory=64 * 1024)
     while core.pool.try_lend(1, 1) is not None:
         pass
@@ -252,8 +241,8 @@ def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
             core.pool.give_back(chunk)
 
 
-def test_parts_of_a_batch_unpacked_beside_a_full_buffer_can_be_sealed_again() -> None:
-    """Each into memory of its own, until the last has left what they shared."""
+def test_parts_unpacked_beside_a_full_buffer_are_sealed_again() -> None:
+    """Each part gets memory of its own until the last has left the shared chunk."""
     core = CoreParts(memory=64 * 1024)
     batch, _ = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)
@@ -270,8 +259,7 @@ def test_parts_of_a_batch_unpacked_beside_a_full_buffer_can_be_sealed_again() ->
     assert all(core.pool.lend_for_unpacking(core.settings.batch_size, 1) for _ in range(2))
 
 
-def test_compressed_batch_without_room_to_unpack_it_stays_as_it_is() -> None:
-    """The caller fails it, and gives its memory back."""
+def test_compressed_batch_without_room_to_unpack_stays_whole() -> None:
     core = CoreParts(memory=64 * 1024)
     batch, deliveries = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)
@@ -289,7 +277,6 @@ def test_compressed_batch_without_room_to_unpack_it_stays_as_it_is() -> None:
 
 
 def test_compressed_batch_gives_back_its_compressed_bytes() -> None:
-    """Its parts share what it was unpacked into."""
     core = CoreParts()
     batch, _ = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)
@@ -303,7 +290,6 @@ def test_compressed_batch_gives_back_its_compressed_bytes() -> None:
 
 @pytest.mark.parametrize("codec", list(CompressionType), ids=lambda codec: codec.name)
 def test_uncompressed_records_are_those_that_were_written(codec: CompressionType) -> None:
-    """Whatever they were sealed with."""
     core = CoreParts()
     batch, _ = batch_of(core, records_of(b"one", b"two"))
     before = bytes(batch.records())

@@ -1,4 +1,4 @@
-"""The bound of the memory always holds, and no byte is lent twice at the same time."""
+"""The buffer pool lends chunks of memory, and gets them back from every holder."""
 
 import gc
 
@@ -15,25 +15,20 @@ BATCH = 8 * 1024
 
 
 class Returns:
-    """Counts how often bytes came back."""
-
     def __init__(self) -> None:
         self.count = 0
 
     def note(self) -> None:
-        """Once more."""
         self.count += 1
 
 
 def pool_of(total: int = TOTAL, *, nodes: tuple[int, ...] = (), batch_size: int = BATCH) -> BufferPool:
-    """A pool nobody listens to."""
     pool = BufferPool(total, batch_size, on_return=Returns().note)
     pool.set_nodes(nodes)
     return pool
 
 
 def lend(pool: BufferPool, size: int, node_id: int | None = None) -> Chunk:
-    """Lend a chunk for which there is room."""
     chunk = pool.try_lend(size, node_id)
     assert chunk is not None
     return chunk
@@ -52,15 +47,14 @@ def take_all(pool: BufferPool, node_id: int, size: int = SMALLEST_CHUNK) -> int:
     [(1, 1024), (1024, 1024), (1025, 2048), (8192, 8192), (8193, 8193), (50_000, 50_000)],
 )
 def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capacity: int) -> None:
-    """The bytes that count are those of the chunk."""
     pool = pool_of()
 
     assert lend(pool, size).capacity == capacity
     assert (pool.lent_bytes, pool.capacity_for(size)) == (capacity, capacity)
 
 
-def test_batch_size_that_is_no_power_of_two_has_a_list_of_its_own() -> None:
-    """Batches of the usual size are kept for the next use whatever that size is."""
+def test_batch_size_not_a_power_of_two_has_its_own_free_list() -> None:
+    """Batches of the usual size are kept for the next use, for any usual size."""
     pool = pool_of(batch_size=5000)
 
     pool.give_back(lend(pool, 4097))
@@ -69,7 +63,6 @@ def test_batch_size_that_is_no_power_of_two_has_a_list_of_its_own() -> None:
 
 
 def test_nothing_is_lent_beyond_the_total() -> None:
-    """Not even a byte more, not even the smallest chunk."""
     pool = pool_of(3 * SMALLEST_CHUNK + 1)
 
     assert take_all(pool, 1) == 3 * SMALLEST_CHUNK
@@ -77,12 +70,10 @@ def test_nothing_is_lent_beyond_the_total() -> None:
 
 
 def test_record_larger_than_the_whole_memory_is_never_lent() -> None:
-    """However empty it is."""
     assert pool_of().try_lend(TOTAL + 1, None) is None
 
 
 def test_chunk_given_back_is_used_again() -> None:
-    """No allocation for the next batch of that size."""
     pool = pool_of()
     first = lend(pool, 2048)
     pool.give_back(first)
@@ -93,7 +84,7 @@ def test_chunk_given_back_is_used_again() -> None:
 
 
 def test_chunk_that_a_transport_still_reads_is_not_lent_again() -> None:
-    """Its bytes count until the last view of it is gone; then the pool tells so."""
+    """The chunk's bytes count until its last view is gone; then the pool is notified."""
     returns = Returns()
     pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
     chunk = lend(pool, 2048)
@@ -108,8 +99,7 @@ def test_chunk_that_a_transport_still_reads_is_not_lent_again() -> None:
     assert lend(pool, 2048) is chunk
 
 
-def test_full_memory_is_lent_again_only_when_the_transport_lets_go() -> None:
-    """Also when the batch is long answered."""
+def test_memory_is_lent_again_when_the_transport_lets_go() -> None:
     pool = pool_of(SMALLEST_CHUNK)
     chunk = lend(pool, 1)
     view = memoryview(chunk)
@@ -121,7 +111,6 @@ def test_full_memory_is_lent_again_only_when_the_transport_lets_go() -> None:
 
 
 def test_large_chunk_is_freed_at_once() -> None:
-    """Nobody may ever ask for its size again."""
     pool = pool_of()
 
     pool.give_back(lend(pool, BATCH + 1))
@@ -142,7 +131,6 @@ def test_free_chunks_of_other_sizes_make_way() -> None:
 
 
 def test_no_more_free_chunks_make_way_than_must() -> None:
-    """The others are still worth their allocation."""
     pool = pool_of()
     small = [lend(pool, SMALLEST_CHUNK) for _ in range(TOTAL // SMALLEST_CHUNK)]
     for chunk in small:
@@ -154,7 +142,7 @@ def test_no_more_free_chunks_make_way_than_must() -> None:
 
 
 def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
-    """A batch that was split; also when a part is split again."""
+    """The parts of a split batch share a chunk, also when a part is split again."""
     pool = pool_of()
     chunk = lend(pool, 2048)
     pool.share(chunk, 2)
@@ -169,7 +157,7 @@ def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
 
 
 def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
-    """The loan shrinks to the compressed bytes, and whoever waits for memory is told."""
+    """The loan shrinks to the compressed bytes, and waiters for memory are notified."""
     returns = Returns()
     pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
     chunk = lend(pool, BATCH)
@@ -182,7 +170,6 @@ def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
 
 
 def test_replaced_chunk_that_is_still_read_is_not_kept() -> None:
-    """Whoever reads it has it for itself."""
     pool = pool_of()
     chunk = lend(pool, BATCH)
 
@@ -192,8 +179,8 @@ def test_replaced_chunk_that_is_still_read_is_not_kept() -> None:
     assert pool.free_bytes == 0
 
 
-def test_node_that_answers_nothing_leaves_the_others_their_reserve() -> None:
-    """It gets the common three quarters and its own part of the last."""
+def test_silent_node_leaves_other_nodes_their_reserve() -> None:
+    """A silent node gets the common three quarters and its own part of the last."""
     pool = pool_of(nodes=(1, 2))
 
     assert take_all(pool, 1) == TOTAL * 3 // 4 + TOTAL // 8
@@ -202,7 +189,6 @@ def test_node_that_answers_nothing_leaves_the_others_their_reserve() -> None:
 
 
 def test_single_node_may_take_everything() -> None:
-    """There is nobody to keep a reserve for."""
     pool = pool_of(nodes=(1,))
 
     assert take_all(pool, 1) == TOTAL
@@ -219,8 +205,8 @@ def test_partition_of_no_known_leader_lives_on_the_common_memory(node_id: int | 
     assert taken == TOTAL * 3 // 4
 
 
-def test_common_memory_kept_for_somebody_else_leaves_a_node_its_reserve() -> None:
-    """The earliest who waits has the first claim on what is common."""
+def test_claimed_common_memory_leaves_a_node_its_reserve() -> None:
+    """The earliest waiter has the first claim on common memory."""
     pool = pool_of(nodes=(1, 2))
 
     taken = 0
@@ -232,15 +218,14 @@ def test_common_memory_kept_for_somebody_else_leaves_a_node_its_reserve() -> Non
 
 
 def test_reserve_of_many_nodes_is_at_least_a_chunk() -> None:
-    """A thousandth of a quarter would be of no use."""
     pool = pool_of(nodes=tuple(range(1, 1001)))
     take_all(pool, 1)
 
     assert pool.try_lend(SMALLEST_CHUNK, 2) is not None
 
 
-def test_node_that_leads_nothing_any_more_gives_its_reserve_to_the_others() -> None:
-    """What it has been lent stays lent, and is free for all when it comes back."""
+def test_node_that_leads_nothing_gives_its_reserve_back() -> None:
+    """Memory lent to the node stays lent, and is free for all when it is returned."""
     pool = pool_of(nodes=(1, 2))
     held = [lend(pool, BATCH, 1) for _ in range(7)]
     pool.set_nodes((2,))
@@ -249,15 +234,6 @@ def test_node_that_leads_nothing_any_more_gives_its_reserve_to_the_others() -> N
     pool.give_back(held[-1])
 
     assert take_all(pool, 2) == BATCH
-
-
-def test_pool_shows_how_much_is_lent() -> None:
-    """In one line."""
-    pool = pool_of()
-    pool.give_back(lend(pool, 2048))
-    lend(pool, 1024)
-
-    assert repr(pool) == "<BufferPool lent=1024 free=2048 total=65536>"
 
 
 class Owner:
@@ -274,8 +250,8 @@ class Owner:
         """Bytes came back."""
 
 
-def test_pool_that_is_collected_before_its_readers_raises_nothing() -> None:
-    """A producer that nobody closed goes in any order of its parts; pytest fails on what is raised then."""
+def test_pool_collected_before_its_readers_raises_nothing() -> None:
+    """The parts of an unclosed producer are freed in any order; pytest fails on what is raised then."""
     owners = [Owner() for _ in range(3)]
 
     owners.clear()
@@ -289,7 +265,6 @@ class AnyUse(RuleBasedStateMachine):
     chunks = Bundle("chunks")
 
     def __init__(self) -> None:
-        """Start with three nodes."""
         super().__init__()
         self.pool = pool_of(nodes=(1, 2, 3))
         self.held: dict[Chunk, int] = {}
@@ -298,7 +273,7 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(target=chunks, size=st.integers(1, TOTAL // 2), node_id=st.sampled_from((None, 1, 2, 3, 4)))
     def lend(self, size: int, node_id: int | None) -> Chunk | None:
-        """One that nobody else holds or reads, or none."""
+        """Return a chunk without other holders or readers, or None."""
         chunk = self.pool.try_lend(size, node_id)
         if chunk is not None:
             assert chunk not in self.held
@@ -308,7 +283,6 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(chunk=chunks, holders=st.integers(2, 3))
     def share(self, chunk: Chunk | None, holders: int) -> None:
-        """A batch is split."""
         if chunk in self.held:
             self.pool.share(chunk, holders)
             self.held[chunk] += holders - 1
@@ -316,7 +290,6 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(chunk=chunks)
     def give_back(self, chunk: Chunk | None) -> None:
-        """One of its holders is done."""
         if chunk in self.held:
             self.pool.give_back(chunk)
             self.held[chunk] -= 1
@@ -336,31 +309,27 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(chunk=chunks)
     def read(self, chunk: Chunk | None) -> None:
-        """A transport takes the bytes."""
         if chunk in self.held:
             self.views.append((chunk, memoryview(chunk)))
 
     @rule()
     def let_go(self) -> None:
-        """The transport has sent the oldest of them."""
         if self.views:
             self.views.pop(0)[1].release()
 
     @rule(nodes=st.frozensets(st.integers(1, 4)))
     def follow(self, nodes: frozenset[int]) -> None:
-        """Leaders move."""
         self.pool.set_nodes(nodes)
 
     @invariant()
     def bound_holds(self) -> None:
-        """Lent are exactly the chunks that somebody holds or reads, and never more than the total."""
+        """Lent bytes are those of the chunks that are held or read, and never more than the total."""
         chunks = {*self.held, *(chunk for chunk, _ in self.views)}
         assert self.pool.lent_bytes == sum(chunk.capacity for chunk in chunks) <= TOTAL
         assert self.pool.lent_bytes + self.pool.free_bytes + self.pool.unallocated_bytes == TOTAL
         assert min(self.pool.free_bytes, self.pool.unallocated_bytes) >= 0
 
     def teardown(self) -> None:
-        """All is available in the end."""
         for chunk, holders in self.held.items():
             for _ in range(holders):
                 self.pool.give_back(chunk)
@@ -371,3 +340,82 @@ class AnyUse(RuleBasedStateMachine):
 
 AnyUse.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
 TestBoundHoldsInAnyOrderOfUse = AnyUse.TestCase
+
+
+# Chunks that several batches hold, which a batch was taken apart into: what of them is exchanged, and when
+
+
+def test_shared_chunk_is_exchanged_for_one_holder_alone() -> None:
+    """The shared chunk stays for the other parts, and both count; without room for both nothing happens."""
+    pool = BufferPool(4096, 2048, on_return=lambda: None)
+    chunk = pool.try_lend(2048, None)
+    assert chunk is not None
+    pool.share(chunk, 2)
+
+    own = pool.replace(chunk, bytes(500))
+    assert own is not None
+    assert (pool.lent_bytes, own.capacity) == (2548, 500)
+    pool.give_back(own)
+    pool.give_back(chunk)
+    assert pool.lent_bytes == 0
+
+
+def test_shared_chunk_is_not_exchanged_without_room() -> None:
+    pool = BufferPool(2048, 2048, on_return=lambda: None)
+    chunk = pool.try_lend(2048, None)
+    assert chunk is not None
+    pool.share(chunk, 2)
+
+    assert pool.replace(chunk, bytes(500)) is None
+    assert pool.lent_bytes == 2048
+
+
+def test_last_holder_of_a_shared_chunk_exchanges_it_as_its_own() -> None:
+    pool = pool_of(BATCH)
+    chunk = lend(pool, BATCH)
+    pool.share(chunk, 2)
+    pool.give_back(chunk)
+
+    smaller = pool.replace(chunk, b"compressed")
+
+    assert smaller is not None
+    assert pool.lent_bytes == 10
+    pool.give_back(smaller)
+    assert pool.lent_bytes == 0
+
+
+def test_chunk_read_by_a_transport_stays_lent() -> None:
+    """The bytes count until the transport lets go, so a full memory has no room for others."""
+    pool = pool_of(BATCH)
+    chunk = lend(pool, BATCH)
+    pool.share(chunk, 2)
+    view = memoryview(chunk)
+    pool.give_back(chunk)
+
+    assert pool.replace(chunk, b"compressed") is None
+    view.release()
+    assert pool.replace(chunk, b"compressed") is not None
+
+
+def test_copy_of_a_shared_chunk_takes_no_memory_beyond_the_bound() -> None:
+    pool = pool_of(4 * BATCH)
+    chunks = [lend(pool, BATCH) for _ in range(4)]
+    pool.share(chunks[0], 2)
+    for chunk in chunks[1:]:
+        pool.give_back(chunk)
+
+    assert pool.replace(chunks[0], bytes(BATCH // 2)) is not None
+
+    assert pool.lent_bytes + pool.free_bytes <= pool.total_bytes
+
+
+def test_part_unpacked_beside_full_memory_is_compressed_there() -> None:
+    """Uncompressed, the part would be too large for the broker again."""
+    pool = pool_of(4 * BATCH)
+    while pool.try_lend(BATCH, None) is not None:
+        pass
+    unpacked = pool.lend_for_unpacking(BATCH, None)
+    assert unpacked is not None
+    pool.share(unpacked, 2)
+
+    assert pool.replace(unpacked, b"compressed") is not None

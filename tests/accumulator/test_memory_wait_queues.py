@@ -19,8 +19,8 @@ from tests.fakes.memory_queue import CHUNK, Queue, full
     [(2, None, 2), (2, b"key", 2), (None, b"key", 1), (None, b"b", 2), (None, None, None)],
     ids=["given", "given and key", "key", "another key", "anywhere"],
 )
-def test_line_is_that_of_the_partition_if_it_is_certain(partition: int | None, key: bytes | None, place: int) -> None:
-    """Else that of the topic: a keyless record chooses when it is granted memory."""
+def test_certain_partition_decides_the_wait_queue(partition: int | None, key: bytes | None, place: int) -> None:
+    """A keyless record waits in the queue of its topic, and chooses when it is granted memory."""
     queue = full((1, 1, 1))
 
     found = queue.lines.place_of(queue.record(partition=partition, key=key))
@@ -30,7 +30,6 @@ def test_line_is_that_of_the_partition_if_it_is_certain(partition: int | None, k
 
 
 def test_partitioner_is_asked_once() -> None:
-    """When the record's topic is known; its word is kept."""
     queue = full((1, 1))
     answers = [0, 1]
     record = queue.record(partition=None)
@@ -42,7 +41,6 @@ def test_partitioner_is_asked_once() -> None:
 
 
 def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
-    """The record fails."""
     queue = full()
 
     with pytest.raises(InvalidPartitionError):
@@ -52,8 +50,7 @@ def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
 # Serving
 
 
-def test_nobody_is_served_while_there_is_no_memory() -> None:
-    """And everybody keeps the place in line."""
+def test_no_waiter_is_served_without_memory() -> None:
     queue = full()
     records = [queue.join() for _ in range(3)]
 
@@ -63,7 +60,6 @@ def test_nobody_is_served_while_there_is_no_memory() -> None:
 
 
 def test_as_many_are_served_as_there_is_memory_for() -> None:
-    """In call order."""
     queue = full()
     records = [queue.join() for _ in range(4)]
 
@@ -72,8 +68,7 @@ def test_as_many_are_served_as_there_is_memory_for() -> None:
     assert queue.placed == records[:2]
 
 
-def test_line_goes_away_with_its_last_record() -> None:
-    """Idle partitions keep nothing."""
+def test_wait_queue_goes_away_with_its_last_record() -> None:
     queue = full()
     record = queue.join()
     assert record.place is not None
@@ -84,8 +79,7 @@ def test_line_goes_away_with_its_last_record() -> None:
     assert (len(queue.lines), record.place.line) == (0, 0)
 
 
-def test_record_whose_partition_is_gone_is_refused_and_those_behind_are_served() -> None:
-    """Its topic was made again with fewer."""
+def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
     queue = full((1, 1))
     gone, good = queue.join(partition=1), queue.join(partition=0)
     del queue.core.appender.topics["t"].slots[1]
@@ -97,8 +91,7 @@ def test_record_whose_partition_is_gone_is_refused_and_those_behind_are_served()
     assert queue.placed == [good]
 
 
-def test_record_for_anywhere_does_not_enter_a_partition_in_which_others_wait() -> None:
-    """It would overtake them."""
+def test_keyless_record_avoids_a_partition_with_waiters() -> None:
     queue = full((1, 2))
     waiting = queue.join(partition=1, value=bytes(5000))
     anywhere = queue.join(partition=None, value=b"v")
@@ -109,8 +102,8 @@ def test_record_for_anywhere_does_not_enter_a_partition_in_which_others_wait() -
     assert {waiting.is_waiting, anywhere.is_waiting} == {True}
 
 
-def test_record_for_anywhere_enters_a_partition_in_which_only_later_ones_wait() -> None:
-    """Kept out while every partition has a line, it would hold the memory that those lines wait for."""
+def test_keyless_record_enters_a_partition_with_later_waiters() -> None:
+    """Kept out while every partition has waiters, it would hold the memory that they wait for."""
     queue = full((1, 1))
     anywhere = queue.join(partition=None)
     later = [queue.join(partition=partition) for partition in (0, 1, 0, 1)]
@@ -120,8 +113,8 @@ def test_record_for_anywhere_enters_a_partition_in_which_only_later_ones_wait() 
     assert queue.placed == [anywhere, *later]
 
 
-def test_earliest_who_gets_nothing_has_the_first_claim_on_what_is_common() -> None:
-    """Others live on the reserves of their own nodes meanwhile."""
+def test_earliest_unserved_call_has_first_claim_on_memory() -> None:
+    """Other nodes live on their own reserves meanwhile."""
     queue = full((1, 2), chunks=16)
     queue.join(partition=0)
     queue.lines.serve()
@@ -132,8 +125,8 @@ def test_earliest_who_gets_nothing_has_the_first_claim_on_what_is_common() -> No
     assert queue.core.open_batches.may_use_common
 
 
-def test_large_record_is_not_overtaken_for_ever_by_small_ones() -> None:
-    """Each time memory comes back there is enough for a small record of another node, and too little for this one."""
+def test_large_record_is_not_overtaken_forever() -> None:
+    """Returned memory is always enough for a small record of another node, and too little for the large one."""
     chunks = 16
     queue = full((1, 2), chunks=chunks)
     large = queue.join(partition=1, value=bytes(5 * 1024))
@@ -147,8 +140,8 @@ def test_large_record_is_not_overtaken_for_ever_by_small_ones() -> None:
     assert overtaking <= chunks
 
 
-def test_partition_that_is_held_up_while_it_waits_alone_goes_on_afterwards() -> None:
-    """It competes for itself meanwhile; those of its node that come later are not forgotten."""
+def test_partition_stalled_while_waiting_alone_continues() -> None:
+    """Later records of its node are not forgotten."""
     queue = full((1, 1))
     held_up = queue.join(partition=0)
     queue.core.refuse(queue.core.drain()[0])
@@ -175,10 +168,8 @@ def held_up_lines(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queu
 
 
 @pytest.mark.parametrize("partitions", [2, 50])
-def test_waiting_in_vain_costs_the_same_for_however_many_partitions_are_held_up(
-    partitions: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each turn tries whoever waits: were it each of them, a thousand would leave no time for anything else."""
+def test_one_memory_attempt_for_all_stalled_partitions(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn tries one waiter: trying all of a thousand would leave no time for anything else."""
     queue, _ = held_up_lines(partitions, CHUNK)
     asked: list[int] = []
     monkeypatch.setattr(queue.core.pool, "try_lend", lambda size, *_, **__: asked.append(size))
@@ -189,8 +180,8 @@ def test_waiting_in_vain_costs_the_same_for_however_many_partitions_are_held_up(
 
 
 @pytest.mark.parametrize("node_id", [0, 1])
-def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not(node_id: int) -> None:
-    """Its node has a reserve, of which one that is held up gets nothing."""
+def test_recovered_partition_does_not_wait_behind_a_stalled_one(node_id: int) -> None:
+    """The recovered node has a reserve, of which the stalled partition gets nothing."""
     queue, [stuck, recovered] = held_up_lines(2, CHUNK * 3, node_id)
     queue.lines.serve()
     core = queue.core
@@ -201,8 +192,8 @@ def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not(node
     assert (stuck.is_waiting, queue.placed) == (True, [recovered])
 
 
-def test_earlier_one_that_is_held_up_now_goes_before_those_who_were() -> None:
-    """It competes with them from this serving on, and none of them is served in its place."""
+def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
+    """The earlier record competes from this serving on, and no later one is served in its place."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
     for partition in (0, 1):
         core.send(CHUNK, partition=partition)
@@ -226,8 +217,7 @@ def test_earlier_one_that_is_held_up_now_goes_before_those_who_were() -> None:
 # Shortage
 
 
-def test_memory_is_short_while_somebody_waits() -> None:
-    """Then no batch waits out its linger."""
+def test_memory_is_short_while_a_record_waits() -> None:
     queue = full()
     open_batches = queue.core.open_batches
     queue.join()
@@ -243,7 +233,6 @@ def test_memory_is_short_while_somebody_waits() -> None:
 
 
 def test_waiting_records_compete_under_their_new_leader() -> None:
-    """Whose reserve may have room."""
     queue = full((1, 2), chunks=16)
     record = queue.join(partition=0)
     queue.lines.serve()
@@ -256,8 +245,7 @@ def test_waiting_records_compete_under_their_new_leader() -> None:
     assert queue.placed == [record]
 
 
-def test_new_leaders_take_nothing_from_who_waits() -> None:
-    """Nor does a second change."""
+def test_new_leaders_take_no_memory_from_waiters() -> None:
     queue = full((1, 1))
     records = [queue.join(partition=partition) for partition in (0, 1, 0)]
     for _ in range(2):
@@ -268,12 +256,12 @@ def test_new_leaders_take_nothing_from_who_waits() -> None:
     assert queue.placed == records
 
 
-def test_leaders_that_change_when_all_have_left_leave_no_shortage_behind() -> None:
-    """Or lingers would be cut short, and the common memory kept for nobody."""
+def test_leader_change_after_all_left_leaves_no_shortage() -> None:
+    """Else lingers would be cut short, and common memory kept for no one."""
     core = full().core
-    record = core.wait_in_line(b"v")
-    core.lines.serve()
-    core.lines.withdraw(record)
+    record = core.wait_in_queue(b"v")
+    core.wait_queues.serve()
+    core.wait_queues.withdraw(record)
 
     core.lead((2,), epoch=1)
 
@@ -281,8 +269,7 @@ def test_leaders_that_change_when_all_have_left_leave_no_shortage_behind() -> No
 
 
 @given(st.lists(st.tuples(st.sampled_from((None, 0, 1, 2)), st.sampled_from((1, 900, 2000))), min_size=1, max_size=20))
-def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | None, int]]) -> None:
-    """Whatever their partitions and sizes, as memory comes back."""
+def test_waiters_are_served_in_the_order_of_their_queue(records: list[tuple[int | None, int]]) -> None:
     queue = full((1, 1, 2))
     waiting = [queue.join(partition=partition, value=bytes(size)) for partition, size in records]
 
@@ -299,8 +286,8 @@ def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | Non
         ]
 
 
-def test_topics_whose_partitions_nobody_leads_are_known() -> None:
-    """Nothing of theirs is ready, so nobody else would ask who leads them now."""
+def test_topics_with_leaderless_partitions_are_known() -> None:
+    """None of their batches is ready, so nothing else would ask for their leaders."""
     queue = Queue(CoreParts(leaders=(1, -1)))
     queue.join(partition=0)
     assert queue.lines.leaderless_topics == set()
@@ -311,39 +298,39 @@ def test_topics_whose_partitions_nobody_leads_are_known() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another of the node"])
-def test_line_whose_partition_is_held_up_no_more_is_served_at_once(others: int) -> None:
-    """It competes under its leader's name again, which may not have been among the rivals when the serving began."""
+def test_queue_whose_partition_recovers_is_served_at_once(others: int) -> None:
+    """The queue competes under its leader's name again, also if that was no rival when the serving began."""
     core = CoreParts(leaders=(1, 1), memory=2 * 1024, batch_size=1024, max_record_size=6 * 1024)
     for _ in range(2):
         core.send(CHUNK)
     [batch] = core.drain()
     core.refuse(batch)
-    first, second = core.wait_in_line(CHUNK), core.wait_in_line(CHUNK)
-    beside = [core.wait_in_line(CHUNK, partition=1) for _ in range(others)]
-    core.lines.serve()
-    core.lines.withdraw(first)
+    first, second = core.wait_in_queue(CHUNK), core.wait_in_queue(CHUNK)
+    beside = [core.wait_in_queue(CHUNK, partition=1) for _ in range(others)]
+    core.wait_queues.serve()
+    core.wait_queues.withdraw(first)
     for _ in range(2):
         [batch] = core.drain()
         core.acknowledge(batch)
 
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert [record.is_waiting for record in (second, *beside)] == [False] * (1 + others)
 
 
-def test_memory_that_comes_back_as_its_partition_is_refused_goes_to_who_waits_longest() -> None:
-    """One answer refuses a batch of the partition for which the record waits, and acknowledges one of another's."""
+def test_memory_from_a_refused_batch_goes_to_the_longest_waiter() -> None:
+    """One response refuses a batch of the waiter's partition, and acknowledges one of another."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
     for _ in range(4):
         assert core.appender.append("t", CHUNK, None, 1, None, None, None) is not None
     while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
         pass
-    record = core.wait_in_line(CHUNK, partition=0)
-    core.lines.serve()
+    record = core.wait_in_queue(CHUNK, partition=0)
+    core.wait_queues.serve()
     batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
 
     core.refuse(batches[0], pause_s=1.0)
     core.acknowledge(batches[1])
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert not record.is_waiting

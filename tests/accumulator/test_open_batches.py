@@ -1,4 +1,4 @@
-"""Batches open on demand, grow, become ready at their moment, and take no record too far from their oldest."""
+"""Open batches: when they open, grow, close and are ready, and what they refuse."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,12 +8,13 @@ import pytest
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.record_batch_header import HEADER_SIZE
+from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, values
 
 
 def opened(core: CoreParts, partition: int = 0) -> ProducerBatch:
-    """The open batch of a partition."""
     batch = core.queue(partition).open_batch
     assert batch is not None
     return batch
@@ -45,7 +46,7 @@ def test_batch_begins_small_and_grows_by_fours() -> None:
 
 
 def test_batch_that_cannot_be_begun_takes_no_memory() -> None:
-    """The machine has none left for what is kept of it; the next record goes."""
+    """The machine had no memory for the batch's own objects; the next record is accepted."""
     core = CoreParts()
 
     def exhaust() -> None:
@@ -63,8 +64,8 @@ def test_batch_that_cannot_be_begun_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("last, capacity", [(15_000, 16384), (3000, 4096), (100, 1024)])
-def test_batch_begins_as_large_as_the_last_of_its_partition_became(last: int, capacity: int) -> None:
-    """It need not grow again; nor does a partition in which less is going on keep what it took once."""
+def test_batch_starts_as_large_as_the_last_one_became(last: int, capacity: int) -> None:
+    """The batch need not grow again; a partition with less traffic gives the memory up."""
     core = CoreParts()
     for size in (15_000, last):
         core.send(bytes(size))
@@ -77,8 +78,7 @@ def test_batch_begins_as_large_as_the_last_of_its_partition_became(last: int, ca
     assert core.pool.lent_bytes == capacity
 
 
-def test_last_size_is_no_reason_to_take_much_when_memory_is_scarce() -> None:
-    """Half of it is lent."""
+def test_batch_starts_small_when_memory_is_scarce() -> None:
     core = CoreParts(leaders=(1, 1), memory=64 * 1024)
     for _ in range(3):
         core.send(bytes(15_000), partition=0)
@@ -101,7 +101,6 @@ def test_full_batch_is_queued_and_the_next_record_opens_another() -> None:
 
 
 def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
-    """As long as `max.request.size` allows it."""
     core = CoreParts(batch_size=1024)
     core.send(b"v")
     core.send(bytes(5000))
@@ -111,13 +110,12 @@ def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
     assert opened(core).result.topic_partition == ("t", 0)
 
 
-def test_batch_that_cannot_grow_is_closed_and_its_records_are_not_failed() -> None:
-    """The next record waits for memory."""
+def test_batch_that_cannot_grow_is_closed_not_failed() -> None:
     core = CoreParts(memory=2048)
     first, second = core.send(bytes(100)), core.send(bytes(100))
-    record = core.wait_in_line(bytes(1500))
+    record = core.wait_in_queue(bytes(1500))
 
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert record.is_waiting
     assert [batch.result for batch in core.queue().queued] == [first.batch_result]
@@ -126,7 +124,7 @@ def test_batch_that_cannot_grow_is_closed_and_its_records_are_not_failed() -> No
 
 @pytest.mark.parametrize("batch_size", [0, 1, 60, 61, 100])
 def test_tiny_batch_size_means_one_record_a_batch(batch_size: int) -> None:
-    """As `batch.size=0` does in Kafka."""
+    """`batch.size=0` does the same in Kafka."""
     core = CoreParts(batch_size=batch_size)
     for _ in range(3):
         core.send(bytes(50))
@@ -134,8 +132,8 @@ def test_tiny_batch_size_means_one_record_a_batch(batch_size: int) -> None:
     assert values(list(core.queue().queued)) == [1, 1, 1]
 
 
-def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None:
-    """Its record may land in the very partition that the one at hand needs room in."""
+def test_partitioner_may_send_when_told_of_a_full_batch() -> None:
+    """The partitioner's record may land in the partition that the current record needs room in."""
     core = CoreParts(batch_size=1024)
     told: list[TopicPartition] = []
 
@@ -146,14 +144,13 @@ def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None
 
     core.open_batches.on_full = send_once
     deliveries = [core.send(bytes(600)) for _ in range(3)]
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert [delivery.batch_result.topic_partition for delivery in deliveries] == [("t", 0)] * 3
     assert core.open_batches.records == 4
 
 
-def test_full_batch_is_told_with_its_size() -> None:
-    """For partitioners that choose anew then."""
+def test_full_batch_is_notified_with_its_size() -> None:
     core = CoreParts(batch_size=1024)
     told: list[tuple[TopicPartition, int]] = []
     core.open_batches.on_full = lambda place, size: told.append((place, size))
@@ -168,7 +165,6 @@ def test_full_batch_is_told_with_its_size() -> None:
 
 
 def test_batch_is_ready_when_its_linger_is_over() -> None:
-    """Counted from its first record."""
     core = CoreParts(linger_s=0.010)
     core.send()
     core.pass_time(0.006)
@@ -182,7 +178,7 @@ def test_batch_is_ready_when_its_linger_is_over() -> None:
 
 
 def test_later_batch_of_a_partition_has_a_linger_of_its_own() -> None:
-    """Though the timer of the one before it was set for later."""
+    """The timer of the batch before it was set for later."""
     core = CoreParts(linger_s=0.010)
     core.send()
     core.pass_time(0.010)
@@ -196,8 +192,8 @@ def test_later_batch_of_a_partition_has_a_linger_of_its_own() -> None:
     assert is_sendable(core)
 
 
-def test_timer_of_a_batch_that_a_flush_closed_does_not_cut_the_next_linger() -> None:
-    """It looks at whatever is open then, and comes back."""
+def test_timer_of_a_flushed_batch_does_not_cut_the_next_linger() -> None:
+    """The timer looks at what is open when it fires, and is set again."""
     core = CoreParts(linger_s=0.010)
     core.send()
     core.pass_time(0.005)
@@ -212,7 +208,6 @@ def test_timer_of_a_batch_that_a_flush_closed_does_not_cut_the_next_linger() -> 
 
 
 def test_without_linger_a_batch_is_ready_at_once() -> None:
-    """It fills while others are on the wire."""
     core = CoreParts(linger_s=0)
     core.send()
     assert is_sendable(core)
@@ -223,7 +218,7 @@ def test_without_linger_a_batch_is_ready_at_once() -> None:
 
 
 def test_awaited_record_ends_the_linger_of_its_batch() -> None:
-    """Somebody waits; the batch takes more until it is drained."""
+    """A waiter makes the batch ready; it takes more records until it is drained."""
     core = CoreParts(linger_s=60)
     delivery = core.send()
 
@@ -235,7 +230,6 @@ def test_awaited_record_ends_the_linger_of_its_batch() -> None:
 
 
 def test_awaited_record_of_a_closed_batch_changes_nothing() -> None:
-    """It is on its way already."""
     core = CoreParts(linger_s=60)
     delivery = core.send()
     core.open_batches.close(core.queue())
@@ -247,7 +241,7 @@ def test_awaited_record_of_a_closed_batch_changes_nothing() -> None:
 
 
 def test_memory_short_makes_every_open_batch_ready() -> None:
-    """Half-empty ones would wait out their linger while callers wait for memory."""
+    """Half-empty batches would wait out their linger while callers wait for memory."""
     core = CoreParts(leaders=(1, 1), linger_s=60)
     core.send(partition=0)
     core.open_batches.make_all_ready()
@@ -260,7 +254,6 @@ def test_memory_short_makes_every_open_batch_ready() -> None:
 
 
 def test_flush_closes_all_open_batches() -> None:
-    """What is sent after it is in others."""
     core = CoreParts(leaders=(1, 1), linger_s=60)
     before = [core.send(partition=0), core.send(partition=1)]
 
@@ -272,7 +265,6 @@ def test_flush_closes_all_open_batches() -> None:
 
 
 def test_closing_an_idle_partition_does_nothing() -> None:
-    """And wakes nobody."""
     core = CoreParts()
 
     core.open_batches.close(core.queue())
@@ -280,8 +272,7 @@ def test_closing_an_idle_partition_does_nothing() -> None:
     assert (core.wakes, core.queue().is_empty) == (0, True)
 
 
-def test_sender_is_woken_when_something_may_be_sent_and_only_then() -> None:
-    """Not by each record."""
+def test_sender_is_woken_only_when_a_batch_may_be_sent() -> None:
     core = CoreParts(linger_s=60)
     for _ in range(10):
         core.send()
@@ -295,8 +286,7 @@ def test_sender_is_woken_when_something_may_be_sent_and_only_then() -> None:
 # Age
 
 
-def test_batch_takes_no_record_a_tenth_of_the_timeout_younger_than_its_oldest() -> None:
-    """Or that record would have less time than it was promised."""
+def test_batch_takes_no_record_a_tenth_of_the_timeout_younger() -> None:
     core = CoreParts(linger_s=600, delivery_timeout_s=100)
     first = core.send()
     core.pass_time(9.9)
@@ -310,8 +300,7 @@ def test_batch_takes_no_record_a_tenth_of_the_timeout_younger_than_its_oldest() 
     assert is_sendable(core)
 
 
-def test_batch_that_is_ready_and_not_drained_is_closed_in_time_too() -> None:
-    """Its node may be away."""
+def test_ready_undrained_batch_is_closed_in_time() -> None:
     core = CoreParts(linger_s=0.005, delivery_timeout_s=100)
     first = core.send()
     core.pass_time(0.005)
@@ -321,7 +310,6 @@ def test_batch_that_is_ready_and_not_drained_is_closed_in_time_too() -> None:
 
 
 def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
-    """The batch would expire with it."""
     core = CoreParts(delivery_timeout_s=100)
     fresh = opened_at_now(core)
 
@@ -333,7 +321,6 @@ def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
 
 
 def opened_at_now(core: CoreParts) -> ProducerBatch:
-    """A batch that one record opened now."""
     core.send()
     return opened(core)
 
@@ -342,7 +329,6 @@ def opened_at_now(core: CoreParts) -> ProducerBatch:
 
 
 def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
-    """Then another is chosen: both are used, and batches are full."""
     core = CoreParts(leaders=(1, 1), batch_size=1024)
     places = [core.send(bytes(100), partition=None).batch_result.topic_partition for _ in range(200)]
     changes = sum(one != other for one, other in pairwise(places))
@@ -351,8 +337,8 @@ def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
     assert changes < 30
 
 
-def test_opening_a_batch_is_told() -> None:
-    """To whoever listens: a transaction learns which partitions it has."""
+def test_opening_a_batch_is_notified() -> None:
+    """A transaction learns from the listener which partitions it has."""
     core = CoreParts()
     opened: list[PartitionQueue] = []
     core.open_batches.on_opened = opened.append
@@ -361,3 +347,104 @@ def test_opening_a_batch_is_told() -> None:
     core.send()
 
     assert opened == [core.queue()]
+
+
+# What open batches refuse, what limits them, and how they are counted
+
+# Refusals
+
+
+def test_partition_that_the_topic_does_not_have_is_refused() -> None:
+    core = CoreParts(leaders=(1, 1))
+
+    with pytest.raises(InvalidPartitionError, match=r"partition must be 0\.\.1 for topic 't', got 2") as refused:
+        core.send(partition=2)
+
+    assert (refused.value.outcome, refused.value.partition) == (Outcome.NOT_WRITTEN, 2)
+
+
+def test_refused_partition_has_brokers_asked_again() -> None:
+    core = CoreParts(leaders=(1, 1))
+    asked: list[str] = []
+    core.accumulator.open_batches.on_unknown_partition = asked.append
+
+    with pytest.raises(InvalidPartitionError):
+        core.send(partition=2)
+
+    assert asked == ["t"]
+
+
+def test_record_that_no_batch_can_hold_is_refused() -> None:
+    core = CoreParts(max_record_size=1000)
+
+    with pytest.raises(RecordTooLargeError, match="raise max_request_size") as refused:
+        core.send(bytes(1000))
+
+    error = refused.value
+    assert (error.limit_bytes, error.option) == (1000, "max_request_size")
+    assert error.size_bytes is not None
+    assert error.size_bytes > 1000
+
+
+# Limits of topics
+
+
+def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
+    """The limit is half of what the broker refused, and never so small that nothing fits."""
+    core = CoreParts(batch_size=4096)
+    core.open_batches.limits.refused("t", 4000)
+    for _ in range(20):
+        core.send(bytes(400))
+
+    assert {batch.wire_size <= 2000 for batch in core.queue().queued} == {True}
+    assert set(values(list(core.queue().queued))) == {4}
+
+
+def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
+    core = CoreParts()
+    for _ in range(30):
+        core.open_batches.limits.refused("t", 10)
+    for _ in range(4):
+        core.send(bytes(100))
+
+    assert values(list(core.queue().queued)) == [3]
+    assert core.queue().queued[0].wire_size <= SMALLEST_CHUNK // 2
+
+
+def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
+    core = CoreParts()
+    core.send(bytes(500))
+    core.open_batches.limits.refused("t", 2000)
+
+    core.send(bytes(800))
+
+    assert values(list(core.queue().queued)) == [1]
+    assert core.pool.lent_bytes <= 4 * SMALLEST_CHUNK
+
+
+# Counting
+
+
+def test_records_are_counted_in_open_and_closed_batches() -> None:
+    core = CoreParts(leaders=(1, 1))
+    for _ in range(3):
+        core.send(partition=0)
+    core.open_batches.close(core.queue(0))
+    core.send(partition=1)
+    counted = [core.open_batches.records]
+    core.pass_time(1)
+    core.drain()
+    counted.append(core.open_batches.records)
+
+    assert counted == [4, 4]
+
+
+def test_batch_has_room_for_its_header() -> None:
+    """The bytes that go to the broker are at most `batch.size`."""
+    core = CoreParts(batch_size=1024)
+    for _ in range(200):
+        core.send(bytes(20))
+
+    sizes = {batch.wire_size for batch in core.queue().queued}
+
+    assert 1024 - HEADER_SIZE < max(sizes) <= 1024

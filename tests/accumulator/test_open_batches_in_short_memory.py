@@ -1,4 +1,4 @@
-"""Where memory runs out, batches stay large: who may wait for room does, and who may not takes what there is."""
+"""Batches stay large when memory runs out: calls that may wait for room do, others take what is left."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,6 @@ from tests.fakes.core_parts import CoreParts
 
 BATCH = 4096
 FULL = bytes(3900)
-"""Fills a batch."""
 
 
 def nearly_full(*, left: int, leaders: tuple[int, ...] = (1, 1), batches: int = 16) -> CoreParts:
@@ -30,7 +29,7 @@ def nearly_full(*, left: int, leaders: tuple[int, ...] = (1, 1), batches: int = 
 def give_one_back(core: CoreParts) -> None:
     """Let a batch of partition 1 end, and serve those who wait."""
     core.pool.give_back(core.queue(1).queued.popleft().chunk)
-    core.lines.serve()
+    core.wait_queues.serve()
 
 
 def queue_one(core: CoreParts) -> ProducerBatch:
@@ -40,30 +39,29 @@ def queue_one(core: CoreParts) -> ProducerBatch:
     return core.queue(0).queued[-1]
 
 
-def test_open_batch_waits_for_the_memory_to_grow_while_others_of_its_partition_are_under_way() -> None:
-    """They give memory back, and each small batch would cost as much work as a large one."""
+def test_open_batch_waits_to_grow_while_others_are_in_flight() -> None:
+    """Batches in flight will return memory, and each small batch would cost as much work as a large one."""
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")
 
-    record = core.wait_in_line(bytes(1500))
-    core.lines.serve()
+    record = core.wait_in_queue(bytes(1500))
+    core.wait_queues.serve()
 
     batch = core.queue(0).open_batch
     assert record.is_waiting
     assert batch is not None
-    assert batch.is_ready, "it waits for nobody who is not there"
+    assert batch.is_ready, "it waits although no one else gives memory back"
     give_one_back(core)
     assert not record.is_waiting
     assert record.delivery.batch_result is batch.result
 
 
-def test_open_batch_is_sent_as_it_is_when_its_partitions_turn_comes() -> None:
-    """Waiting for room holds back none that has it."""
+def test_open_batch_is_sent_at_its_partitions_turn() -> None:
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")
-    core.wait_in_line(bytes(1500))
+    core.wait_in_queue(bytes(1500))
     core.queue(1).queued.clear()
 
     [first] = core.drain()
@@ -75,7 +73,7 @@ def test_open_batch_is_sent_as_it_is_when_its_partitions_turn_comes() -> None:
 
 
 def test_open_batch_does_not_linger_while_room_is_waited_for() -> None:
-    """Nor where nobody stands in line, because each call is refused."""
+    """The same holds where no call waits, because each is refused."""
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")
@@ -89,63 +87,58 @@ def test_open_batch_does_not_linger_while_room_is_waited_for() -> None:
 
 
 def make_held_up(core: CoreParts) -> None:
-    """An attempt of its first batch has failed."""
     core.queue(0).queued[0].attempts = 1
 
 
 def make_leaderless(core: CoreParts) -> None:
-    """Nobody leads it."""
     core.queue(0).leader_id = None
 
 
 def make_idle(core: CoreParts) -> None:
-    """Its batches have ended."""
     core.queue(0).queued.clear()
 
 
 @pytest.mark.parametrize("stop", [make_held_up, make_leaderless, make_idle])
-def test_partition_that_is_given_nothing_back_takes_what_there_is(stop: Callable[[CoreParts], None]) -> None:
-    """Its open batch is closed, and the next begins as small as need be."""
+def test_partition_without_returns_takes_the_memory_left(stop: Callable[[CoreParts], None]) -> None:
+    """The open batch is closed, and the next begins as small as it must."""
     core = nearly_full(left=4096)
     queue_one(core)
     core.send(bytes(1900))
     stop(core)
 
-    record = core.wait_in_line(bytes(900))
-    core.lines.serve()
+    record = core.wait_in_queue(bytes(900))
+    core.wait_queues.serve()
 
     assert not record.is_waiting
     assert core.pool.available_bytes == 0
 
 
 def test_small_memory_is_not_kept_together_for_large_batches() -> None:
-    """Others would miss it."""
     core = nearly_full(left=3072, batches=12)
     queue_one(core)
     core.send(bytes(900))
 
-    record = core.wait_in_line(bytes(900))
-    core.lines.serve()
+    record = core.wait_in_queue(bytes(900))
+    core.wait_queues.serve()
 
     assert not record.is_waiting
 
 
 def test_batch_begins_as_large_as_the_last_or_waits() -> None:
-    """While others of its partition are under way; a small one would have to grow at once."""
+    """The batch waits while others of its partition are in flight; a small one would have to grow at once."""
     core = nearly_full(left=BATCH + 2048)
     core.send(FULL)
     core.open_batches.close(core.queue(0))
 
-    record = core.wait_in_line(b"v")
-    core.lines.serve()
+    record = core.wait_in_queue(b"v")
+    core.wait_queues.serve()
 
     assert (record.is_waiting, core.pool.available_bytes) == (True, 2048)
     give_one_back(core)
     assert (record.is_waiting, core.pool.available_bytes) == (False, 2048)
 
 
-def test_batch_grows_by_what_there_is_when_four_times_as_much_is_not_there() -> None:
-    """Before it is closed or waits."""
+def test_batch_grows_by_the_memory_left() -> None:
     core = nearly_full(left=3072)
     core.send(b"v")
     batch = core.queue(0).open_batch

@@ -1,4 +1,4 @@
-"""Which batch of a partition may be sent next, and in what order they come back."""
+"""The batch of a partition that may be sent next, and the order in which batches come back."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,6 @@ def send_next(core: CoreParts, connection: int = 1) -> ProducerBatch | None:
 
 
 def send_all(core: CoreParts, connection: int = 1) -> list[ProducerBatch]:
-    """Put as many on the wire as may go."""
     sent = []
     while (batch := send_next(core, connection)) is not None:
         sent.append(batch)
@@ -47,7 +46,7 @@ def confirm(core: CoreParts, connection: int = 1) -> None:
 
 
 def test_one_batch_is_sent_until_the_connection_has_confirmed() -> None:
-    """Else, at a broker without state, a rejected first batch is overtaken by its accepted successor."""
+    """At a broker without state a rejected first batch would be overtaken by its accepted successor."""
     core, _, batches = with_batches(8)
 
     assert send_all(core) == batches[:1]
@@ -57,7 +56,6 @@ def test_one_batch_is_sent_until_the_connection_has_confirmed() -> None:
 
 
 def test_producer_id_zero_is_pipelined_like_any_other() -> None:
-    """It is the first id of a fresh cluster."""
     core, _, batches = with_batches(8)
     core.identity.assign(0, 0)
     confirm(core)
@@ -67,7 +65,6 @@ def test_producer_id_zero_is_pipelined_like_any_other() -> None:
 
 
 def test_one_batch_is_sent_without_idempotence() -> None:
-    """Order would not survive a retry."""
     core, _, _ = with_batches(3, idempotent=False, max_in_flight=1)
     confirm(core)
 
@@ -76,7 +73,6 @@ def test_one_batch_is_sent_without_idempotence() -> None:
 
 @pytest.mark.parametrize("trouble", ["error", "hours of silence", "another leader"])
 def test_one_batch_is_sent_again_after_trouble(trouble: str) -> None:
-    """Until the next acknowledgement."""
     core, queue, _ = with_batches(4)
     confirm(core)
     if trouble == "error":
@@ -90,7 +86,6 @@ def test_one_batch_is_sent_again_after_trouble(trouble: str) -> None:
 
 
 def test_one_batch_is_sent_while_parts_of_a_split_one_exist() -> None:
-    """Nobody knows yet which of them the broker takes."""
     core, queue, _ = with_batches(4)
     confirm(core)
     queue.parts = 2
@@ -98,8 +93,7 @@ def test_one_batch_is_sent_while_parts_of_a_split_one_exist() -> None:
     assert len(send_all(core)) == 1
 
 
-def test_nothing_follows_on_another_connection_while_something_is_on_the_wire() -> None:
-    """It could arrive first."""
+def test_nothing_follows_on_another_connection_while_in_flight() -> None:
     core, _, batches = with_batches(4)
     confirm(core)
     send_next(core, connection=1)
@@ -114,7 +108,6 @@ def test_nothing_follows_on_another_connection_while_something_is_on_the_wire() 
 
 
 def test_sequences_follow_the_order_of_sending() -> None:
-    """Each counts the records before it."""
     core, _, batches = with_batches(4)
     confirm(core)
     send_all(core)
@@ -123,7 +116,6 @@ def test_sequences_follow_the_order_of_sending() -> None:
 
 
 def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
-    """Byte for byte."""
     core, _, batches = with_batches(2)
     send_all(core)
     header = batches[0].header(batches[0].records())
@@ -136,8 +128,7 @@ def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
 # Retries
 
 
-def test_retry_waits_for_its_backoff_and_holds_back_those_behind_it() -> None:
-    """Order is kept."""
+def test_retry_waits_for_its_backoff_and_blocks_later_batches() -> None:
     core, queue, batches = with_batches(2)
     send_next(core)
     core.refuse(batches[0], pause_s=0.1)
@@ -150,7 +141,6 @@ def test_retry_waits_for_its_backoff_and_holds_back_those_behind_it() -> None:
 
 @given(st.permutations(range(5)))
 def test_retries_stand_in_their_old_order_however_they_come_back(order: list[int]) -> None:
-    """By their order numbers, before all that was never sent."""
     core, queue, batches = with_batches(8)
     confirm(core)
     sent = send_all(core)
@@ -161,8 +151,7 @@ def test_retries_stand_in_their_old_order_however_they_come_back(order: list[int
     assert list(queue.queued) == batches[1:]
 
 
-def test_batch_that_is_being_sealed_holds_back_those_behind_it() -> None:
-    """It was there first."""
+def test_batch_under_compression_blocks_later_ones() -> None:
     core, queue, batches = with_batches(2)
     batches[0].move_to(BatchState.SEALING)
 
@@ -172,8 +161,7 @@ def test_batch_that_is_being_sealed_holds_back_those_behind_it() -> None:
 # The open batch
 
 
-def test_open_batch_is_sent_once_it_is_ready_and_nothing_is_before_it() -> None:
-    """By its linger, or because somebody awaits it."""
+def test_open_batch_is_sent_once_ready_and_first() -> None:
     core = CoreParts()
     core.send()
     queue = core.queue()
@@ -185,7 +173,6 @@ def test_open_batch_is_sent_once_it_is_ready_and_nothing_is_before_it() -> None:
 
 
 def test_closing_without_an_open_batch_does_nothing() -> None:
-    """A flush of an idle partition."""
     core = CoreParts()
 
     assert core.queue().take_open() is None
@@ -193,7 +180,6 @@ def test_closing_without_an_open_batch_does_nothing() -> None:
 
 
 def test_removed_batch_is_not_sent() -> None:
-    """Its deadline came; those behind it go on."""
     core, queue, batches = with_batches(2)
 
     queue.remove(batches[0])
@@ -202,7 +188,6 @@ def test_removed_batch_is_not_sent() -> None:
 
 
 def test_open_batch_waits_for_a_producer_id() -> None:
-    """And so does a closed one."""
     core, queue, batches = with_batches(1)
     core.identity.discard(7)
 
@@ -214,8 +199,8 @@ def test_open_batch_waits_for_a_producer_id() -> None:
 # A changing epoch
 
 
-def test_changing_partition_sends_only_what_is_ambiguous_and_in_order() -> None:
-    """Under its old identity; what was never sent waits for the new one."""
+def test_changing_partition_sends_only_ambiguous_batches() -> None:
+    """Ambiguous batches keep their old identity; unsent ones wait for the new one."""
     core, queue, batches = with_batches(4)
     confirm(core)
     for batch in send_all(core):
@@ -228,8 +213,7 @@ def test_changing_partition_sends_only_what_is_ambiguous_and_in_order() -> None:
     assert send_next(core) is batches[3]
 
 
-def test_batches_known_not_to_be_written_are_stamped_anew_in_order() -> None:
-    """Once nothing of the partition is unresolved."""
+def test_unwritten_batches_are_stamped_again_in_order() -> None:
     core, queue, batches = with_batches(4)
     confirm(core)
     for batch in send_all(core):
@@ -243,8 +227,7 @@ def test_batches_known_not_to_be_written_are_stamped_anew_in_order() -> None:
     assert sequences(batches[1:]) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_new_epoch_waits_for_what_is_on_the_wire() -> None:
-    """Its answer may come late."""
+def test_new_epoch_waits_for_batches_in_flight() -> None:
     core, queue, batches = with_batches(3)
     confirm(core)
     send_all(core)
@@ -260,7 +243,7 @@ def test_new_epoch_waits_for_what_is_on_the_wire() -> None:
 
 
 def test_batch_whose_successor_was_acknowledged_is_overtaken() -> None:
-    """Sent again under a new identity it would be behind it in the log."""
+    """Sent again under a new identity the batch would be behind its successor in the log."""
     core, queue, batches = with_batches(4)
     confirm(core)
     send_all(core)
@@ -274,7 +257,6 @@ def test_batch_whose_successor_was_acknowledged_is_overtaken() -> None:
 
 
 def test_partition_that_changes_nothing_restamps_nothing() -> None:
-    """What waits keeps its identity."""
     core, queue, batches = with_batches(1)
     send_next(core)
     core.refuse(batches[0])
@@ -284,8 +266,7 @@ def test_partition_that_changes_nothing_restamps_nothing() -> None:
 
 
 @pytest.mark.parametrize("where", ["on the wire", "queued again"])
-def test_batch_is_not_the_first_unresolved_while_an_earlier_one_has_a_sequence(where: str) -> None:
-    """On the wire, or waiting for its next attempt."""
+def test_batch_is_not_first_unresolved_behind_a_stamped_one(where: str) -> None:
     core, queue, batches = with_batches(4)
     confirm(core)
     send_all(core)
@@ -299,7 +280,7 @@ def test_batch_is_not_the_first_unresolved_while_an_earlier_one_has_a_sequence(w
 
 
 def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
-    """Wherever it is; one whose callers were told is not looked at again."""
+    """The batch is found in any state; one whose callers were notified is not looked at again."""
     core, queue, batches = with_batches(2)
     core.now += 1
     core.send()
@@ -314,7 +295,7 @@ def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
 
 
 def test_partition_is_held_up_from_its_first_failure_on() -> None:
-    """What is on the wire for the first time is about to give its memory back."""
+    """A batch on its first attempt is about to return its memory."""
     core, queue, batches = with_batches(1)
     send_next(core)
     assert (queue.is_stalled, queue.is_moving) == (False, True)
@@ -325,13 +306,11 @@ def test_partition_is_held_up_from_its_first_failure_on() -> None:
     assert (queue.is_stalled, queue.is_moving) == (True, False)
 
 
-def test_partition_shows_how_much_is_where() -> None:
-    """In one line."""
+def test_backlog_counts_queued_and_open_batches() -> None:
     core, queue, _ = with_batches(3)
     send_next(core)
     core.send()
 
-    assert repr(queue) == "<PartitionQueue t-0 leader=1 queued=2 on_wire=1 open=True>"
     assert (queue.backlog, queue.is_empty) == (3, False)
 
 
@@ -346,7 +325,6 @@ class StrictBroker:
         self.log: list[int] = []
 
     def step(self, action: str) -> None:
-        """One thing happens."""
         if action == "send":
             self.core.send()
             self.core.open_batches.close(self.queue)
@@ -373,8 +351,8 @@ class StrictBroker:
 @given(
     st.lists(st.sampled_from(["send", "send", "drain", "drain", "ack", "refuse", "change", "reconnect"]), min_size=9)
 )
-def test_log_has_batches_in_order_whatever_the_broker_answers(actions: list[str]) -> None:
-    """It takes some, refuses others, and the partition changes its epoch between."""
+def test_log_has_batches_in_order_for_any_answers(actions: list[str]) -> None:
+    """The broker takes some batches, refuses others, and the partition changes its epoch between."""
     broker = StrictBroker()
 
     for action in actions:
@@ -384,8 +362,7 @@ def test_log_has_batches_in_order_whatever_the_broker_answers(actions: list[str]
         assert len({batch.connection for batch in broker.queue.on_wire}) <= 1
 
 
-def test_part_that_is_being_compressed_is_not_sent_while_the_epoch_changes() -> None:
-    """It has a sequence, and comes back when it is ready."""
+def test_part_under_compression_waits_for_an_epoch_change() -> None:
     core, queue, batches = with_batches(2)
     send_next(core)
     core.refuse(batches[0])
@@ -395,3 +372,12 @@ def test_part_that_is_being_compressed_is_not_sent_while_the_epoch_changes() -> 
     batches[0].move_to(BatchState.SEALING)
 
     assert queue.first_sendable() is None
+
+
+def test_partition_led_by_node_0_is_moving() -> None:
+    """The partition is about to return memory: a record that waits for that memory gets a large batch."""
+    core = CoreParts(leaders=(0,))
+    core.send()
+    core.open_batches.close(core.queue())
+
+    assert core.queue().is_moving

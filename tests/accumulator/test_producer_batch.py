@@ -25,10 +25,9 @@ SHORTEST_WAY = {
 
 
 def batch_in(state: BatchState) -> ProducerBatch:
-    """A batch that got there."""
     place = TopicPartition("t", 0)
     queue = PartitionQueue(place, IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
-    result = BatchResult(None, place)  # type: ignore[arg-type]  # nobody awaits it
+    result = BatchResult(None, place)  # type: ignore[arg-type]  # it is never awaited
     batch = ProducerBatch(queue, result, Chunk(1024), order=0, called_at=0.0)
     for step in SHORTEST_WAY[state]:
         batch.move_to(step)
@@ -36,7 +35,6 @@ def batch_in(state: BatchState) -> ProducerBatch:
 
 
 def on_wire(core: CoreParts, *values: bytes) -> ProducerBatch:
-    """One batch of these values."""
     for value in values:
         core.send(value)
     core.flush()
@@ -46,7 +44,6 @@ def on_wire(core: CoreParts, *values: bytes) -> ProducerBatch:
 
 @pytest.mark.parametrize("before, after", list(product(BatchState, BatchState)))
 def test_state_changes_only_as_the_table_says(before: BatchState, after: BatchState) -> None:
-    """All pairs; a forbidden one leaves the batch where it is."""
     batch = batch_in(before)
 
     if after in TRANSITIONS[before]:
@@ -59,7 +56,6 @@ def test_state_changes_only_as_the_table_says(before: BatchState, after: BatchSt
 
 
 def test_table_names_every_state() -> None:
-    """And only the last has no way out."""
     assert set(TRANSITIONS) == set(BatchState)
     assert [state for state, after in TRANSITIONS.items() if not after] == [BatchState.DONE]
 
@@ -75,10 +71,9 @@ def test_table_names_every_state() -> None:
         (BatchState.DONE, True, False),
     ],
 )
-def test_batch_is_unresolved_on_the_wire_and_while_it_is_ambiguous(
+def test_batch_is_unresolved_in_flight_and_while_ambiguous(
     state: BatchState, *, maybe_written: bool, is_unresolved: bool
 ) -> None:
-    """One that was answered "not written" each time is not."""
     batch = batch_in(state)
     batch.maybe_written = maybe_written
 
@@ -86,7 +81,6 @@ def test_batch_is_unresolved_on_the_wire_and_while_it_is_ambiguous(
 
 
 def test_header_and_records_are_a_batch_that_the_reference_reads() -> None:
-    """Sizes, times and identity included."""
     core = CoreParts()
     batch = on_wire(core, b"one", b"two")
 
@@ -98,7 +92,6 @@ def test_header_and_records_are_a_batch_that_the_reference_reads() -> None:
 
 
 def test_ambiguous_batch_never_loses_its_identity() -> None:
-    """The log may hold it under that one."""
     batch = batch_in(BatchState.QUEUED)
     batch.identity = BatchIdentity(7, 0, 0)
     batch.maybe_written = True
@@ -109,8 +102,7 @@ def test_ambiguous_batch_never_loses_its_identity() -> None:
     assert batch.is_stamped
 
 
-def test_batch_known_not_to_be_written_can_be_given_another_identity() -> None:
-    """Its records stay as they are."""
+def test_unwritten_batch_can_get_another_identity() -> None:
     core = CoreParts()
     batch = on_wire(core, b"v")
     records = bytes(batch.records())
@@ -123,7 +115,6 @@ def test_batch_known_not_to_be_written_can_be_given_another_identity() -> None:
 
 
 def test_batch_without_idempotence_is_never_stamped() -> None:
-    """Its header says so."""
     batch = on_wire(CoreParts(idempotent=False), b"v")
 
     decoded = decode_batch(batch.header(batch.records()) + bytes(batch.records()))
@@ -133,7 +124,6 @@ def test_batch_without_idempotence_is_never_stamped() -> None:
 
 
 def test_batch_can_hold_its_records_anywhere_in_a_chunk() -> None:
-    """The parts of a split batch share one."""
     section = encode_records([Record(None, b"v", 5)])
     batch = batch_in(BatchState.OPEN)
     batch.chunk.fill(bytes(100) + section)
@@ -145,7 +135,6 @@ def test_batch_can_hold_its_records_anywhere_in_a_chunk() -> None:
 
 
 def test_batch_takes_records_until_it_is_closed_once() -> None:
-    """A second close is our own bug."""
     core = CoreParts()
     batch = on_wire(core, b"v")
 
@@ -153,18 +142,7 @@ def test_batch_takes_records_until_it_is_closed_once() -> None:
         batch.close()
 
 
-def test_batch_shows_where_it_is_and_never_what_is_in_it() -> None:
-    """In one line."""
-    batch = on_wire(CoreParts(), b"secret")
-
-    assert repr(batch) == (
-        "<ProducerBatch TopicPartition(topic='t', partition=0) order=0 on_wire records=1 attempts=1 "
-        "identity=(7, 0, 0) maybe_written=False>"
-    )
-
-
 def test_outcome_is_unknown_while_the_log_may_hold_the_batch() -> None:
-    """On the wire, and behind an attempt that nobody has answered."""
     queued, sent, again = batch_in(BatchState.QUEUED), batch_in(BatchState.ON_WIRE), batch_in(BatchState.QUEUED)
     again.maybe_written = True
 

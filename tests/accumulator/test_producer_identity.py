@@ -10,7 +10,6 @@ from aioproducer._accumulator.producer_identity import (
     QUIET_TOO_LONG_S,
     REMEMBERED,
     IdempotentPartitionIdentity,
-    PartitionIdentity,
     ProducerIdentity,
 )
 from aioproducer._accumulator.record_batch_header import MAX_SEQUENCE, NO_IDENTITY, BatchIdentity
@@ -20,7 +19,6 @@ NOW = 1000.0
 
 
 def producer_of(producer_id: int | None = 7, *, epoch: int = 0) -> ProducerIdentity:
-    """An idempotent producer with this id."""
     producer = ProducerIdentity(is_enabled=True)
     if producer_id is not None:
         producer.assign(producer_id, epoch)
@@ -39,8 +37,7 @@ def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) ->
 
 
 @pytest.mark.parametrize("producer_id", [0, 7, 2**63 - 1], ids=["the first ever given", "usual", "the last"])
-def test_first_batch_takes_the_producers_id_and_sequences_count_records(producer_id: int) -> None:
-    """From 0."""
+def test_first_batch_takes_the_id_and_sequences_count_records(producer_id: int) -> None:
     partition = IdempotentPartitionIdentity(producer_of(producer_id))
 
     assert partition.stamp(3) == BatchIdentity(producer_id, 0, 0)
@@ -49,7 +46,6 @@ def test_first_batch_takes_the_producers_id_and_sequences_count_records(producer
 
 
 def test_all_partitions_are_offered_once_there_is_an_id() -> None:
-    """Nothing of its own happens to a partition then."""
     core = CoreParts(leaders=(1, 1, 1))
     core.identity.discard(7)
     core.send(partition=0)
@@ -65,12 +61,10 @@ def test_all_partitions_are_offered_once_there_is_an_id() -> None:
 
 
 def test_partition_begins_with_the_epoch_that_the_broker_gave() -> None:
-    """InitProducerId answers one."""
     assert IdempotentPartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)
 
 
 def test_sequences_wrap_to_zero() -> None:
-    """After 2**31 - 1, as brokers expect."""
     partition = IdempotentPartitionIdentity(producer_of())
     partition.stamp(MAX_SEQUENCE)
 
@@ -79,7 +73,6 @@ def test_sequences_wrap_to_zero() -> None:
 
 
 def test_nothing_is_stamped_before_an_id_is_known() -> None:
-    """It must be asked of a broker."""
     producer = producer_of(None)
     partition = IdempotentPartitionIdentity(producer)
     assert (producer.is_missing, partition.can_stamp) == (True, False)
@@ -89,8 +82,7 @@ def test_nothing_is_stamped_before_an_id_is_known() -> None:
     assert (producer.is_missing, partition.can_stamp) == (False, True)
 
 
-def test_without_idempotence_nothing_is_stamped_and_nothing_waits() -> None:
-    """Nor is an id asked for, and trouble changes nothing."""
+def test_without_idempotence_nothing_is_stamped_or_waits() -> None:
     producer = ProducerIdentity(is_enabled=False)
     partition = IdempotentPartitionIdentity(producer)
     partition.begin_change()
@@ -102,8 +94,7 @@ def test_without_idempotence_nothing_is_stamped_and_nothing_waits() -> None:
 # Confirmation
 
 
-def test_connection_is_confirmed_once_it_has_acknowledged_a_batch() -> None:
-    """And no other one."""
+def test_connection_is_confirmed_by_an_acknowledged_batch() -> None:
     partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1), connection=3)
     assert not partition.is_confirmed(3, NOW)
@@ -115,7 +106,6 @@ def test_connection_is_confirmed_once_it_has_acknowledged_a_batch() -> None:
 
 
 def test_producer_id_zero_is_confirmed_too() -> None:
-    """It is the first id of a fresh cluster, and no less an id."""
     partition = IdempotentPartitionIdentity(producer_of(0))
     batch = batch_of(partition.stamp(1))
 
@@ -125,12 +115,11 @@ def test_producer_id_zero_is_confirmed_too() -> None:
 
 
 def test_no_connection_is_never_confirmed() -> None:
-    """0 stands for none."""
     assert not IdempotentPartitionIdentity(producer_of()).is_confirmed(0, NOW)
 
 
 def test_doubt_ends_the_confirmation() -> None:
-    """An error answer, a lost connection, another leader."""
+    """An error response, a lost connection and another leader each cause doubt."""
     partition = IdempotentPartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
@@ -140,7 +129,6 @@ def test_doubt_ends_the_confirmation() -> None:
 
 
 def test_confirmation_ends_after_hours_of_silence() -> None:
-    """The broker may have expired what it knew."""
     partition = IdempotentPartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
@@ -149,7 +137,6 @@ def test_confirmation_ends_after_hours_of_silence() -> None:
 
 
 def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
-    """The broker has no state for the new one yet."""
     partition = IdempotentPartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
@@ -160,8 +147,7 @@ def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
     assert not partition.is_confirmed(1, NOW)
 
 
-def test_acknowledgement_while_the_epoch_changes_does_not_confirm_the_new_one() -> None:
-    """It was still on the wire, for a log perhaps that is gone."""
+def test_late_acknowledgement_does_not_confirm_a_new_epoch() -> None:
     partition = IdempotentPartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
@@ -173,7 +159,7 @@ def test_acknowledgement_while_the_epoch_changes_does_not_confirm_the_new_one() 
 
 
 def test_highest_acknowledged_order_never_falls() -> None:
-    """A late answer to an earlier batch does not take it back."""
+    """A late response to an earlier batch does not lower it."""
     partition = IdempotentPartitionIdentity(producer_of())
     for order in (5, 3):
         partition.acknowledge(batch_of(partition.stamp(1), order=order), order, NOW)
@@ -184,13 +170,13 @@ def test_highest_acknowledged_order_never_falls() -> None:
 # Repeated offsets
 
 
-def has_seen(partition: PartitionIdentity, offset: int, batch: ProducerBatch) -> bool:
+def has_seen(partition: IdempotentPartitionIdentity, offset: int, batch: ProducerBatch) -> bool:
     """Whether a batch was answered this offset before, and the time that a copy of it would be answered with."""
     return partition.has_seen(offset, batch, log_append_time=batch.times.max_timestamp)
 
 
 def test_offset_given_before_is_a_repetition() -> None:
-    """On the connection that gave it: the broker took the batch for a copy."""
+    """The broker took the batch for a duplicate, on the connection that gave the offset."""
     partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
@@ -201,7 +187,7 @@ def test_offset_given_before_is_a_repetition() -> None:
 
 
 def test_offset_with_another_time_is_no_repetition() -> None:
-    """A log that begins anew gives offsets again: what it takes it answers without the time of what was there."""
+    """A log that begins again reuses offsets: the answer to a duplicate has no time of what was there."""
     partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
@@ -209,8 +195,8 @@ def test_offset_with_another_time_is_no_repetition() -> None:
     assert not partition.has_seen(10, first, log_append_time=-1)
 
 
-def test_repetition_has_the_time_of_the_log_where_it_keeps_its_own() -> None:
-    """It is the time that was answered before, not the present one, nor that of the records."""
+def test_duplicate_has_the_log_append_time() -> None:
+    """The time is the one of the first response, neither the current time nor that of the records."""
     partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW, log_append_time=5000)
@@ -220,7 +206,6 @@ def test_repetition_has_the_time_of_the_log_where_it_keeps_its_own() -> None:
 
 
 def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
-    """It keeps the sequences of five batches."""
     partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     for offset in range(REMEMBERED + 2):
@@ -230,7 +215,6 @@ def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
 
 
 def test_unknown_offset_is_never_a_repetition() -> None:
-    """-1 is what many answers carry."""
     partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
 
@@ -240,7 +224,7 @@ def test_unknown_offset_is_never_a_repetition() -> None:
 
 
 def test_offset_that_another_log_gave_is_no_repetition() -> None:
-    """A leader elected with a shorter log gives offsets again: a first attempt must not be taken for a copy."""
+    """A leader elected with a shorter log reuses offsets: a first attempt must not be taken for a duplicate."""
     partition = IdempotentPartitionIdentity(producer_of())
     for offset in (0, 1):
         partition.acknowledge(batch_of(partition.stamp(1)), offset, NOW)
@@ -253,8 +237,7 @@ def test_offset_that_another_log_gave_is_no_repetition() -> None:
 # Changing
 
 
-def test_changing_partition_stamps_nothing_until_it_has_its_new_epoch() -> None:
-    """Which begins at sequence 0."""
+def test_changing_partition_stamps_nothing_before_its_epoch() -> None:
     partition = IdempotentPartitionIdentity(producer_of())
     partition.stamp(3)
     partition.begin_change()
@@ -267,7 +250,6 @@ def test_changing_partition_stamps_nothing_until_it_has_its_new_epoch() -> None:
 
 
 def test_trouble_of_one_partition_does_not_touch_another() -> None:
-    """It goes on with its own epoch and sequence."""
     producer = producer_of()
     troubled, calm = IdempotentPartitionIdentity(producer), IdempotentPartitionIdentity(producer)
     troubled.stamp(1)
@@ -280,7 +262,6 @@ def test_trouble_of_one_partition_does_not_touch_another() -> None:
 
 
 def test_new_epochs_are_above_every_one_used() -> None:
-    """Of the producer's counter, and of the partition's own."""
     producer = producer_of()
     partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     for partition in partitions:
@@ -292,7 +273,6 @@ def test_new_epochs_are_above_every_one_used() -> None:
 
 
 def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
-    """What follows is deduplicated under another identity."""
     partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     partition.acknowledge(batch, 10, NOW)
@@ -306,7 +286,7 @@ def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
 
 
 def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
-    """32767 is the highest there is."""
+    """32767 is the highest epoch."""
     producer = producer_of(epoch=LAST_EPOCH - 1)
     partition = IdempotentPartitionIdentity(producer)
     partition.stamp(1)
@@ -320,8 +300,7 @@ def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
     assert partition.stamp(1) == BatchIdentity(8, 0, 0)
 
 
-def test_partition_without_trouble_keeps_a_producer_id_that_was_given_up() -> None:
-    """It moves over when it has trouble of its own."""
+def test_untroubled_partition_keeps_an_abandoned_producer_id() -> None:
     producer = producer_of()
     partition = IdempotentPartitionIdentity(producer)
     partition.stamp(1)
@@ -336,7 +315,6 @@ def test_partition_without_trouble_keeps_a_producer_id_that_was_given_up() -> No
 
 
 def test_new_producer_id_is_not_given_up_for_an_old_ones_trouble() -> None:
-    """Two partitions may find out one after the other."""
     producer = producer_of()
     producer.discard(7)
     producer.assign(8, 0)
@@ -347,7 +325,7 @@ def test_new_producer_id_is_not_given_up_for_an_old_ones_trouble() -> None:
 
 
 def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
-    """Its topic was deleted and made again; one that was never used has nothing to change."""
+    """The topic was deleted and created again; an unused partition has nothing to change."""
     used, unused = IdempotentPartitionIdentity(producer_of()), IdempotentPartitionIdentity(producer_of())
     used.stamp(1)
 
@@ -357,19 +335,9 @@ def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
     assert (used.is_changing, unused.is_changing) == (True, False)
 
 
-def test_identities_show_themselves() -> None:
-    """In one line each."""
-    producer = producer_of()
-    partition = IdempotentPartitionIdentity(producer)
-    partition.stamp(2)
-
-    assert repr(producer) == "<ProducerIdentity producer_id=7 last_epoch=0>"
-    assert repr(partition) == "<IdempotentPartitionIdentity producer_id=7 epoch=0 next_sequence=2 is_changing=False>"
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5) | st.none()), max_size=40))
 def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) -> None:
-    """Whatever the order of batches and changes, within each (id, epoch) of a partition."""
+    """In any order of batches and changes, within each (id, epoch) of a partition."""
     producer = producer_of(epoch=LAST_EPOCH - 3)
     partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     given_out: set[tuple[int, int, int, int]] = set()
@@ -389,7 +357,7 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 
 @pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
-    """Without a transactional id a partition is always in what there is to be in."""
+    """Without a transactional id `is_send_allowed` is always true."""
     partition = IdempotentPartitionIdentity(producer_of())
     assert partition.is_send_allowed
     batch = batch_of(partition.stamp(1))

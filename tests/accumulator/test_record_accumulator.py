@@ -10,12 +10,10 @@ from tests.fakes.core_parts import CoreParts, sequences, values
 
 
 def partitions(batches: list[ProducerBatch]) -> list[int]:
-    """Of each batch, its partition."""
     return [batch.queue.topic_partition.partition for batch in batches]
 
 
 def close_one(core: CoreParts, partition: int = 0, size: int = 1) -> None:
-    """One record in a batch of its own."""
     core.send(bytes(size), partition=partition)
     core.open_batches.close(core.queue(partition))
 
@@ -24,7 +22,6 @@ def close_one(core: CoreParts, partition: int = 0, size: int = 1) -> None:
 
 
 def test_request_has_one_batch_of_each_ready_partition() -> None:
-    """Two of one partition would get INVALID_RECORD."""
     core = CoreParts(leaders=(1, 1, 1))
     for partition in (0, 0, 2):
         close_one(core, partition)
@@ -33,7 +30,6 @@ def test_request_has_one_batch_of_each_ready_partition() -> None:
 
 
 def test_request_has_only_what_its_node_leads() -> None:
-    """The others have their own."""
     core = CoreParts(leaders=(1, 2, 1))
     for partition in range(3):
         close_one(core, partition)
@@ -44,7 +40,7 @@ def test_request_has_only_what_its_node_leads() -> None:
 
 
 def test_request_ends_where_its_size_would_be_exceeded() -> None:
-    """The partition that found no room is first in the next."""
+    """The partition that found no room is first in the next request."""
     core = CoreParts(leaders=(1, 1, 1), max_request_size=3000)
     for partition in range(3):
         close_one(core, partition, size=1200)
@@ -53,7 +49,6 @@ def test_request_ends_where_its_size_would_be_exceeded() -> None:
 
 
 def test_batch_larger_than_a_request_goes_alone() -> None:
-    """Else it would never go."""
     core = CoreParts(leaders=(1, 1), max_request_size=500)
     close_one(core, 0, size=2000)
     close_one(core, 1)
@@ -62,7 +57,6 @@ def test_batch_larger_than_a_request_goes_alone() -> None:
 
 
 def test_no_partition_starves_behind_one_that_always_has_more() -> None:
-    """It goes to the end after each of its batches."""
     core = CoreParts(leaders=(1, 1, 1), max_request_size=2000, max_in_flight=5)
     for partition in range(3):
         for _ in range(3):
@@ -77,8 +71,7 @@ def test_no_partition_starves_behind_one_that_always_has_more() -> None:
     assert served == [0, 1, 2] * 3
 
 
-def test_batches_of_one_partition_follow_each_other_once_confirmed() -> None:
-    """One a request, up to five on the wire."""
+def test_confirmed_partition_pipelines_its_batches() -> None:
     core = CoreParts()
     for _ in range(8):
         close_one(core)
@@ -90,7 +83,6 @@ def test_batches_of_one_partition_follow_each_other_once_confirmed() -> None:
 
 
 def test_room_on_the_wire_is_used_as_soon_as_there_is_some() -> None:
-    """An acknowledgement offers the partition again."""
     core = CoreParts()
     for _ in range(2):
         close_one(core)
@@ -103,7 +95,7 @@ def test_room_on_the_wire_is_used_as_soon_as_there_is_some() -> None:
 
 
 def test_drained_batch_knows_where_it_went() -> None:
-    """For the order across reconnects, and for the leader it was sent to."""
+    """The connection keeps order across reconnects; the leader is the one the batch was sent to."""
     core = CoreParts()
     close_one(core)
 
@@ -113,7 +105,6 @@ def test_drained_batch_knows_where_it_went() -> None:
 
 
 def test_open_batch_is_closed_when_it_is_drained() -> None:
-    """The next record opens another."""
     core = CoreParts()
     first = core.send()
     core.pass_time(0.005)
@@ -127,8 +118,8 @@ def test_open_batch_is_closed_when_it_is_drained() -> None:
 # Nothing is scanned
 
 
-def test_partition_is_offered_only_by_what_happens_to_it() -> None:
-    """Ten thousand idle ones are not looked at: a request never sees them."""
+def test_partition_is_offered_only_by_its_own_events() -> None:
+    """A request never looks at ten thousand idle partitions."""
     core = CoreParts(leaders=(1,) * 10_000)
     close_one(core, 7)
 
@@ -141,7 +132,6 @@ def test_partition_is_offered_only_by_what_happens_to_it() -> None:
 
 
 def test_partition_moves_to_the_queue_of_its_new_leader() -> None:
-    """With all that waits in it."""
     core = CoreParts(leaders=(1,))
     close_one(core)
 
@@ -152,7 +142,6 @@ def test_partition_moves_to_the_queue_of_its_new_leader() -> None:
 
 
 def test_partition_without_a_leader_waits_and_is_named() -> None:
-    """Until metadata knows one."""
     core = CoreParts(leaders=(1, 1))
     core.lead((-1, 1), epoch=1)
     close_one(core)
@@ -163,8 +152,8 @@ def test_partition_without_a_leader_waits_and_is_named() -> None:
     assert partitions(core.drain(node_id=2)) == [0]
 
 
-def test_partition_without_a_leader_and_without_batches_is_named_no_more() -> None:
-    """They were too late, or their topic is gone: nobody would ever stop asking for it."""
+def test_leaderless_partition_without_batches_is_dropped() -> None:
+    """Records that were too late, or whose topic is gone, do not keep it: else metadata would be asked for forever."""
     core = CoreParts(leaders=(-1,))
     close_one(core)
     core.queue().remove(core.queue().queued[0])
@@ -176,7 +165,6 @@ def test_partition_without_a_leader_and_without_batches_is_named_no_more() -> No
 
 
 def test_new_leader_ends_the_backoff() -> None:
-    """It was for the old one."""
     core = CoreParts(leaders=(1,))
     close_one(core)
     core.refuse(core.drain()[0], pause_s=10)
@@ -187,8 +175,7 @@ def test_new_leader_ends_the_backoff() -> None:
     assert values(core.drain(node_id=2, connection=2)) == [1]
 
 
-def test_new_leader_gets_nothing_while_something_is_on_the_wire_to_the_old_one() -> None:
-    """Until that is answered, or its connection lost."""
+def test_new_leader_waits_for_batches_in_flight_to_the_old() -> None:
     core = CoreParts(leaders=(1,))
     close_one(core)
     close_one(core)
@@ -202,7 +189,6 @@ def test_new_leader_gets_nothing_while_something_is_on_the_wire_to_the_old_one()
 
 
 def test_reserves_follow_the_leaders() -> None:
-    """A node that leads nothing in use needs none."""
     core = CoreParts(leaders=(1, 2), memory=64 * 1024)
     core.pool.try_lend(48 * 1024, 2)
     assert core.pool.try_lend(16 * 1024, 2) is None
@@ -216,7 +202,6 @@ def test_reserves_follow_the_leaders() -> None:
 
 
 def test_batch_in_backoff_is_offered_when_it_is_over() -> None:
-    """By its timer, which wakes the sender."""
     core = CoreParts()
     close_one(core)
     core.refuse(core.drain()[0], pause_s=0.1)
@@ -233,12 +218,11 @@ def test_batch_in_backoff_is_offered_when_it_is_over() -> None:
 
 
 def sealing() -> CoreParts:
-    """A core whose batches are compressed."""
     return CoreParts(compression=CompressionType.GZIP)
 
 
 def test_batch_is_sealed_before_it_is_sent() -> None:
-    """The partition waits for it; then it is offered again."""
+    """The partition waits for the compression; then it is offered again."""
     core = sealing()
     close_one(core, size=5000)
     close_one(core)
@@ -253,7 +237,6 @@ def test_batch_is_sealed_before_it_is_sent() -> None:
 
 
 def test_batch_that_did_not_get_smaller_is_sent_as_it_is() -> None:
-    """Uncompressed."""
     core = sealing()
     close_one(core)
     core.drain()
@@ -267,7 +250,6 @@ def test_batch_that_did_not_get_smaller_is_sent_as_it_is() -> None:
 
 
 def test_sealed_batch_is_not_sealed_again_for_its_next_attempt() -> None:
-    """It is resent byte for byte."""
     core = sealing()
     close_one(core)
     core.drain()
@@ -278,8 +260,8 @@ def test_sealed_batch_is_not_sealed_again_for_its_next_attempt() -> None:
     assert core.accumulator.take_unsealed() == []
 
 
-def test_batch_that_ended_while_it_was_sealed_gives_its_memory_back() -> None:
-    """The thread that compressed it owned it until then."""
+def test_batch_that_ended_while_sealed_gives_memory_back() -> None:
+    """The compressing thread owned the memory until then."""
     core = sealing()
     close_one(core)
     core.drain()
@@ -296,7 +278,7 @@ def test_batch_that_ended_while_it_was_sealed_gives_its_memory_back() -> None:
 
 
 def test_unfinished_are_all_that_were_accepted_and_have_no_end() -> None:
-    """Open, queued and on the wire; for the close of a producer."""
+    """`close` needs the open, queued and sent batches."""
     core = CoreParts(leaders=(1, 2))
     close_one(core, 0)
     on_wire = core.drain()
@@ -309,7 +291,6 @@ def test_unfinished_are_all_that_were_accepted_and_have_no_end() -> None:
 
 
 def test_overdue_open_batch_is_closed() -> None:
-    """A younger one is not."""
     core = CoreParts(linger_s=600)
     core.send()
     core.accumulator.close_overdue(core.queue(), core.now + 119)
@@ -330,16 +311,15 @@ class AnyDay:
         self.epoch = 0
 
     def step(self, action: str, number: int) -> None:
-        """One thing happens."""
         core, partition = self.core, number % 2
         if action == "send":
             value = bytes(40 * number)
             if core.appender.append("t", value, None, partition, None, None, None) is None:
-                self.waiting.append(core.wait_in_line(value, partition=partition))
+                self.waiting.append(core.wait_in_queue(value, partition=partition))
         elif action == "drain":
             self.on_wire += core.drain(1 + partition, connection=1 + partition)
         elif action == "withdraw" and self.waiting:
-            core.lines.withdraw(self.waiting.pop(number % len(self.waiting)))
+            core.wait_queues.withdraw(self.waiting.pop(number % len(self.waiting)))
         elif action == "move":
             self.epoch += 1
             core.lead((1 + partition, 2 - partition), epoch=self.epoch)
@@ -347,7 +327,7 @@ class AnyDay:
             core.pass_time(number / 100)
         elif self.on_wire:
             self._answer(self.on_wire.pop(0), is_written=action == "acknowledge")
-        core.lines.serve()
+        core.wait_queues.serve()
 
     def _answer(self, batch: ProducerBatch, *, is_written: bool) -> None:
         if is_written:
@@ -356,7 +336,6 @@ class AnyDay:
             self.core.refuse(batch, maybe_written=True, pause_s=0.05)
 
     def finish(self) -> None:
-        """Flush, and have everything acknowledged."""
         self.core.flush()
         for number in range(200):
             for action in ("drain", "acknowledge", "wait"):
@@ -374,7 +353,7 @@ class AnyDay:
 )
 @settings(max_examples=50)
 def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None:
-    """When all is acknowledged: no byte is lent, no flush waits, nobody stands in line, nothing is ready."""
+    """When all is acknowledged no byte is lent, no flush or record waits, and nothing is ready."""
     day = AnyDay()
     for action, number in steps:
         day.step(action, number)
@@ -383,7 +362,7 @@ def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None
     day.finish()
 
     core = day.core
-    assert (core.pool.lent_bytes, core.generations.unfinished, core.lines.records, core.failed) == (0, 0, 0, [])
+    assert (core.pool.lent_bytes, core.generations.unfinished, core.wait_queues.records, core.failed) == (0, 0, 0, [])
     left = [batch for _, batches in core.accumulator.unfinished() for batch in batches]
     assert (left, core.accumulator.ready.node_ids) == ([], [])
     assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)

@@ -46,7 +46,6 @@ def drawn_layout() -> dict[str, tuple[int, int]]:
 
 
 def test_drawing_leaves_no_gap_and_ends_where_the_records_begin() -> None:
-    """Each field begins where the one before it ends."""
     layout = drawn_layout()
 
     end = 0
@@ -60,14 +59,12 @@ def test_drawing_leaves_no_gap_and_ends_where_the_records_begin() -> None:
 
 @pytest.mark.parametrize("field", EXPECTED)
 def test_field_stands_where_it_is_drawn(field: str) -> None:
-    """Big-endian and signed."""
     offset, size = drawn_layout()[field]
 
     assert int.from_bytes(HEADER[offset : offset + size], "big", signed=True) == EXPECTED[field]
 
 
 def test_checksum_covers_everything_from_the_attributes_on() -> None:
-    """CRC-32C, records included."""
     offset, size = drawn_layout()["crc"]
     covered = HEADER[drawn_layout()["attributes"][0] :] + RECORDS
 
@@ -84,7 +81,6 @@ def test_checksum_covers_everything_from_the_attributes_on() -> None:
     ),
 )
 def test_header_equals_the_references(records: list[Record], identity: BatchIdentity) -> None:
-    """For any records and identity."""
     section = encode_records(records)
     times = BatchTimes(records[0].timestamp, max(record.timestamp for record in records))
     batch = Batch(
@@ -105,5 +101,5 @@ def test_header_equals_the_references(records: list[Record], identity: BatchIden
     [(0, 1, 1), (MAX_SEQUENCE - 1, 1, MAX_SEQUENCE), (MAX_SEQUENCE, 1, 0), (MAX_SEQUENCE - 2, 5, 2)],
 )
 def test_sequence_wraps_after_the_last_positive_number(sequence: int, count: int, after: int) -> None:
-    """As in Kafka's DefaultRecordBatch.incrementSequence."""
+    """Kafka's DefaultRecordBatch.incrementSequence does the same."""
     assert sequence_after(sequence, count) == after

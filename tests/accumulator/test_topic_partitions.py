@@ -1,13 +1,16 @@
 """Partitions in use follow metadata, keep their identities, and are chosen for keyless records."""
 
 from collections import Counter
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
+from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 from aioproducer._native.append import OpenPartition, TopicInfo
 from aioproducer._native.delivery import Delivery
+from aioproducer._protocol.produce import NO_TOPIC_ID
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
@@ -15,7 +18,6 @@ from tests.fakes.partitions_followed import in_use, use_all
 
 
 def chosen(partitions: TopicPartitions, topic: TopicInfo, times: int = 200) -> Counter[int]:
-    """How often each partition was chosen."""
     return Counter(partitions.choose(topic, 0.0) for _ in range(times))
 
 
@@ -23,7 +25,6 @@ def chosen(partitions: TopicPartitions, topic: TopicInfo, times: int = 200) -> C
 
 
 def test_topic_becomes_usable_once() -> None:
-    """Later news of it wake nobody."""
     partitions, _ = in_use()
 
     assert partitions.update(cluster_of((1, 2))) == ["t"]
@@ -31,7 +32,6 @@ def test_topic_becomes_usable_once() -> None:
 
 
 def test_topic_without_partitions_is_not_usable() -> None:
-    """It is in an error, or being created."""
     partitions, _ = in_use()
 
     assert partitions.update(cluster_of(())) == []
@@ -39,7 +39,6 @@ def test_topic_without_partitions_is_not_usable() -> None:
 
 
 def test_leader_is_set_when_it_changes_and_only_then() -> None:
-    """Nobody, first; then whom metadata names."""
     partitions, moves = in_use()
     partitions.update(cluster_of((1, -1)))
     use_all(partitions)
@@ -51,7 +50,6 @@ def test_leader_is_set_when_it_changes_and_only_then() -> None:
 
 
 def test_leaders_are_the_nodes_that_lead_something() -> None:
-    """A node that lost its last partition is none."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 1, 2)))
     assert set(partitions.leaders) == {1, 2}
@@ -61,8 +59,7 @@ def test_leaders_are_the_nodes_that_lead_something() -> None:
     assert set(partitions.leaders) == {1}
 
 
-def test_leader_that_left_the_cluster_is_nobody() -> None:
-    """Also when the topic's own view is the same object as before."""
+def test_leader_that_left_the_cluster_counts_as_none() -> None:
     partitions, moves = in_use()
     before = cluster_of((1, 2))
     partitions.update(before)
@@ -75,7 +72,6 @@ def test_leader_that_left_the_cluster_is_nobody() -> None:
 
 
 def test_partitions_that_join_keep_those_that_were_there() -> None:
-    """Their epoch and sequence survive."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1,)))
     first = partitions.queue(TopicPartition("t", 0))
@@ -87,8 +83,8 @@ def test_partitions_that_join_keep_those_that_were_there() -> None:
     assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 1]
 
 
-def test_topic_that_metadata_forgot_keeps_its_partitions_without_leaders() -> None:
-    """Under another identity brokers could take its next records for copies of old ones."""
+def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
+    """Under another identity brokers could take its next records for duplicates of old ones."""
     partitions, moves = in_use()
     known = cluster_of((1,))
     partitions.update(known)
@@ -109,7 +105,6 @@ def test_topic_that_metadata_forgot_keeps_its_partitions_without_leaders() -> No
 
 
 def test_keyless_records_are_spread_over_all_partitions() -> None:
-    """Evenly while all are equally busy."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 2, 3, 1)))
 
@@ -119,8 +114,7 @@ def test_keyless_records_are_spread_over_all_partitions() -> None:
     assert min(counts.values()) > 60
 
 
-def test_partition_without_a_leader_is_not_chosen_while_others_have_one() -> None:
-    """Its records would wait."""
+def test_leaderless_partition_is_not_chosen_while_others_lead() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, 2, -1)))
 
@@ -128,8 +122,8 @@ def test_partition_without_a_leader_is_not_chosen_while_others_have_one() -> Non
 
 
 @pytest.mark.parametrize("leaders", [(1, -1, 1), (2, -1, -1, -1, -1, -1, 2), (1, *(-1,) * 60, 1)])
-def test_no_partition_inherits_the_records_of_its_neighbours_without_a_leader(leaders: tuple[int, ...]) -> None:
-    """Each that has one is as likely as the others, however few they are."""
+def test_records_of_leaderless_partitions_spread_evenly(leaders: tuple[int, ...]) -> None:
+    """Each partition with a leader is equally likely, however few they are."""
     partitions, _ = in_use()
     partitions.update(cluster_of(leaders))
 
@@ -140,7 +134,6 @@ def test_no_partition_inherits_the_records_of_its_neighbours_without_a_leader(le
 
 
 def test_some_partition_is_chosen_although_none_has_a_leader() -> None:
-    """The record waits there for one."""
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, -1)))
 
@@ -149,7 +142,7 @@ def test_some_partition_is_chosen_although_none_has_a_leader() -> None:
 
 @pytest.mark.parametrize("is_adaptive", [True, False])
 def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -> None:
-    """Of two at random the shorter queue (KIP-794)."""
+    """KIP-794: of two partitions at random the one with the shorter queue."""
     core = CoreParts(leaders=(1, 1))
     core.send(partition=0)
     core.flush()
@@ -163,13 +156,11 @@ def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -
 
 
 def partition_of(delivery: Delivery) -> int:
-    """Where a record went."""
     assert delivery.batch_result.topic_partition is not None
     return delivery.batch_result.topic_partition.partition
 
 
 def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
-    """At once, not after a batch's worth of bytes."""
     core = CoreParts(leaders=(1, 1, 1))
     first = partition_of(core.send(partition=None))
     assert {partition_of(core.send(partition=None)) for _ in range(20)} == {first}
@@ -179,8 +170,7 @@ def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
     assert first not in {partition_of(core.send(partition=None)) for _ in range(20)}
 
 
-def test_keyless_records_stay_where_another_partition_loses_its_leader() -> None:
-    """Or batches would be smaller for nothing."""
+def test_keyless_records_stay_when_another_loses_its_leader() -> None:
     core = CoreParts(leaders=(1, 1, 1))
     first = partition_of(core.send(partition=None))
 
@@ -192,7 +182,7 @@ def test_keyless_records_stay_where_another_partition_loses_its_leader() -> None
 
 @pytest.mark.parametrize("is_adaptive", [True, False])
 def test_keyless_records_leave_a_partition_that_refuses_them(*, is_adaptive: bool) -> None:
-    """Whoever awaits each would wait for a batch's worth of them; not if queues are not to be compared."""
+    """Callers that await each record would wait for a batch's worth of them."""
     core = CoreParts(leaders=(1,) * 10, linger_s=0.0, is_adaptive=is_adaptive)
     first = partition_of(core.send(partition=None))
 
@@ -201,8 +191,8 @@ def test_keyless_records_leave_a_partition_that_refuses_them(*, is_adaptive: boo
     assert (partition_of(core.send(partition=None)) != first) is is_adaptive
 
 
-def test_keyless_records_stay_in_a_partition_that_takes_them_in_a_moment() -> None:
-    """A transaction would write to one partition more each time that markers are waited for."""
+def test_keyless_records_stay_through_a_short_pause() -> None:
+    """Each further partition would be one more for a transaction's markers."""
     core = CoreParts(leaders=(1,) * 10, linger_s=0.0)
     first = partition_of(core.send(partition=None))
 
@@ -215,12 +205,11 @@ def test_keyless_records_stay_in_a_partition_that_takes_them_in_a_moment() -> No
 
 
 def nobody_waits(slot: OpenPartition) -> bool:
-    """Whether a partition has no line."""
     return not slot.line
 
 
 def test_candidates_are_one_a_leader() -> None:
-    """Memory that one leader has no share of, another may have."""
+    """Another leader may have a share of memory where one has none left."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 1, 2, 2, 3, -1)))
 
@@ -230,7 +219,6 @@ def test_candidates_are_one_a_leader() -> None:
 
 
 def test_candidates_are_bounded() -> None:
-    """By what the caller wants to try."""
     partitions, _ = in_use()
     partitions.update(cluster_of(tuple(range(1, 10))))
 
@@ -238,7 +226,6 @@ def test_candidates_are_bounded() -> None:
 
 
 def test_partition_in_which_others_wait_is_no_candidate() -> None:
-    """The record would overtake them."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 2)))
     topic = partitions.topics["t"]
@@ -247,8 +234,7 @@ def test_partition_in_which_others_wait_is_no_candidate() -> None:
     assert partitions.candidates(topic, 16, nobody_waits) == [topic.slots[1]]
 
 
-def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
-    """When there is no other."""
+def test_leaderless_partition_is_the_last_resort() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, -1)))
 
@@ -258,7 +244,7 @@ def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
 
 
 def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
-    """Records that waited fill a batch together; whoever comes next joins them."""
+    """Records that waited fill a batch together, and the next record joins them."""
     core = CoreParts(leaders=(1, 2, 3))
     topic = core.appender.topics["t"]
     core.send(partition=1)
@@ -271,8 +257,8 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     assert len(core.accumulator.partitions.candidates(topic, 16, nobody_waits)) == 3
 
 
-def test_keyless_records_go_on_to_where_one_of_them_found_room_although_they_had_turned_elsewhere() -> None:
-    """Else each of them would stand in line: the partition chosen for a batch's worth of them had no memory."""
+def test_keyless_records_follow_to_where_there_is_room() -> None:
+    """Else each record would wait: the partition chosen for a batch's worth of them had no memory."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     partitions.note_chosen(topic, partitions.slot(topic, 0))
@@ -286,7 +272,7 @@ def test_keyless_records_go_on_to_where_one_of_them_found_room_although_they_had
 
 
 def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
-    """A batch's worth of bytes, then the next partition."""
+    """After a batch's worth of bytes the next partition is chosen."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     found = set()
@@ -298,7 +284,7 @@ def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
 
 
 def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
-    """Although its batch is open: who waits there would wait for a leader too."""
+    """Its batch is open, but a record in it would wait for a leader."""
     core = CoreParts(leaders=(1, 2, 3))
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     core.send(partition=1)
@@ -311,7 +297,7 @@ def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
 
 
 def test_topic_of_which_nothing_changed_costs_nothing() -> None:
-    """The same view is not looked into, whatever becomes of other topics."""
+    """An unchanged view is not looked into when other topics change."""
     partitions, moves = in_use()
     known = cluster_of((1,))
     partitions.update(known)
@@ -325,7 +311,7 @@ def test_topic_of_which_nothing_changed_costs_nothing() -> None:
 
 
 def places_of_a_trickle(core: CoreParts) -> list[int]:
-    """Where keyless records go that are called 60 ms apart, and leave at once."""
+    """Return the partitions of keyless records that are sent at once, 60 ms apart."""
     places = []
     for _ in range(4):
         places.append(partition_of(core.send(partition=None)))
@@ -343,8 +329,8 @@ def test_choice_ends_with_a_batch_after_a_tenth_of_a_second() -> None:
     assert first != third
 
 
-def test_choice_ends_by_bytes_alone_where_it_is_not_adaptive_and_in_transactions() -> None:
-    """As it was asked to; and each partition more would be one more to end the transaction in."""
+def test_choice_ends_by_bytes_when_not_adaptive_or_transactional() -> None:
+    """A transaction would have to end in each further partition."""
     plain = CoreParts(leaders=[1] * 50, linger_s=0, is_adaptive=False)
     transactional = CoreParts(leaders=[1] * 50, linger_s=0)
     transactional.open_batches.on_opened = lambda _: None
@@ -353,7 +339,7 @@ def test_choice_ends_by_bytes_alone_where_it_is_not_adaptive_and_in_transactions
 
 
 def test_choice_that_is_old_ends_no_batch_before_its_linger() -> None:
-    """Batches are as full as they would be: the next one goes elsewhere, not the next record."""
+    """Batches stay full: the next batch goes elsewhere, not the next record."""
     core = CoreParts(leaders=[1] * 50, linger_s=0.3)
     places = set()
     for _ in range(4):
@@ -361,3 +347,146 @@ def test_choice_that_is_old_ends_no_batch_before_its_linger() -> None:
         core.pass_time(0.060)
 
     assert len(places) == 1
+
+
+# Partitions whose logs are others now: their topic was made again, or the cluster is another one
+
+
+@pytest.mark.parametrize(
+    "leaders, told",
+    [((1, 2), [(0, True), (1, True), (2, False)]), ((1, 2, 1, 2), [(0, True), (1, True), (2, True)])],
+    ids=["fewer", "more"],
+)
+def test_recreated_topic_reports_which_partitions_exist(leaders: tuple[int, ...], told: list[tuple[int, bool]]) -> None:
+    partitions, moves = in_use()
+    partitions.update(cluster_of((1, 1, 1)))
+    use_all(partitions)
+
+    partitions.update(cluster_of(leaders, topic_id=bytes(15) + b"x"))
+
+    assert moves.renewed == told
+    assert len(partitions.topics["t"].slots) == len(leaders)
+
+
+def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
+    """The native append uses the partition without a check: the next record chooses another."""
+    core = CoreParts(leaders=(-1, -1, -1))
+    core.accumulator.partitions.topics["t"].stick_to(2)
+
+    core.accumulator.update_cluster(cluster_of((-1, -1), topic_id=bytes(15) + b"x"))
+
+    delivery = core.appender.append("t", b"v", None, None, None, None, None)
+    assert delivery is not None
+    assert delivery.batch_result.topic_partition is not None
+    assert delivery.batch_result.topic_partition.partition in {0, 1}
+
+
+def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
+    """A transaction's end must not overtake records that may still be written."""
+    core = CoreParts(leaders=(1, 1))
+    core.send(partition=1)
+    core.open_batches.close_all()
+    (batch,) = core.drain()
+    core.accumulator.update_cluster(cluster_of((1,), topic_id=bytes(15) + b"x"))
+    partitions = core.accumulator.partitions
+
+    assert (partitions.is_any_on_wire(), batch.queue in partitions.queues()) == (True, False)
+    batch.queue.take_from_wire(batch)
+    assert not partitions.is_any_on_wire()
+
+
+def test_topic_recreated_while_forgotten_is_another_topic() -> None:
+    """Else the keys of removed partitions would never be delivered again."""
+    partitions, moves = in_use()
+    known = cluster_of((1, 1, 1))
+    partitions.update(known)
+    use_all(partitions)
+    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+
+    partitions.update(cluster_of((1, 2), topic_id=bytes(15) + b"x"))
+
+    assert moves.renewed == [(0, True), (1, True), (2, False)]
+    assert len(partitions.topics["t"].slots) == 2
+
+
+@pytest.mark.parametrize("producer_id", [7, None], ids=["with an id", "without"])
+def test_another_cluster_has_other_logs_and_gives_other_ids(producer_id: int | None) -> None:
+    """The id may be another producer's there; topics missing in the first response have no leader yet."""
+    identity = ProducerIdentity(is_enabled=True)
+    partitions, moves = in_use(identity=identity)
+    here, also_here = cluster_of((1, 1, 1)), cluster_of((1,), topic="u")
+    topics = MappingProxyType({**here.topics, **also_here.topics})
+    partitions.update(replace(here, topics=topics, cluster_id="here"))
+    use_all(partitions)
+    if producer_id is not None:
+        identity.assign(producer_id, 0)
+
+    usable = partitions.update(replace(cluster_of((2, 2)), cluster_id="there"))
+
+    assert usable == ["t"]
+    assert moves.renewed == [(0, True), (1, True), (2, False), (0, True)]
+    assert [queue.leader_id for queue in partitions.queues()] == [2, 2, None]
+    assert identity.is_missing
+
+
+def test_cluster_that_learns_its_id_is_no_other_one() -> None:
+    partitions, moves = in_use()
+    partitions.update(cluster_of((1,)))
+
+    partitions.update(replace(cluster_of((1,)), cluster_id="here"))
+    partitions.update(replace(cluster_of((1,), epoch=1), cluster_id="here"))
+
+    assert moves.renewed == []
+
+
+@pytest.mark.parametrize("before, after", [(bytes(16), b"x" * 16), (b"x" * 16, bytes(16))], ids=["learned", "lost"])
+def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: bytes) -> None:
+    """Old brokers give no topic id; a rolling upgrade shows both."""
+    partitions, moves = in_use()
+    partitions.update(cluster_of((1,), topic_id=before))
+
+    partitions.update(cluster_of((1,), topic_id=after))
+
+    assert moves.renewed == []
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["followed", "forgotten"])
+def test_topic_without_an_id_with_fewer_partitions_is_new(*, is_forgotten: bool) -> None:
+    """A topic never loses partitions; those that come back keep their identities, which a broker may know."""
+    partitions, moves = in_use()
+    known = cluster_of((1, 1, 1), topic_id=NO_TOPIC_ID)
+    partitions.update(known)
+    use_all(partitions)
+    queues = partitions.queues()
+    if is_forgotten:
+        partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+
+    partitions.update(cluster_of((1, 2), topic_id=NO_TOPIC_ID))
+    assert moves.renewed == [(0, True), (1, True), (2, False)]
+    assert partitions.queues() == queues[:2]
+    partitions.update(cluster_of((1, 2, 2, 2), topic_id=NO_TOPIC_ID))
+
+    use_all(partitions)
+    assert partitions.queues()[:3] == queues
+    assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 2, 2]
+
+
+def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
+    """The topic was forgotten, and then described by a broker that is behind."""
+    partitions, moves = in_use()
+    known = cluster_of((1, 1, 1))
+    partitions.update(known)
+    use_all(partitions)
+    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+
+    partitions.update(cluster_of((2, 2)))
+
+    assert moves.renewed == []
+    assert [queue.leader_id for queue in partitions.queues()] == [2, 2, None]
+
+
+def test_node_0_leads_like_any_other() -> None:
+    partitions, _ = in_use()
+    partitions.update(cluster_of((0, 1)))
+
+    assert set(partitions.leaders) == {0, 1}

@@ -51,7 +51,6 @@ ROWS: Final = [
 
 
 def at(name: str, version: int) -> Scene:
-    """A transaction whose next request is that one."""
     if name == "AddPartitionsToTxn":
         scene = Scene(version=version).begun()
         scene.manager.use(scene.queue(), scene.now)
@@ -68,14 +67,12 @@ def at(name: str, version: int) -> Scene:
 
 
 def code_of(error: KafkaError | None) -> int:
-    """The code of a broker's error."""
     assert isinstance(error, BrokerError)
     return error.code
 
 
 @pytest.mark.parametrize("name, code, version, state", ROWS)
 def test_answer_leads_to_the_state_of_the_table(name: str, code: int, version: str, state: State) -> None:  # noqa: PLR0917
-    """One row per request, code and version of transactions."""
     scene = at(name, VERSIONS[version])
 
     scene.do(name, code)
@@ -86,7 +83,7 @@ def test_answer_leads_to_the_state_of_the_table(name: str, code: int, version: s
 
 @pytest.mark.parametrize("name, code, version, state", [row for row in ROWS if row[1] in FORGOTTEN])
 def test_unknown_identity_has_one_error(name: str, code: int, version: str, state: State) -> None:  # noqa: PLR0917
-    """The error says what to do, and which setting of the brokers is behind it."""
+    """The error says what to do, and names the broker setting behind it."""
     scene = at(name, VERSIONS[version])
 
     scene.do(name, code)
@@ -98,7 +95,7 @@ def test_unknown_identity_has_one_error(name: str, code: int, version: str, stat
 
 @on_both()
 def test_unknown_identity_in_an_abort_is_fatal(version: int) -> None:
-    """V2: a leader with a newer epoch has answered Produce with 47, which is abortable, and has not asked."""
+    """V2: a leader with a newer epoch answers Produce with 47 without asking the coordinator."""
     scene = Scene(version=version).begun(0)
     scene.manager.fail_transaction(BrokerError("newer", code=47))
     scene.manager.abort()
@@ -111,8 +108,7 @@ def test_unknown_identity_in_an_abort_is_fatal(version: int) -> None:
 
 
 @on_both()
-def test_commit_whose_first_answer_was_lost_is_in_doubt_when_the_id_is_unknown(version: int) -> None:
-    """It may have been done before the id expired."""
+def test_commit_with_a_lost_answer_is_in_doubt_when_id_unknown(version: int) -> None:
     scene = at("EndTxn", version)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
@@ -136,7 +132,7 @@ def outdated(version: int) -> Scene:
 
 
 @on_both()
-def test_identity_is_not_renewed_at_a_coordinator_that_does_not_know_the_id(version: int) -> None:
+def test_identity_is_not_renewed_where_the_id_is_unknown(version: int) -> None:
     """InitProducerId would be answered with a new identity."""
     scene = outdated(version)
 
@@ -147,7 +143,7 @@ def test_identity_is_not_renewed_at_a_coordinator_that_does_not_know_the_id(vers
 
 
 @on_both()
-def test_identity_that_was_made_anew_is_not_taken(version: int) -> None:
+def test_new_identity_is_not_taken_for_the_old_one(version: int) -> None:
     """The id has expired between the look and the renewal, or the coordinator is too old to be asked."""
     scene = outdated(version)
     scene.do("DescribeTransactions")
@@ -159,8 +155,8 @@ def test_identity_that_was_made_anew_is_not_taken(version: int) -> None:
 
 
 @pytest.mark.parametrize("epoch, state", [(32_765, FATAL), (32_766, State.READY), (32_767, State.READY)])
-def test_another_producer_id_is_taken_only_when_epochs_are_used_up(epoch: int, state: State) -> None:
-    """As a coordinator that knows the identity answers from 32,766 on."""
+def test_another_producer_id_is_taken_when_epochs_run_out(epoch: int, state: State) -> None:
+    """A coordinator that knows the identity gives a new id from epoch 32,766 on."""
     scene = Scene(version=0).ready()
     scene.identity.assign(77, epoch)
     scene.begun(0)
@@ -174,8 +170,7 @@ def test_another_producer_id_is_taken_only_when_epochs_are_used_up(epoch: int, s
     assert scene.manager.state is state
 
 
-def test_what_a_late_copy_has_begun_is_not_ended_under_an_unknown_identity() -> None:
-    """Nor is the identity renewed."""
+def test_late_copys_transaction_is_not_ended_by_an_unknown_id() -> None:
     scene = Scene(version=0).begun(0)
     scene.send_offsets(OFFSETS, READERS)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
@@ -192,7 +187,7 @@ def test_what_a_late_copy_has_begun_is_not_ended_under_an_unknown_identity() -> 
     assert (scene.manager.state, scene.asked()) == (FATAL, None)
 
 
-def test_producer_that_was_idle_before_an_upgrade_of_the_cluster_may_be_forgotten() -> None:
+def test_producer_idle_before_an_upgrade_may_be_forgotten() -> None:
     """An upgrade to V2 asks for a new epoch, which a forgotten producer must not get."""
     scene = Scene(version=0).begun(0)
     scene.manager.commit()
@@ -207,7 +202,7 @@ def test_producer_that_was_idle_before_an_upgrade_of_the_cluster_may_be_forgotte
 
 @on_both()
 def test_cluster_that_is_another_one_does_not_know_the_producer(version: int) -> None:
-    """It may be a copy of the first, with what a successor has committed there. Java's next request gets 49, too."""
+    """The cluster may be a replica with a successor's commits. Java's next request gets 49, too."""
     scene = Scene(version=version).ready()
     scene.identity.discard(77)
 
@@ -222,7 +217,6 @@ def test_cluster_that_is_another_one_does_not_know_the_producer(version: int) ->
 
 
 def refused_with(code: int) -> PartitionResponse:
-    """A leader's answer to a batch."""
     return PartitionResponse("t", None, 0, code, -1, -1, -1, (), None, -1, -1)
 
 
@@ -240,7 +234,7 @@ def test_produce_of_an_unknown_transactional_identity_is_fatal(*, is_transaction
 @pytest.mark.parametrize("code", [45, 47, 48, 59, 120])
 @pytest.mark.parametrize("is_transactional", [True, False])
 def test_produce_refused_by_a_leader_alone_is_not_fatal(code: int, *, is_transactional: bool) -> None:
-    """A leader forgets producers early; the abort that follows asks the coordinator. Idempotent: renewed."""
+    """A leader forgets producers early; the abort that follows asks the coordinator. Idempotent ones are renewed."""
     policy = Policy(acks=-1, is_idempotent=True, retries=5, is_transactional=is_transactional)
 
     outcome = decide(refused_with(code), BatchFacts(attempts=1, records=2), policy)
@@ -260,12 +254,10 @@ def test_producer_that_fails_by_a_record_says_the_same(code: int) -> None:
 
 @pytest.mark.parametrize("code, kind", [(90, ProducerFencedError), (47, ProducerFencedError), (53, BrokerError)])
 def test_other_errors_of_a_producer_stay_what_they_are(code: int, kind: type[KafkaError]) -> None:
-    """Fenced is fenced."""
     assert type(fatal_error(BrokerError("x", code=code), "billing-1")) is kind
 
 
-def test_errors_without_transactions_and_of_no_broker_are_passed_on() -> None:
-    """An idempotent producer is not fenced by anybody."""
+def test_errors_of_other_origin_are_passed_on() -> None:
     unknown, other = BrokerError("x", code=59), TransactionAbortableError("y")
 
     assert fatal_error(unknown, None) is unknown

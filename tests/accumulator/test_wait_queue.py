@@ -9,15 +9,13 @@ from aioproducer._timing.timers import TimerHeap
 
 
 def record(number: int = 0) -> WaitingRecord:
-    """A record that waits."""
-    result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
+    result = BatchResult(None, None)  # type: ignore[arg-type]  # it is never awaited
     made = WaitingRecord("t", result, timestamp=number, size=10, called_at=0.0)
     made.value = b"v"
     return made
 
 
 def line_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
-    """A line and those in it."""
     line, records = WaitQueue(), [record(number) for number in range(count)]
     for each in records:
         line.join(each)
@@ -25,7 +23,6 @@ def line_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
 
 
 def test_first_who_came_is_first() -> None:
-    """As long as it waits."""
     line, records = line_of(3)
     assert line.first() is records[0]
 
@@ -34,8 +31,7 @@ def test_first_who_came_is_first() -> None:
     assert line.first() is records[1]
 
 
-def test_empty_line_has_no_first() -> None:
-    """Neither a fresh one nor one that everybody left."""
+def test_empty_queue_has_no_first() -> None:
     line, records = line_of(1)
     line.leave(records[0])
 
@@ -43,7 +39,6 @@ def test_empty_line_has_no_first() -> None:
 
 
 def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
-    """Its caller gave up."""
     line, records = line_of(5)
 
     line.leave(records[2])
@@ -53,8 +48,7 @@ def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
     assert (len(line), records[2].is_waiting, records[1].is_waiting) == (3, False, True)
 
 
-def test_line_may_be_left_while_it_is_looked_through() -> None:
-    """All of them fail when their topic does."""
+def test_queue_may_be_left_during_iteration() -> None:
     line, _ = line_of(10)
 
     for each in line:
@@ -63,8 +57,7 @@ def test_line_may_be_left_while_it_is_looked_through() -> None:
     assert list(line) == []
 
 
-def test_watched_line_cancels_its_timer_once_it_is_not() -> None:
-    """And again does no harm."""
+def test_unwatched_queue_cancels_its_timer() -> None:
     line, timers = WaitQueue(), TimerHeap()
     line.timer = timers.schedule(1.0, lambda _: None)
 
@@ -75,7 +68,6 @@ def test_watched_line_cancels_its_timer_once_it_is_not() -> None:
 
 
 def test_record_lets_its_content_go() -> None:
-    """Once it has its place, or has failed."""
     waited = record()
     waited.key, waited.headers, waited.choose_partition = b"k", (("h", b"v"),), lambda: 0
     names = ("value", "key", "headers", "choose_partition")
@@ -87,8 +79,7 @@ def test_record_lets_its_content_go() -> None:
 
 
 @given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
-def test_line_is_like_a_list_from_which_records_are_taken(steps: list[int | None]) -> None:
-    """A number leaves at that place, none joins."""
+def test_queue_behaves_like_a_list_with_removal(steps: list[int | None]) -> None:
     line, expected = WaitQueue(), list[WaitingRecord]()
     for step in steps:
         if step is None:

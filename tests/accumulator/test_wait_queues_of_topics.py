@@ -1,4 +1,4 @@
-"""A topic that nobody used for long has partitions still: all of its records queue behind those that wait for it."""
+"""A topic that has been unused for long still has partitions: all of its records queue behind those that wait."""
 
 import pytest
 
@@ -13,15 +13,15 @@ def appended(core: CoreParts, value: bytes) -> Delivery | None:
     return core.appender.append("t", value, None, 0, None, None, None)
 
 
-def test_record_with_a_partition_queues_behind_one_whose_partition_is_chosen_later() -> None:
-    """It may be the same one; and who waits behind that one is waited for as well."""
+def test_partitioned_record_queues_behind_an_unpartitioned_one() -> None:
+    """The unpartitioned record may go to the same partition, so everything behind it waits, too."""
     core = CoreParts()
-    chosen = core.wait_in_line(b"1", partition=None, choose_partition=lambda: 0)
-    given = core.wait_in_line(b"2")
+    chosen = core.wait_in_queue(b"1", partition=None, choose_partition=lambda: 0)
+    given = core.wait_in_queue(b"2")
     refused = appended(core, b"3")
-    core.lines.withdraw(core.wait_in_line(b"withdrawn", partition=None, choose_partition=lambda: 0))
+    core.wait_queues.withdraw(core.wait_in_queue(b"withdrawn", partition=None, choose_partition=lambda: 0))
 
-    core.lines.topic_known("t")
+    core.wait_queues.topic_known("t")
 
     assert refused is None
     assert [record.delivery.position for record in (chosen, given)] == [0, 1]
@@ -29,32 +29,31 @@ def test_record_with_a_partition_queues_behind_one_whose_partition_is_chosen_lat
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["withdrawn", "too late"])
-def test_who_leaves_holds_nobody_back(is_late: bool) -> None:  # noqa: FBT001  # parametrized
-    """Whether its caller gave up or its time is over."""
+def test_record_that_leaves_delays_no_other(is_late: bool) -> None:  # noqa: FBT001  # parametrized
     core = CoreParts()
-    record = core.wait_in_line(b"gone", partition=None, choose_partition=lambda: 0)
+    record = core.wait_in_queue(b"gone", partition=None, choose_partition=lambda: 0)
     if is_late:
         core.pass_time(1_000)
     else:
-        core.lines.withdraw(record)
+        core.wait_queues.withdraw(record)
 
     assert not record.is_waiting
     assert appended(core, b"next") is not None
 
 
 def test_partitioner_that_sends_is_waited_behind() -> None:
-    """What it sends comes while those before it are still joining the lines of their partitions."""
+    """The partitioner's own record comes while earlier ones are still joining their partitions' queues."""
     core = CoreParts()
     sent = []
 
     def choose() -> int:
-        sent.append(core.wait_in_line(b"3"))
+        sent.append(core.wait_in_queue(b"3"))
         return 0
 
-    first = core.wait_in_line(b"1", partition=None, choose_partition=choose)
-    second = core.wait_in_line(b"2", partition=None, choose_partition=lambda: 0)
+    first = core.wait_in_queue(b"1", partition=None, choose_partition=choose)
+    second = core.wait_in_queue(b"2", partition=None, choose_partition=lambda: 0)
 
-    core.lines.topic_known("t")
+    core.wait_queues.topic_known("t")
 
     assert [record.delivery.position for record in (first, second, *sent)] == [0, 1, 2]
     assert appended(core, b"4") is not None
@@ -62,7 +61,7 @@ def test_partitioner_that_sends_is_waited_behind() -> None:
 
 @pytest.mark.parametrize("code, is_asked", [(3, True), (5, False)])
 def test_error_of_an_unknown_topic_asks_whether_it_exists(code: int, *, is_asked: bool) -> None:
-    """Of one that is being created, or has no leader yet, brokers say something else."""
+    """Brokers answer differently for a topic that is being created, or has no leader yet."""
     trouble = BrokerError.of(code, "what brokers answer", retriable=True)
 
     assert ("does the topic exist?" in str(still_unknown("t", "max_block_ms=1", trouble))) is is_asked

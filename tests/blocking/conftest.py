@@ -21,14 +21,12 @@ def shared() -> Iterator[ClusterElsewhere]:
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterElsewhere]:
-    """One of the test's own."""
     with cluster_elsewhere() as elsewhere:
         yield elsewhere
 
 
 @pytest.fixture
 def blocking(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
-    """A started producer with the defaults."""
     producer = BlockingProducer(cluster.bootstrap_servers).start()
     yield producer
     with contextlib.suppress(UndeliveredError):

@@ -1,4 +1,4 @@
-"""Starting and closing the producer for threads: bounded, once for all, and nobody is forgotten."""
+"""Start and close of the producer for threads: bounded, once for all callers, and no caller is forgotten."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,6 @@ FORBIDDEN = 29
 
 
 def test_close_in_a_callback_is_refused_and_closes_nothing(cluster: ClusterElsewhere) -> None:
-    """It would wait for itself."""
     told: list[str] = []
     with BlockingProducer(cluster.bootstrap_servers) as producer:
 
@@ -43,7 +42,6 @@ def test_close_in_a_callback_is_refused_and_closes_nothing(cluster: ClusterElsew
 
 
 def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
-    """What is left fails; so do callers that wait for room."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
     producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=200_000).start()
     stopped: list[type[Exception]] = []
@@ -69,7 +67,6 @@ def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
 
 @pytest.mark.parametrize("is_stuck", [False, True], ids=["delivering", "behind a full buffer"])
 def test_later_close_shortens_the_time_of_the_first(cluster: ClusterElsewhere, *, is_stuck: bool) -> None:
-    """As the producer's own does; both raise what was not delivered."""
     producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=100_000, linger_ms=0).start()
     producer.send("orders", b"v")
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
@@ -90,7 +87,7 @@ def test_later_close_shortens_the_time_of_the_first(cluster: ClusterElsewhere, *
 
 
 @pytest.mark.parametrize("timeout", [0, 0.5, 5])
-def test_every_record_taken_while_others_close_is_told_of(cluster: ClusterElsewhere, timeout: float) -> None:
+def test_records_accepted_during_close_are_reported(cluster: ClusterElsewhere, timeout: float) -> None:
     """Delivered or failed, but none forgotten between the threads."""
     producer = BlockingProducer(cluster.bootstrap_servers).start()
     taken: list[int] = []
@@ -118,7 +115,7 @@ def test_every_record_taken_while_others_close_is_told_of(cluster: ClusterElsewh
 
 
 def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
-    """The loop slept, and has closed before it could be woken: whoever closed it had seen the record."""
+    """The loop slept, and closed before it could be woken: `close` had seen the record."""
     handover = Handover(1.0, reject=lambda _error: False, log=EventList())
 
     async def sleep_once() -> None:
@@ -145,7 +142,6 @@ def test_closed_is_closed(cluster: ClusterElsewhere) -> None:
 
 
 def test_start_that_fails_leaves_no_thread() -> None:
-    """And says why."""
     with pytest.raises(MetadataTimeoutError, match="refused"):
         BlockingProducer("127.0.0.1:9", max_block_ms=100).start()
 
@@ -153,7 +149,6 @@ def test_start_that_fails_leaves_no_thread() -> None:
 
 
 def test_use_before_start_says_so() -> None:
-    """And closing what was never started is nothing."""
     producer = BlockingProducer("h:9092")
 
     with pytest.raises(IllegalStateError, match="with BlockingProducer"):
@@ -162,7 +157,6 @@ def test_use_before_start_says_so() -> None:
 
 
 def test_body_that_raises_wins(cluster: ClusterElsewhere) -> None:
-    """What was not delivered becomes its note."""
     cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))
 
     def body() -> None:
@@ -177,7 +171,6 @@ def test_body_that_raises_wins(cluster: ClusterElsewhere) -> None:
 
 
 def test_dropped_unclosed_warns(shared: ClusterElsewhere) -> None:
-    """With the place that made it; the thread ends."""
     producer = BlockingProducer(shared.bootstrap_servers).start()
 
     with pytest.warns(ResourceWarning, match=r"test_blocking_close\.py:\d+ was dropped without close"):

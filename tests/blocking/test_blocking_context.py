@@ -22,12 +22,10 @@ class Tracing(ProducerInterceptor):
         self.seen: list[tuple[str, str]] = []
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Note the request."""
         self.seen.append(("interceptor", REQUEST.get()))
         return record
 
     def serialize(self, value: object) -> bytes:
-        """Note the request."""
         self.seen.append(("serializer", REQUEST.get()))
         return str(value).encode()
 
@@ -48,7 +46,7 @@ VERBS: Mapping[str, Callable[[BlockingProducer], object]] = MappingProxyType(
 
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_hooks_see_the_context_of_the_call(cluster: ClusterElsewhere, verb: str) -> None:
-    """Whatever the context of the start, or of other calls."""
+    """Contexts of the start and of other calls make no difference."""
     tracing = Tracing()
     serializer = {} if verb.startswith("topic") else {"value_serializer": tracing.serialize}
     hooks = {"interceptor"} | ({"serializer"} if serializer else set())
@@ -64,8 +62,7 @@ def test_hooks_see_the_context_of_the_call(cluster: ClusterElsewhere, verb: str)
     assert set(tracing.seen) == {(hook, request) for hook in hooks for request in ("a", "b")}
 
 
-def test_callback_of_a_refused_record_sees_the_context_of_its_call(cluster: ClusterElsewhere) -> None:
-    """The hand-over calls it, not the producer."""
+def test_refused_records_callback_sees_the_calls_context(cluster: ClusterElsewhere) -> None:
     told: list[tuple[str, KafkaError | None]] = []
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         producer.partitions_for("orders")  # so that the call itself is refused

@@ -22,7 +22,6 @@ def run(program: pathlib.Path, code: str, *arguments: str) -> "subprocess.Comple
 
 @pytest.fixture
 def program(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Where the program is written."""
     return tmp_path / "program.py"
 
 
@@ -67,7 +66,6 @@ for n in range(5):
 def test_records_that_are_not_delivered_are_reported(
     cluster: ClusterElsewhere, program: pathlib.Path, timeout_ms: int
 ) -> None:
-    """One line and one event, with the count; no payload."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
 
     ended = run(program, NOT_DELIVERED, cluster.bootstrap_servers, str(timeout_ms))
@@ -119,7 +117,6 @@ HOOKS = ["atexit before the import", "atexit after the import", "logging.shutdow
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_close_in_an_exit_hook_delivers(cluster: ClusterElsewhere, program: pathlib.Path, hook: str) -> None:
-    """It has its own time, whenever it runs."""
     ended = run(program, CLOSED_IN_A_HOOK, hook, cluster.bootstrap_servers, "30")
 
     assert (ended.stdout, ended.returncode) == ("close: None\n", 0), ended.stderr
@@ -130,7 +127,6 @@ def test_close_in_an_exit_hook_delivers(cluster: ClusterElsewhere, program: path
 def test_close_in_an_exit_hook_raises_what_was_not_delivered(
     cluster: ClusterElsewhere, program: pathlib.Path, hook: str
 ) -> None:
-    """All of it, once."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
 
     ended = run(program, CLOSED_IN_A_HOOK, hook, cluster.bootstrap_servers, "0.05")
@@ -155,7 +151,6 @@ producer.enqueue("orders", b"v")
 def test_failure_met_while_the_process_ends_is_raised_by_close(
     cluster: ClusterElsewhere, program: pathlib.Path
 ) -> None:
-    """The last flush looks at no failure."""
     cluster.do(lambda fake: fake.faults.error(29, PRODUCE))  # TOPIC_AUTHORIZATION_FAILED
 
     ended = run(program, FAILED_EARLY, cluster.bootstrap_servers)
@@ -232,7 +227,6 @@ def test_dropped_producer_delivers(cluster: ClusterElsewhere, program: pathlib.P
 
 
 def test_dropped_producer_reports_what_is_lost(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
-    """Once."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
 
     ended = run(program, DROPPED, cluster.bootstrap_servers, "20")
@@ -282,10 +276,9 @@ else:
 
 @pytest.mark.parametrize("reference", ["kept", "dropped"])
 @pytest.mark.parametrize("end", ["asyncio.run", "closed loop", "stopped loop"])
-def test_asyncio_producer_that_is_never_closed_reports_what_is_lost(
+def test_unclosed_asyncio_producer_reports_losses(
     cluster: ClusterElsewhere, program: pathlib.Path, *, reference: str, end: str
 ) -> None:
-    """Nothing can be delivered where the loop does not run."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
 
     ended = run(program, ASYNCIO, reference, end, cluster.bootstrap_servers)
@@ -310,7 +303,6 @@ asyncio.run(main())
 
 
 def test_closed_producers_are_not_reported(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
-    """Nor is one that was never started."""
     ended = run(program, CLOSED, cluster.bootstrap_servers)
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)

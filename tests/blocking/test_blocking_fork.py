@@ -35,7 +35,6 @@ class Stepping:
         return not self._has_ended
 
     def go_on(self) -> None:
-        """Let it do that line."""
         self._may_go_on.release()
 
     def _run(self) -> None:
@@ -74,7 +73,6 @@ def exit_code_of_child(act: Callable[[], object]) -> int:
 
 
 def use_and_close(producer: BlockingProducer) -> None:
-    """Call what takes locks."""
     for call in (producer.start, producer.flush, lambda: producer.enqueue("orders", b"child")):
         with contextlib.suppress(IllegalStateError):
             call()
@@ -82,7 +80,6 @@ def use_and_close(producer: BlockingProducer) -> None:
 
 
 def test_child_of_a_fork_in_another_threads_call_can_close(blocking: BlockingProducer) -> None:
-    """Wherever that call was."""
     thread = Stepping(lambda: blocking.send_threadsafe("orders", b"parent"))
     codes: list[int] = []
     while thread.next_line():

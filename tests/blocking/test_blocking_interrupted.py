@@ -24,7 +24,7 @@ PATIENCE_S = 30
 FEW, ALL = 43, 1
 
 press_ctrl_c = ctypes.PyDLL(None).PyErr_SetInterrupt
-"""As a local trace function: the signal comes at the next step of the traced frame, as a real one would."""
+"""A local trace function: the signal comes at the next step of the traced frame, as a real one would."""
 press_ctrl_c.argtypes = [ctypes.py_object] * 3
 press_ctrl_c.restype = None
 
@@ -39,18 +39,13 @@ class CtrlC:
         """Kept: the handler ends the tracing also while this is called, and Python does not keep it."""
 
     def trace(self, frame: FrameType, event: str, _argument: object) -> object:
-        """Trace every step of every frame."""
         frame.f_trace_opcodes = True
         if event == "opcode":
             self._left -= 1
         return press_ctrl_c if self._left < 0 else self.tracing
 
     def handle(self, _signal: int, _frame: FrameType | None) -> None:
-        """Do what Python's own handler does.
-
-        Raises:
-            KeyboardInterrupt: once.
-        """
+        """Do what Python's own handler does."""
         sys.settrace(None)
         if not self.has_come:
             self.has_come = True
@@ -71,7 +66,6 @@ def interrupted(work: Callable[[], object], after: int) -> bool:
 
 
 def traced(work: Callable[[], object], ctrl_c: CtrlC) -> None:
-    """Do something step by step."""
     tracing, frame = sys.gettrace(), inspect.currentframe()
     assert frame is not None
     frame.f_trace_opcodes = True  # 3.12 looks for it when tracing begins
@@ -83,20 +77,19 @@ def traced(work: Callable[[], object], ctrl_c: CtrlC) -> None:
 
 
 def within_patience(threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
-    """Do something on another thread, which may not take for ever."""
+    """Do something on another thread, within a limit."""
     threads.submit(work).result(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterElsewhere]:
-    """For all of them."""
     with cluster_elsewhere() as elsewhere:
         yield elsewhere
 
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """For what must not be locked; nobody waits for those that are."""
+    """Return another name for locks that must be free; locked ones are not waited for."""
     pool = ThreadPoolExecutor(4)
     yield pool
     pool.shutdown(wait=False, cancel_futures=True)
@@ -119,7 +112,6 @@ VERBS: Mapping[str, Callable[[BlockingProducer], object]] = MappingProxyType(
 def test_all_goes_on_after_an_interrupted_call(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, *, verb: str, stride: int
 ) -> None:
-    """On another thread and on this."""
     producer = BlockingProducer(cluster.bootstrap_servers, linger_ms=0).start()
     after = 0
     while interrupted(lambda: VERBS[verb](producer), after):
@@ -135,7 +127,6 @@ def test_all_goes_on_after_an_interrupted_call(
 def test_interrupted_start_leaves_no_thread(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
 ) -> None:
-    """Once it is closed."""
     after = 0
     while True:
         producer = BlockingProducer(cluster.bootstrap_servers)
@@ -153,7 +144,6 @@ def test_interrupted_start_leaves_no_thread(
 def test_interrupted_close_may_be_called_again(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
 ) -> None:
-    """And leaves no thread then."""
     after = 0
     while True:
         producer = BlockingProducer(cluster.bootstrap_servers).start()
@@ -170,7 +160,6 @@ def test_interrupted_close_may_be_called_again(
 
 
 def assert_no_thread_is_left() -> None:
-    """Those of an interrupted start may still be ending."""
     for thread in threading.enumerate():
         if thread.name == "aioproducer":
             thread.join(PATIENCE_S)
@@ -194,8 +183,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_is_heard_though_it_does_not_end_the_sleep(cluster: ClusterElsewhere) -> None:
-    """As when it comes just before the system call that sleeps."""
+def test_ctrl_c_during_a_sleep_is_not_lost(cluster: ClusterElsewhere) -> None:
     command = [sys.executable, "-c", UNHEARD, cluster.bootstrap_servers]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

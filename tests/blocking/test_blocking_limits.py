@@ -1,4 +1,4 @@
-"""Every wait of the blocking face ends, also while its thread does nothing: a callback blocks it for ever."""
+"""Every wait of the blocking producer ends, also while a callback blocks its thread forever."""
 
 import logging
 import threading
@@ -55,7 +55,6 @@ def blocked(cluster: ClusterElsewhere, go_on: threading.Event, **options: str) -
 
 
 def fill(producer: BlockingProducer) -> None:
-    """Queue more than the queue takes."""
     for _ in range(QUEUE_RECORDS + 1):
         producer.enqueue("orders", b"v")
 
@@ -90,7 +89,6 @@ TRANSACTION_VERBS: Mapping[str, Call] = MappingProxyType(
 
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_verb_ends_while_the_thread_is_blocked(cluster: ClusterElsewhere, go_on: threading.Event, verb: str) -> None:
-    """With the error of its limit; closing ends too."""
     call, kind = VERBS[verb]
     producer = blocked(cluster, go_on)
 
@@ -108,7 +106,6 @@ def test_verb_ends_while_the_thread_is_blocked(cluster: ClusterElsewhere, go_on:
 def test_transaction_verb_ends_while_the_thread_is_blocked(
     cluster: ClusterElsewhere, go_on: threading.Event, verb: str
 ) -> None:
-    """A commit may have been done."""
     producer = blocked(cluster, go_on, transactional_id="worker")
 
     with pytest.raises(TransactionTimeoutError, match="thread does not answer") as caught:
@@ -154,7 +151,6 @@ async def _block(go_on: threading.Event) -> None:
 
 
 def test_loop_that_runs_ends_its_calls_itself(cluster: ClusterElsewhere) -> None:
-    """With the error that says what the record waited for."""
     cluster.do(lambda fake: fake.faults.stall(Where(api=ApiKey.PRODUCE)))
     producer = BlockingProducer(cluster.bootstrap_servers, **LIMITS).start()
 
@@ -167,7 +163,6 @@ def test_loop_that_runs_ends_its_calls_itself(cluster: ClusterElsewhere) -> None
 def test_block_of_a_transaction_ends_while_the_thread_is_blocked(
     cluster: ClusterElsewhere, go_on: threading.Event
 ) -> None:
-    """Its commit, and the abort after that."""
     producer = BlockingProducer(cluster.bootstrap_servers, transactional_id="worker", **LIMITS).start()
     producer.init_transactions()
 
@@ -199,19 +194,15 @@ def test_waiting_in_a_callback_is_refused(cluster: ClusterElsewhere) -> None:
 
 
 class Stuck(logging.Handler):
-    """Blocks until it is let go."""
-
     def __init__(self, go_on: threading.Event) -> None:
         super().__init__()
         self._go_on = go_on
 
     def emit(self, _record: logging.LogRecord) -> None:
-        """Block."""
         self._go_on.wait()
 
 
 def test_handler_that_blocks_holds_nothing_up(cluster: ClusterElsewhere, go_on: threading.Event) -> None:
-    """Events queue up for it; every call returns."""
     handler, log = Stuck(go_on), logging.getLogger("aioproducer")
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)

@@ -1,4 +1,4 @@
-"""What the user's code raises may end the background loop, while other threads call."""
+"""The user's code may end the background loop while other threads call."""
 
 import asyncio
 import threading
@@ -16,21 +16,15 @@ LIMIT = Limit(PATIENCE_S, TimeoutError)
 
 
 async def idle() -> None:
-    """Run until cancelled."""
     await asyncio.Event().wait()
 
 
 async def answer() -> int:
-    """Be a call that waits for nothing."""
     return 1
 
 
 async def end_the_loop() -> None:
-    """Do as a callback that calls `sys.exit`.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Do as a callback that calls `sys.exit`."""
     raise SystemExit
 
 
@@ -45,8 +39,8 @@ def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosed
 
 @pytest.mark.filterwarnings("ignore:coroutine '_awaited' was never awaited")  # the loop was gone before its first step
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # `threading` is silent of it
-def test_call_as_the_loop_ends_from_within_is_told() -> None:
-    """Whenever it comes: nobody waits for a loop that is gone."""
+def test_call_during_the_end_of_the_loop_raises() -> None:
+    """A call never waits for a loop that is gone, at any moment."""
     for _ in range(ROUNDS):
         background, refusals = BackgroundLoop(lambda function: function(), last=answer), list[ProducerClosedError]()
         background.start(idle)

@@ -26,12 +26,10 @@ FORBIDDEN = 29
 
 
 def loops() -> list[threading.Thread]:
-    """Threads of producers for threads."""
     return [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
 
 
 def test_one_screen_works(cluster: ClusterElsewhere) -> None:
-    """As the docstring shows it."""
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         metadata = producer.send("orders", b"first", key=b"customer-7")
         for number in range(1_000):
@@ -47,7 +45,6 @@ def test_one_screen_works(cluster: ClusterElsewhere) -> None:
 
 
 def test_verbs_keep_the_order_of_the_calls(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """Whichever they are."""
     expected = []
     futures = []
     for number in range(50):
@@ -63,8 +60,6 @@ def test_verbs_keep_the_order_of_the_calls(blocking: BlockingProducer, cluster: 
 
 
 def test_many_threads_share_it(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """Each keeps its own order."""
-
     def work(name: int) -> None:
         for number in range(200):
             blocking.enqueue("orders", b"%d-%d" % (name, number), partition=0)
@@ -81,14 +76,13 @@ def test_many_threads_share_it(blocking: BlockingProducer, cluster: ClusterElsew
 
 
 def test_send_many_waits_for_all(blocking: BlockingProducer) -> None:
-    """And returns what became of them."""
     result = blocking.send_many("orders", [b"v"] * 500 + [bytes(2_000_000)], partition=1)
 
     assert (result.delivered, [type(error) for error in result.errors.values()]) == (500, [RecordTooLargeError])
 
 
 def test_iterators_are_read_on_the_thread_of_the_call(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """The rows of a database belong to the thread that asked for them, and whoever is slow keeps no other waiting."""
+    """Rows of a database belong to the thread that asked for them, and a slow thread delays no other."""
     readers = set()
 
     def column() -> Iterator[bytes]:
@@ -104,7 +98,6 @@ def test_iterators_are_read_on_the_thread_of_the_call(blocking: BlockingProducer
 
 
 def test_keys_without_end_are_refused(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """After those that belong to values, as by Producer."""
     with pytest.raises(ValueError, match="keys must be as many as values: there are 2 values, and more keys"):
         blocking.send_many("orders", iter([b"1", b"2"]), keys=repeat(b"k"))
     blocking.flush()
@@ -113,7 +106,6 @@ def test_keys_without_end_are_refused(blocking: BlockingProducer, cluster: Clust
 
 
 def test_closed_producer_takes_nothing_out_of_an_iterator(blocking: BlockingProducer) -> None:
-    """Somebody may send it elsewhere."""
     blocking.close()
     rows = iter([b"1", b"2"])
     with pytest.raises(ProducerClosedError):
@@ -139,7 +131,6 @@ def test_closed_producer_takes_nothing_out_of_an_iterator(blocking: BlockingProd
 def test_bad_arguments_are_refused_at_the_call(  # noqa: PLR0917  # the parts of a row
     shared: ClusterElsewhere, verb: str, arguments: dict[str, object], kind: type[Exception], word: str
 ) -> None:
-    """As by Producer."""
     given = {"topic": "orders", "value": b"v", **arguments}
     with BlockingProducer(shared.bootstrap_servers) as producer:
         with pytest.raises(kind, match=word):
@@ -161,7 +152,7 @@ def test_failures_of_enqueue_are_raised_by_flush(blocking: BlockingProducer, clu
     blocking.flush()
 
 
-def test_failure_in_line_is_told_once() -> None:
+def test_failure_of_a_waiting_record_is_reported_once() -> None:
     """By the producer, which has the record by then; and not again by us, who see the error too."""
     told: list[str] = []
     producer = BlockingProducer("127.0.0.1:9", max_block_ms=50).start(wait=False)
@@ -172,8 +163,7 @@ def test_failure_in_line_is_told_once() -> None:
     assert told == ["MetadataTimeoutError"]
 
 
-def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
-    """Then flush has nothing to add."""
+def test_failures_are_passed_to_on_delivery(blocking: BlockingProducer) -> None:
     told: list[object] = []
     blocking.enqueue(
         "orders", bytes(2_000_000), on_delivery=lambda metadata, error: told.append((metadata, type(error)))
@@ -185,7 +175,6 @@ def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
 
 
 def test_mutable_value_is_copied(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """Before the call returns."""
     own = bytearray(b"original")
     blocking.enqueue("orders", own)
     own[:] = b"tampered"
@@ -212,7 +201,6 @@ def test_stalled_cluster_holds_callers_back(cluster: ClusterElsewhere) -> None:
 
 
 def test_flush_has_its_time(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """The records go on."""
     stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
     blocking.enqueue("orders", b"v")
     with pytest.raises(TimeoutError):
@@ -223,8 +211,7 @@ def test_flush_has_its_time(blocking: BlockingProducer, cluster: ClusterElsewher
     assert cluster.values() == [b"v"]
 
 
-def test_callback_that_would_wait_for_itself_is_told(blocking: BlockingProducer) -> None:
-    """Instead of hanging."""
+def test_callback_that_would_wait_for_itself_raises(blocking: BlockingProducer) -> None:
     told: list[BaseException] = []
 
     def callback(_metadata: object, _error: object) -> None:
@@ -242,7 +229,6 @@ def test_callback_that_would_wait_for_itself_is_told(blocking: BlockingProducer)
 def test_failures_read_by_many_threads_are_not_raised(
     blocking: BlockingProducer, cluster: ClusterElsewhere, verb: str
 ) -> None:
-    """More of them than are kept one by one."""
     threads = 150
     cluster.do(lambda fake: fake.create_topic("wide", threads))
     cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))

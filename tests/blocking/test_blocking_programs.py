@@ -17,8 +17,7 @@ from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_child_of_a_fork_is_told(blocking: BlockingProducer) -> None:
-    """At once; the parent's goes on."""
+def test_call_in_a_forked_child_raises(blocking: BlockingProducer) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: threads and fork, which is the point here
         child = os.fork()
@@ -120,7 +119,6 @@ print(producer.send("orders", b"v").offset, flush=True)
 
 
 def test_program_that_never_closes_it_ends(cluster: ClusterElsewhere) -> None:
-    """Its thread does not keep the process."""
     program = subprocess.run(
         [sys.executable, "-c", NEVER_CLOSED, cluster.bootstrap_servers],
         capture_output=True,

@@ -24,19 +24,15 @@ NO_SUCH_PARTITION = 99
 
 @pytest.fixture
 def transactional(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
-    """A started producer with a transactional id."""
     with BlockingProducer(cluster.bootstrap_servers, transactional_id="refusals") as producer:
         yield producer
 
 
 def committed(cluster: ClusterElsewhere) -> object:
-    """What readers of committed records see."""
     return cluster.do(lambda fake: [record.value for record in fake.committed_records("orders", 0)])
 
 
-def test_nothing_is_committed_without_a_record_whose_callback_was_told(
-    transactional: BlockingProducer, cluster: ClusterElsewhere
-) -> None:
+def test_reported_failure_still_fails_the_commit(transactional: BlockingProducer, cluster: ClusterElsewhere) -> None:
     """A callback is told of a failure; it does not decide that the rest may be committed."""
     told: list[object] = []
     transactional.begin_transaction()
@@ -54,10 +50,10 @@ def test_nothing_is_committed_without_a_record_whose_callback_was_told(
     assert committed(cluster) == [b"next"]
 
 
-def test_nothing_is_committed_without_a_record_that_flush_spoke_of(
+def test_failure_raised_by_flush_still_fails_the_commit(
     transactional: BlockingProducer, cluster: ClusterElsewhere
 ) -> None:
-    """Whoever catches what flush raises has not taken the record out of the transaction."""
+    """Catching what flush raises does not take the record out of the transaction."""
     transactional.begin_transaction()
     transactional.enqueue("orders", b"not", partition=NO_SUCH_PARTITION)
     with pytest.raises(UndeliveredError):
@@ -89,8 +85,6 @@ def test_record_outside_of_any_transaction_spoils_no_other(
 def test_serializer_that_raises_anything_fails_its_record_alone(
     cluster: ClusterElsewhere, kind: type[BaseException]
 ) -> None:
-    """Also what would cancel the task that it runs in."""
-
     def serialize(value: object) -> bytes:
         if value == "bad":
             raise kind
@@ -106,7 +100,7 @@ def test_serializer_that_raises_anything_fails_its_record_alone(
 
 
 @pytest.mark.parametrize("teller", [BlockingProducer.flush, BlockingProducer.close])
-def test_failure_whose_callback_raised_was_told_to_nobody(
+def test_failure_whose_callback_raised_stays_unretrieved(
     cluster: ClusterElsewhere, teller: Callable[[BlockingProducer], None]
 ) -> None:
     """Also of a record that the producer did not take; what the callback raised is logged as any other."""
@@ -122,7 +116,7 @@ def test_failure_whose_callback_raised_was_told_to_nobody(
     assert len(log.naming("on_delivery_failed")) == 1
 
 
-def test_nobody_waits_for_a_handover_that_has_ended(cluster: ClusterElsewhere) -> None:
+def test_ended_handover_is_not_waited_for(cluster: ClusterElsewhere) -> None:
     """Code on the background thread may cancel its tasks; every later call says so, and nothing is committed."""
 
     def cancel_all(_metadata: object, _error: object) -> None:
@@ -145,8 +139,8 @@ def test_nobody_waits_for_a_handover_that_has_ended(cluster: ClusterElsewhere) -
     assert committed(cluster) == []
 
 
-def test_record_of_an_unknown_topic_holds_nobody_back(cluster: ClusterElsewhere) -> None:
-    """Not the records behind it, in whatever way they are given; it waits for its own topic alone."""
+def test_record_of_an_unknown_topic_delays_no_other(cluster: ClusterElsewhere) -> None:
+    """Records behind it are not delayed, in any way of sending; it waits for its own topic alone."""
     order: list[str] = []
     with BlockingProducer(cluster.bootstrap_servers, max_block_ms=3_600_000) as producer:
         typed = producer.topic("nowhere", value=str)
@@ -164,7 +158,7 @@ def test_record_of_an_unknown_topic_holds_nobody_back(cluster: ClusterElsewhere)
     assert cluster.values() == [b"send", b"enqueue", b"last"]
 
 
-def test_nothing_is_committed_without_a_record_whose_topic_stays_unknown(cluster: ClusterElsewhere) -> None:
+def test_unknown_topic_fails_the_commit(cluster: ClusterElsewhere) -> None:
     """It stood in line when the commit began, and its call had returned."""
     with BlockingProducer(cluster.bootstrap_servers, transactional_id="unknown", max_block_ms=1_000) as producer:
         producer.begin_transaction()
@@ -178,8 +172,7 @@ def test_nothing_is_committed_without_a_record_whose_topic_stays_unknown(cluster
 
 
 @pytest.mark.parametrize("most", [0, 3])
-def test_callers_are_held_back_when_too_many_stand_in_line(cluster: ClusterElsewhere, most: int) -> None:
-    """In the order of their calls, all of which are told."""
+def test_callers_block_when_too_many_records_wait(cluster: ClusterElsewhere, most: int) -> None:
     told: list[int] = []
     with BlockingProducer(cluster.bootstrap_servers, max_block_ms=500, max_waiting_records=most) as producer:
         for number in range(10):

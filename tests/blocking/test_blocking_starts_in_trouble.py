@@ -10,7 +10,6 @@ from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
 
 def run(program: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -118,7 +117,6 @@ except TimeoutError:
 @pytest.mark.parametrize("when", ["early", "late"])
 @pytest.mark.parametrize("environment", ["gevent", "eventlet"])
 def test_patched_threads(cluster: ClusterElsewhere, environment: str, when: str) -> None:
-    """All verbs work, and other greenlets run while one waits."""
     ended = run(GREENLETS, [cluster.bootstrap_servers, environment, when])
 
     assert (ended.stdout, ended.returncode) == ("True 20 True\n", 0), ended.stderr

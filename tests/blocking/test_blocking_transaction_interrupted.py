@@ -1,4 +1,4 @@
-"""Ctrl-C between any two steps of a `transaction()` block: nobody's transaction stays open."""
+"""Ctrl-C between any two steps of a `transaction()` block: no transaction stays open."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +16,7 @@ FEW = 97
 
 @pytest.mark.parametrize("stride", [FEW, pytest.param(ALL, marks=pytest.mark.slow)])
 def test_next_block_has_its_turn_after_an_interrupted_one(stride: int) -> None:
-    """On another thread, whose begin once waited for a transaction that nobody owned any more."""
+    """Regression: a begin on another thread waited for a transaction without an owner."""
 
     def block() -> None:
         with producer.transaction():

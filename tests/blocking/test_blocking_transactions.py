@@ -20,20 +20,18 @@ END_TXN = Where(api=ApiKey.END_TXN)
 
 @pytest.fixture
 def elsewhere() -> Iterator[ClusterElsewhere]:
-    """An embedded cluster on another thread's loop."""
     with cluster_elsewhere() as cluster:
         yield cluster
 
 
 def committed(elsewhere: ClusterElsewhere) -> list[bytes | None]:
-    """What readers of committed records see of the first partition."""
+    """Return the read_committed records of the first partition."""
     found = elsewhere.do(lambda cluster: [record.value for record in cluster.committed_records("orders", 0)])
     assert isinstance(found, list)
     return found
 
 
 def test_block_commits_at_its_end_and_aborts_on_an_exception(elsewhere: ClusterElsewhere) -> None:
-    """The producer's own verbs belong to it."""  # noqa: DOC501  # the body's own
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
         with producer.transaction() as txn:
             assert txn is producer
@@ -50,7 +48,6 @@ def test_block_commits_at_its_end_and_aborts_on_an_exception(elsewhere: ClusterE
 
 
 def test_verbs_of_java_do_the_same(elsewhere: ClusterElsewhere) -> None:
-    """Begin, commit, abort."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
         producer.init_transactions()
         for value in (b"a", b"b", b"c"):
@@ -90,7 +87,6 @@ def test_record_that_failed_unseen_fails_the_commit(elsewhere: ClusterElsewhere)
 
 
 def test_threads_take_turns(elsewhere: ClusterElsewhere) -> None:
-    """One transaction at a time, and none is torn apart."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
 
         def work(number: int) -> None:
@@ -109,7 +105,7 @@ def test_threads_take_turns(elsewhere: ClusterElsewhere) -> None:
     assert all(len(set(values[first : first + 3])) == 1 for first in range(0, 12, 3))
 
 
-def test_calls_that_fit_no_transaction_are_refused_and_break_nothing(elsewhere: ClusterElsewhere) -> None:
+def test_calls_outside_a_transaction_are_refused(elsewhere: ClusterElsewhere) -> None:
     """A record outside of a transaction is refused; the producer goes on."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
         with pytest.raises(NoTransactionError):
@@ -130,7 +126,7 @@ def test_calls_that_fit_no_transaction_are_refused_and_break_nothing(elsewhere: 
 
 
 @pytest.mark.slow  # most of `max_block_ms` is there for busy machines
-def test_block_within_a_transaction_that_its_thread_began_is_refused(elsewhere: ClusterElsewhere) -> None:
+def test_block_within_the_threads_own_transaction_is_refused(elsewhere: ClusterElsewhere) -> None:
     """Only this thread could end it: waiting for that would be for all of `max_block_ms`."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b", max_block_ms=2_000) as producer:
         producer.begin_transaction()

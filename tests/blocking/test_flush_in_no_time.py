@@ -10,7 +10,6 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 def test_flush_of_nothing_takes_no_time(cluster: ClusterElsewhere) -> None:
-    """The way from thread to loop is not counted."""
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         producer.send("orders", b"delivered")
         for _ in range(20):
@@ -18,7 +17,6 @@ def test_flush_of_nothing_takes_no_time(cluster: ClusterElsewhere) -> None:
 
 
 def test_flush_whose_turn_does_not_come_says_so(cluster: ClusterElsewhere) -> None:
-    """Records before it wait for memory."""
     stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
     with BlockingProducer(cluster.bootstrap_servers, buffer_memory=200_000) as producer:
         for _ in range(40):

@@ -36,8 +36,6 @@ class Records:
     def record(
         self, name: object, size: int = 1, error: Exception | None = None, *, is_told: bool = False
     ) -> QueuedRecord:
-        """Return a record for the queue."""
-
         async def enqueue(**_: object) -> None:
             await self.may_go_on.wait()
             if error is not None:
@@ -59,7 +57,6 @@ def new_handover(max_wait_s: float = PATIENCE_S, *, in_transaction: Callable[[],
 
 @asynccontextmanager
 async def running(handover: Handover) -> AsyncIterator[None]:
-    """Take what is queued."""
     task = asyncio.create_task(handover.run())
     yield
     task.cancel()
@@ -123,7 +120,6 @@ async def test_each_of_many_threads_keeps_its_order() -> None:
     ids=["one short of the records", "all records", "one byte short", "all bytes", "one large record", "empty"],
 )
 def test_queue_holds_what_its_bounds_say(sizes: list[int], *, is_room: bool) -> None:
-    """One record more, of a byte, has room or waits for it."""
     handover, records = new_handover(max_wait_s=0), Records()
     for size in sizes:
         handover.put(records.record("v", size))
@@ -138,7 +134,6 @@ def test_queue_holds_what_its_bounds_say(sizes: list[int], *, is_room: bool) -> 
 
 
 async def test_room_comes_back_with_each_record_that_is_taken() -> None:
-    """Of records and of bytes, as often as the queue was full."""
     handover, records = new_handover(), Records()
 
     def put_large() -> None:
@@ -183,7 +178,7 @@ async def test_refusal_sticks_only_if_the_producer_takes_nothing_more(error: Exc
     assert records.given == ([] if sticks else ["next"])
 
 
-async def test_refused_record_is_told_once() -> None:
+async def test_refused_record_is_reported_once() -> None:
     """To its callback, or else by the next flush; of many the first errors, and all in the count."""
     handover, records = new_handover(), Records()
     many = MAX_SUB_ERRORS + 5
@@ -220,7 +215,7 @@ async def test_refused_record_fails_its_own_transaction_alone() -> None:
     assert (of_second.count, by_flush.count) == (1, 1)
 
 
-async def test_close_while_full_gives_what_was_taken_and_refuses_the_rest() -> None:
+async def test_close_while_full_delivers_accepted_and_refuses_the_rest() -> None:
     """A caller that waits for room is refused; the records before are given, and the mark comes after them."""
     handover, records = new_handover(), Records()
     records.may_go_on.clear()

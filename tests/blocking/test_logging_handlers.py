@@ -1,4 +1,4 @@
-"""Handlers of `logging` that send their lines to Kafka: whatever they hold a lock of, each program ends.
+"""Handlers of `logging` that send their lines to Kafka: each program ends, with any lock they hold.
 
 Each handler is called with its own lock held, and `dictConfig` closes handlers with the module's lock held. Our own
 events want both locks.
@@ -78,7 +78,6 @@ def test_handler_sends_its_lines(cluster: ClusterElsewhere, *, program: str, ver
 
 @pytest.mark.parametrize("verb", ["enqueue", "send"])
 def test_handler_of_our_own_events_ends_too(cluster: ClusterElsewhere, verb: str) -> None:
-    """Each event makes a record, and records make few events."""
     command = [sys.executable, "-c", HANDLER + BY_HAND, cluster.bootstrap_servers, verb, "in emit", "DEBUG", "all"]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

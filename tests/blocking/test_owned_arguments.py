@@ -1,4 +1,4 @@
-"""What a caller reuses as soon as a call has returned: the record is what it was at the call."""
+"""Arguments that a caller reuses after a call has returned: the record is what it was at the call."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,7 +17,6 @@ WRITTEN = [b"%05d" % number for number in range(TOTAL)]
 
 
 def written(cluster: ClusterElsewhere) -> object:
-    """Key, value and the header of every record."""
     return cluster.do(lambda fake: [(r.key, r.value, *dict(r.headers).values()) for r in fake.records("orders", 0)])
 
 
@@ -36,13 +35,11 @@ def reuse(
 
 @pytest.fixture(name="producer")
 def fixture_producer(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
-    """A started producer."""
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         yield producer
 
 
 def test_send_threadsafe_copies(cluster: ClusterElsewhere, producer: BlockingProducer) -> None:
-    """It returns before anybody has looked at the record."""
     reuse(lambda value, key, headers: producer.send_threadsafe("orders", value, key=key, partition=0, headers=headers))
     producer.flush()
 
@@ -50,7 +47,6 @@ def test_send_threadsafe_copies(cluster: ClusterElsewhere, producer: BlockingPro
 
 
 def test_send_threadsafe_of_a_topic_copies(cluster: ClusterElsewhere, producer: BlockingProducer) -> None:
-    """As the producer's."""
     topic = producer.topic("orders", value=bytes)
     reuse(
         lambda value, key, headers: topic.send_threadsafe(
@@ -66,7 +62,6 @@ def test_send_threadsafe_of_a_topic_copies(cluster: ClusterElsewhere, producer: 
 
 
 def test_enqueue_copies_what_a_serializer_takes(cluster: ClusterElsewhere) -> None:
-    """To the same type."""
     types: set[type] = set()
 
     def serialize(value: bytearray) -> bytes:
@@ -82,7 +77,6 @@ def test_enqueue_copies_what_a_serializer_takes(cluster: ClusterElsewhere) -> No
 
 
 async def test_send_threadsafe_of_an_asynchronous_producer_copies() -> None:
-    """From another thread, and before its loop's turn."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         futures = await asyncio.to_thread(
             reuse, lambda value, key, headers: producer.send_threadsafe("orders", value, key=key, headers=headers)
@@ -93,8 +87,7 @@ async def test_send_threadsafe_of_an_asynchronous_producer_copies() -> None:
     assert found == [(number, number, number) for number in WRITTEN]
 
 
-def test_wrong_headers_are_told_by_the_future(producer: BlockingProducer) -> None:
-    """As all that is wrong with a record."""
+def test_wrong_headers_are_an_error_of_the_future(producer: BlockingProducer) -> None:
     with pytest.raises(TypeError, match="headers"):
         producer.send_threadsafe("orders", b"", headers=["n"]).result()  # type: ignore[list-item]
 

@@ -15,18 +15,18 @@ NOT_AUTHORIZED = 29
 
 
 def values_of(cluster: FakeCluster, partition: int) -> list[bytes | None]:
-    """Values in a partition of "orders"."""
+    """Return the values in a partition of "orders"."""
     return [record.value for record in cluster.records("orders", partition)]
 
 
 async def test_batch_for_a_partition_that_is_not_there_is_refused(producer: AIOKafkaProducer) -> None:
-    """Also an empty one."""
+    """An empty batch is refused too."""
     with pytest.raises(AssertionError, match=r"Unrecognized partition: partition must be 0\.\.2, got 3"):
         await producer.send_batch(producer.create_batch(), "orders", partition=3)
 
 
 async def test_batch_is_filled_and_sent(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """To its limit, in order; the future is of its first record."""
+    """It takes records up to its limit, in order; the future is that of its first record."""
     before = await producer.send_and_wait("orders", b"before", partition=0)
     batch = producer.create_batch()
     number = 0
@@ -42,7 +42,7 @@ async def test_batch_is_filled_and_sent(producer: AIOKafkaProducer, one_broker: 
 
 
 async def test_batch_takes_one_record_of_any_size(one_broker: FakeCluster) -> None:
-    """But none that is too large beside others."""
+    """A record that large is refused beside others."""
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=1_000) as producer:
         alone, full = producer.create_batch(), producer.create_batch()
 
@@ -55,7 +55,7 @@ async def test_batch_takes_one_record_of_any_size(one_broker: FakeCluster) -> No
 
 
 async def test_batch_runs_the_serializers(one_broker: FakeCluster) -> None:
-    """At `append`, with headers as given."""
+    """They run at `append`, and headers stay as given."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, value_serializer=lambda value: json.dumps(value).encode()
     ) as producer:
@@ -79,7 +79,7 @@ async def test_empty_batch_is_none(producer: AIOKafkaProducer, one_broker: FakeC
 async def test_batch_without_a_partition_gets_one(
     producer: AIOKafkaProducer, one_broker: FakeCluster, count: int
 ) -> None:
-    """As in aiokafka, by the default partitioner: any one of them, the same for all records of the batch."""
+    """The default partitioner picks any of them, the same for all records of the batch."""
     batch = producer.create_batch()
     for number in range(count):
         batch.append(timestamp=None, key=b"%d" % number, value=b"%d" % number)
@@ -91,7 +91,7 @@ async def test_batch_without_a_partition_gets_one(
 
 
 async def test_batches_without_a_partition_go_to_each(producer: AIOKafkaProducer) -> None:
-    """As aiokafka draws one per batch; 60 batches reach all three but once in 10**10 runs."""
+    """Aiokafka draws one per batch; 60 batches reach all three except once in 10**10 runs."""
     seen = set()
     for _ in range(60):
         batch = producer.create_batch()
@@ -102,7 +102,7 @@ async def test_batches_without_a_partition_go_to_each(producer: AIOKafkaProducer
 
 
 async def test_batch_without_a_partition_asks_the_partitioner() -> None:
-    """Without a key, with all partitions and those that have a leader, as in aiokafka."""
+    """It is called without a key, with all partitions and those that have a leader."""
     seen: list[tuple[bytes | None, list[int], list[int]]] = []
 
     def choose(key: bytes | None, every: list[int], available: list[int]) -> int:
@@ -124,7 +124,7 @@ async def test_batch_without_a_partition_asks_the_partitioner() -> None:
 
 
 async def test_batch_that_fails_raises_aiokafkas_error(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """By its one future; asyncio complains of no other."""
+    """Its one future raises; asyncio warns of no other."""
     one_broker.faults.error(NOT_AUTHORIZED, PRODUCE, times=None)
     batch = producer.create_batch()
     for _ in range(3):
@@ -149,7 +149,7 @@ async def test_batch_keeps_what_it_was_given(producer: AIOKafkaProducer, one_bro
 
 
 async def test_batch_refuses_a_time_below_zero_at_once(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """Else `send_batch` would refuse it when the records before it are on their way."""
+    """Otherwise `send_batch` would refuse it after earlier records were sent."""
     batch = producer.create_batch()
     batch.append(timestamp=1, key=None, value=b"1")
     with pytest.raises(ValueError, match="timestamp"):
@@ -161,14 +161,14 @@ async def test_batch_refuses_a_time_below_zero_at_once(producer: AIOKafkaProduce
     assert values(one_broker, "orders") == [b"1", b"3"]
 
 
-async def test_what_is_no_batch_is_refused_by_name(producer: AIOKafkaProducer) -> None:
-    """Such as aiokafka's own builder."""
+async def test_object_of_another_type_is_refused_as_batch(producer: AIOKafkaProducer) -> None:
+    """An example is aiokafka's own builder."""
     with pytest.raises(TypeError, match=r"^batch must be one of `create_batch`, not dict"):
         await producer.send_batch({}, "orders", partition=0)  # type: ignore[arg-type]
 
 
 async def test_batch_with_a_record_that_is_too_large_is_refused_whole(one_broker: FakeCluster) -> None:
-    """Whoever sends it again, without that record, writes no record twice."""
+    """Sending it again without that record then writes no record twice."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000, max_request_size=10_000
     ) as producer:
@@ -204,7 +204,7 @@ async def test_batch_keeps_times_and_takes_nothing_once_sent(
 async def test_batch_is_refused_whole_at_the_byte(
     one_broker: FakeCluster, *, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
-    """Its check and the producer's agree: with a byte less, the records before the large one are not sent either."""
+    """Its check and the producer's agree: with one byte less, the records before the large one are not sent either."""
     probe = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000).create_batch()
     probe.append(timestamp=None, key=key, value=value, headers=headers)
     for limit, expected in ((probe.largest() - 1, 0), (probe.largest(), 2)):

@@ -38,7 +38,7 @@ NOT_AUTHORIZED = 29
 
 @pytest.mark.slow
 async def test_unknown_topic_is_aiokafkas_error(one_broker: FakeCluster) -> None:
-    """After `request_timeout_ms`."""
+    """It is raised after `request_timeout_ms`."""
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=1_000) as producer:
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             await producer.send_and_wait("unknown", b"1")
@@ -57,7 +57,7 @@ async def test_unknown_topic_is_aiokafkas_error(one_broker: FakeCluster) -> None
 async def test_last_answer_of_the_broker_is_the_error(
     one_broker: FakeCluster, code: int, expected: type[Exception]
 ) -> None:
-    """When the time is over; the other partition is not concerned."""
+    """It is raised when the record expires; the other partition is not affected."""
     one_broker.faults.error(code, Where(api=ApiKey.PRODUCE, topic="orders", partition=0), times=None)
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
@@ -74,7 +74,7 @@ async def test_last_answer_of_the_broker_is_the_error(
 
 
 async def test_refused_call_leaves_no_future_behind(one_broker: FakeCluster) -> None:
-    """Nobody could look at it: asyncio would complain of an exception that was never retrieved."""
+    """The caller never gets the future, so asyncio would warn of an exception that was never retrieved."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers) as producer:
@@ -105,7 +105,7 @@ async def test_silent_broker_is_a_request_timeout(one_broker: FakeCluster, optio
 
 
 async def test_dead_broker_is_a_node_that_is_not_ready(one_broker: FakeCluster) -> None:
-    """Of the class of aiokafka, whether or not the record was sent once before the broker died."""
+    """The class is aiokafka's, whether or not the record was sent before the broker died."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
     ) as producer:
@@ -154,7 +154,7 @@ async def test_last_attempt_decides_the_class(one_broker: FakeCluster) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_classes_are_those_of_the_page(error: KafkaError, expected: type[Exception]) -> None:
-    """With ours as the cause."""
+    """This library's error is the cause."""
     translated = as_aiokafka(error)
 
     assert type(translated) is expected
@@ -162,7 +162,7 @@ def test_classes_are_those_of_the_page(error: KafkaError, expected: type[Excepti
 
 
 async def test_partition_without_leader_is_aiokafkas_error() -> None:
-    """The leader died and nobody follows."""
+    """The leader died and no broker took over."""
     async with (
         FakeCluster(2, topics={"t": 2}, replication_factor=1) as cluster,
         AIOKafkaProducer(
@@ -187,7 +187,7 @@ async def test_lost_connections_are_a_connection_error(one_broker: FakeCluster) 
 
 
 async def test_refusal_by_the_broker_is_its_code(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """Of the class that aiokafka has for it."""
+    """The class is the one that aiokafka has for the code."""
     one_broker.faults.error(NOT_AUTHORIZED, PRODUCE)
 
     with pytest.raises(errors.TopicAuthorizationFailedError) as raised:
@@ -197,7 +197,7 @@ async def test_refusal_by_the_broker_is_its_code(producer: AIOKafkaProducer, one
 
 
 async def test_retries_keep_the_order_and_make_no_duplicate(one_broker: FakeCluster) -> None:
-    """Idempotent, with answers lost on the way."""
+    """The producer is idempotent, and responses are lost."""
     one_broker.faults.drop_connection(PRODUCE, after_append=True, times=2)
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20
@@ -209,8 +209,8 @@ async def test_retries_keep_the_order_and_make_no_duplicate(one_broker: FakeClus
     assert values(one_broker, "orders") == [b"%d" % number for number in range(10)]
 
 
-async def test_dead_background_task_is_told(one_broker: FakeCluster) -> None:
-    """To the record that waits and to every later one, in aiokafka's class."""
+async def test_dead_background_task_fails_records(one_broker: FakeCluster) -> None:
+    """The waiting record and every later one get aiokafka's class."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000)
     await producer.start()
     future = await producer.send("orders", b"1")
@@ -225,7 +225,7 @@ async def test_dead_background_task_is_told(one_broker: FakeCluster) -> None:
 
 @pytest.mark.parametrize("cause,expected", [(None, AssertionError), (ZeroDivisionError(), errors.IllegalStateError)])
 def test_failed_producer_is_no_wrong_order(cause: Exception | None, expected: type[Exception]) -> None:
-    """What a background task died of is the cause of our error."""
+    """The error has the failure of the background task as its cause."""
     ours = IllegalStateError("producer 'p' has failed")
     ours.__cause__ = cause
 

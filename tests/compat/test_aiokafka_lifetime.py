@@ -13,7 +13,7 @@ from tests.produced import values
 
 
 async def test_closed_producer_takes_nothing(one_broker: FakeCluster) -> None:
-    """In aiokafka's class; stopping twice is no error."""
+    """The error is aiokafka's; stopping twice is not an error."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
     batch = producer.create_batch()
     await producer.start()
@@ -28,7 +28,7 @@ async def test_closed_producer_takes_nothing(one_broker: FakeCluster) -> None:
 
 
 async def test_stop_delivers_what_was_queued(one_broker: FakeCluster) -> None:
-    """Also when the body of `async with` raises."""
+    """It does so also when the body of `async with` raises."""
 
     async def fail() -> None:
         async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000) as producer:
@@ -42,7 +42,7 @@ async def test_stop_delivers_what_was_queued(one_broker: FakeCluster) -> None:
 
 
 async def test_brokers_that_are_down_are_a_connection_error() -> None:
-    """Starting may be tried again; until it worked, nothing is sent."""
+    """Starting may be retried; until it succeeds, nothing is sent."""
     async with dead_port() as address:
         producer = AIOKafkaProducer(bootstrap_servers=address, request_timeout_ms=200)
         for _ in range(2):
@@ -69,7 +69,7 @@ async def test_start_that_failed_may_succeed_later(one_broker: FakeCluster) -> N
 
 
 async def test_dropped_unclosed_warns(one_broker: FakeCluster) -> None:
-    """In words that begin as aiokafka's, naming the line of the program that made it."""
+    """The warning begins like aiokafka's, and names the line of the program that created it."""
 
     async def drop() -> None:
         producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
@@ -83,7 +83,7 @@ async def test_dropped_unclosed_warns(one_broker: FakeCluster) -> None:
 
 
 async def test_stopped_stays_stopped(one_broker: FakeCluster) -> None:
-    """However often it is started again: it would be a producer that no `stop` closes."""
+    """A restarted producer would be one that no `stop` closes."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
     await producer.start()
     await producer.stop()
@@ -96,7 +96,7 @@ async def test_stopped_stays_stopped(one_broker: FakeCluster) -> None:
 
 
 async def test_stop_from_elsewhere_closes_nothing_and_stays_possible(one_broker: FakeCluster) -> None:
-    """Another event loop, as a thread's: refused in aiokafka's class, and so is a start; then its own loop stops it."""
+    """On another event loop, stop and start are refused in aiokafka's class; then its own loop stops it."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
     await producer.start()
 

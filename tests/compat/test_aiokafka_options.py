@@ -29,7 +29,7 @@ from aioproducer.testing import FakeCluster
     ],
 )
 def test_option_that_cannot_be_is_named_as_it_was_given(option: str, value: object) -> None:
-    """Not as the `Producer` behind it calls it, nor as what Python meets first."""
+    """The error has aiokafka's name of the option, not the `Producer`'s."""
     with pytest.raises(ValueError, match=f"^{option} ") as refused:
         AIOKafkaProducer(**{option: value})  # type: ignore[arg-type]
 
@@ -61,7 +61,7 @@ async def test_aiokafkas_defaults_may_be_passed_on(one_broker: FakeCluster) -> N
 
 @pytest.mark.parametrize("default", AIOKAFKAS)
 def test_each_default_alone_is_no_change(default: str) -> None:
-    """Given by its name, it makes the configuration that it makes when it is left out."""
+    """Passing a default by name gives the same configuration as leaving it out."""
     given = AIOKafkaProducer(**({"client_id": "a"} | {default: AIOKAFKAS[default]}))  # type: ignore[arg-type]
     without = AIOKafkaProducer(client_id="a")
 
@@ -71,7 +71,7 @@ def test_each_default_alone_is_no_change(default: str) -> None:
 
 @pytest.mark.parametrize("acks", ["1", "0", "-1", "ALL", "", 2, None])
 async def test_acks_that_aiokafka_refuses_are_refused(acks: object) -> None:
-    """By a `ValueError`, as there; `ProducerConfig` alone would take "1"."""
+    """The error is a `ValueError`, as in aiokafka; `ProducerConfig` alone would accept "1"."""
     for made in (aiokafka.AIOKafkaProducer, AIOKafkaProducer):
         with pytest.raises(ValueError, match=r"(?i)acks"):
             made(acks=acks)
@@ -79,7 +79,7 @@ async def test_acks_that_aiokafka_refuses_are_refused(acks: object) -> None:
 
 @pytest.mark.parametrize("compression_type", ["none", "", "GZIP", "lzma", 0])
 async def test_compression_that_aiokafka_refuses_is_refused(compression_type: object) -> None:
-    """By a `ValueError`, as there."""
+    """The error is a `ValueError`, as in aiokafka."""
     for made in (aiokafka.AIOKafkaProducer, AIOKafkaProducer):
         with pytest.raises(ValueError, match=r"(?i)compression.type"):
             made(compression_type=compression_type)

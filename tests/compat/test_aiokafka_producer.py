@@ -31,7 +31,7 @@ async def test_send_is_queued_and_its_future_is_delivered(producer: AIOKafkaProd
 
 
 async def test_send_and_wait_is_delivered(producer: AIOKafkaProducer) -> None:
-    """With the time of the call where none was given."""
+    """Without a timestamp the record gets the time of the call."""
     before = time.time_ns() // 1_000_000
     metadata = await producer.send_and_wait("orders", b"value", partition=0)
 
@@ -40,7 +40,7 @@ async def test_send_and_wait_is_delivered(producer: AIOKafkaProducer) -> None:
 
 
 async def test_place_of_a_record_is_one_of_its_consumers(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """It asks for `aiokafka.TopicPartition` by type: whoever goes on from a delivered record was refused."""
+    """Its consumer checks the type `aiokafka.TopicPartition`, and used to refuse that of a delivered record."""
     place = (await producer.send_and_wait("orders", b"1", partition=0)).topic_partition
     batch = producer.create_batch()
     batch.append(timestamp=None, key=None, value=b"2")
@@ -66,7 +66,7 @@ class Whole:
 
 
 async def test_numbers_may_be_of_other_kinds(one_broker: FakeCluster) -> None:
-    """Integers of numpy, and a time with a fraction, which is dropped; aiokafka takes both."""
+    """Aiokafka accepts integers of numpy, and drops the fraction of a time."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers,
         partitioner=lambda _key, every, _available: Whole(every[1]),  # type: ignore[arg-type,return-value]
@@ -93,7 +93,7 @@ async def test_record_may_be_as_large_as_a_request(one_broker: FakeCluster) -> N
 
 
 async def test_key_is_serialized_first(one_broker: FakeCluster) -> None:
-    """As aiokafka does; some serializers remember."""
+    """Aiokafka has that order, and some serializers have state."""
     seen: list[object] = []
 
     def note(given: object) -> bytes:
@@ -129,7 +129,7 @@ async def test_gather_keeps_the_order(producer: AIOKafkaProducer, one_broker: Fa
 
 
 async def test_future_without_acknowledgement_is_none(one_broker: FakeCluster) -> None:
-    """As aiokafka has it with `acks=0`."""
+    """Aiokafka does the same with `acks=0`."""
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, acks=0) as producer:
         first, second = await producer.send("orders", b"1"), await producer.send("orders", b"2")
 
@@ -137,7 +137,7 @@ async def test_future_without_acknowledgement_is_none(one_broker: FakeCluster) -
 
 
 async def test_cancelled_future_recalls_nothing(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """The record goes, and nobody is told."""
+    """The record is sent, and no one is notified."""
     future = await producer.send("orders", b"1", partition=0)
     future.cancel()
     await producer.flush()
@@ -146,7 +146,7 @@ async def test_cancelled_future_recalls_nothing(producer: AIOKafkaProducer, one_
 
 
 async def test_flush_without_records_returns(one_broker: FakeCluster) -> None:
-    """Before the start and after the stop, as in aiokafka; while it stops, after the records."""
+    """It returns before the start and after the stop, as in aiokafka; while it stops, after the records."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000)
     await producer.flush()
     await producer.start()
@@ -182,7 +182,7 @@ async def test_text_is_a_type_error(producer: AIOKafkaProducer, one_broker: Fake
 
 @pytest.mark.parametrize("partition", [17, 3, -1])
 async def test_partition_that_is_not_there_is_an_assertion_error(producer: AIOKafkaProducer, partition: int) -> None:
-    """As aiokafka asserts it, also while the topic is not known yet."""
+    """Aiokafka asserts it, also while the topic is not known yet."""
     for _ in range(2):
         with pytest.raises(AssertionError, match="partition"):
             await producer.send("orders", b"1", partition=partition)
@@ -202,7 +202,7 @@ async def test_serializers_are_called_for_none_too(one_broker: FakeCluster) -> N
 
 
 async def test_error_of_a_serializer_is_raised_as_it_is(one_broker: FakeCluster) -> None:
-    """Programs catch their own."""
+    """Programs catch their own errors."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, value_serializer=lambda value: json.dumps(value).encode()
     ) as producer:
@@ -213,14 +213,14 @@ async def test_error_of_a_serializer_is_raised_as_it_is(one_broker: FakeCluster)
 
 
 async def test_record_that_is_too_large_is_refused(one_broker: FakeCluster) -> None:
-    """In aiokafka's class, at the call."""
+    """The call raises aiokafka's class."""
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_request_size=1_000) as producer:
         with pytest.raises(errors.MessageSizeTooLargeError, match="max_request_size"):
             await producer.send("orders", bytes(2_000))
 
 
 async def test_partitioner_has_aiokafkas_form(one_broker: FakeCluster) -> None:
-    """It sees the serialized key, all partitions, and those with a leader."""
+    """It gets the serialized key, all partitions, and those with a leader."""
     seen: list[tuple[bytes | None, list[int], list[int]]] = []
 
     def last(key: bytes | None, every: list[int], available: list[int]) -> int:
@@ -237,7 +237,7 @@ async def test_partitioner_has_aiokafkas_form(one_broker: FakeCluster) -> None:
 
 
 async def test_error_of_a_partitioner_is_raised_as_it_is(one_broker: FakeCluster) -> None:
-    """As aiokafka lets it pass."""
+    """Aiokafka does not wrap it either."""
 
     def choose(_key: bytes | None, _every: list[int], _available: list[int]) -> int:
         raise KeyError("no home")
@@ -258,5 +258,5 @@ async def test_keys_go_where_aiokafka_sends_them(producer: AIOKafkaProducer) -> 
 
 
 async def test_partitions_are_a_set(producer: AIOKafkaProducer) -> None:
-    """As aiokafka gives them."""
+    """Aiokafka returns a set."""
     assert await producer.partitions_for("orders") == {0, 1, 2}

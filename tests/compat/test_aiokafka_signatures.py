@@ -18,7 +18,7 @@ VERBS = [
 
 
 def parameters(owner: type, verb: str) -> list[tuple[str, object, object]]:
-    """Name, kind and default of each parameter; annotations aside, which aiokafka has none of."""
+    """Return name, kind and default of each parameter; aiokafka has no annotations."""
     found = inspect.signature(getattr(owner, verb)).parameters.values()
     return [(one.name, one.kind, _comparable(one.default)) for one in found]
 
@@ -31,13 +31,13 @@ def _comparable(default: object) -> object:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_signature_is_aiokafkas(verb: str) -> None:
-    """Whatever a program passes, by position or by name, it can go on passing."""
+    """Programs can keep passing every argument, by position or by name."""
     assert parameters(AIOKafkaProducer, verb) == parameters(aiokafka.AIOKafkaProducer, verb)
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "__init__"])
 def test_what_is_awaited_stays_awaited(verb: str) -> None:
-    """And what is not is not."""
+    """Plain functions stay plain."""
     ours, theirs = getattr(AIOKafkaProducer, verb), getattr(aiokafka.AIOKafkaProducer, verb)
 
     assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
@@ -55,7 +55,7 @@ def test_builder_takes_what_aiokafkas_takes() -> None:
 
 
 async def test_aiokafkas_defaults_become_ours() -> None:
-    """Those that differ from a `Producer`'s are passed on."""
+    """Defaults that differ from a `Producer`'s are passed on."""
     config = AIOKafkaProducer()._config  # noqa: SLF001  # what was made of the arguments
 
     assert config.bootstrap_servers == ("localhost:9092",)
@@ -67,7 +67,7 @@ async def test_aiokafkas_defaults_become_ours() -> None:
 
 
 def test_idempotence_brings_acks_of_all() -> None:
-    """As in aiokafka."""
+    """Aiokafka does the same."""
     assert AIOKafkaProducer(enable_idempotence=True)._config.acks == -1  # noqa: SLF001  # as above
 
 
@@ -79,7 +79,7 @@ def test_idempotence_brings_acks_of_all() -> None:
     ],
 )
 def test_port_may_be_left_out(arguments: dict[str, object], expected: tuple[str, ...]) -> None:
-    """It is 9092 then."""
+    """The default is 9092."""
     producer = AIOKafkaProducer(**arguments)  # type: ignore[arg-type]
 
     assert producer._config.bootstrap_servers == expected  # noqa: SLF001  # as above
@@ -100,7 +100,7 @@ def test_port_may_be_left_out(arguments: dict[str, object], expected: tuple[str,
     ],
 )
 def test_what_cannot_be_done_is_refused_at_once(arguments: dict[str, object], option: str) -> None:
-    """By a `ValueError`, as aiokafka's, that names the option; nobody sends in the clear by mistake."""
+    """The error is a `ValueError` that names the option, so no program sends unencrypted by mistake."""
     with pytest.raises(ValueError, match=option) as refused:
         AIOKafkaProducer(**arguments)  # type: ignore[arg-type]
 
@@ -108,15 +108,15 @@ def test_what_cannot_be_done_is_refused_at_once(arguments: dict[str, object], op
     assert refused.value.option == option
 
 
-def test_protocol_that_aiokafka_does_not_know_is_not_said_to_come() -> None:
-    """A slip of the pen, in aiokafka's words."""
+def test_unknown_protocol_is_refused_as_in_aiokafka() -> None:
+    """A misspelt protocol is refused in aiokafka's words."""
     with pytest.raises(ValueError, match="`security_protocol` should be SSL or PLAINTEXT"):
         AIOKafkaProducer(security_protocol="PLAINTXT")
 
 
 @pytest.mark.parametrize("name", ["loop", "api_version"])
 def test_deprecated_argument_warns(name: str) -> None:
-    """In aiokafka's words."""
+    """The warning is aiokafka's."""
     with pytest.warns(DeprecationWarning, match=f"The `{name}` parameter has been deprecated since 0"):
         AIOKafkaProducer(**{name: json})  # type: ignore[arg-type]
 

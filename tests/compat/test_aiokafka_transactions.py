@@ -23,7 +23,7 @@ from tests.produced import values
 @on_every_release
 @in_virtual_time
 async def test_block_commits_or_aborts(release: Release) -> None:
-    """The exception of the body goes on."""  # the body's own
+    """The exception of the body is raised again."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         async with producer.transaction():
             metadata = await producer.send_and_wait("t", b"a", partition=0)
@@ -45,7 +45,7 @@ async def test_block_commits_or_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_verbs_commit_and_abort(release: Release) -> None:
-    """Everything that was queued has its metadata when the commit returns."""
+    """Every queued record has its metadata when the commit returns."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         await producer.begin_transaction()
         futures = [await producer.send("t", b"%d" % number, partition=0) for number in range(10)]
@@ -62,7 +62,7 @@ async def test_verbs_commit_and_abort(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_empty_transactions_cost_no_request(release: Release) -> None:
-    """Neither committed nor aborted ones."""
+    """This holds for commits and aborts."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         await producer.begin_transaction()
         await producer.commit_transaction()
@@ -75,7 +75,7 @@ async def test_empty_transactions_cost_no_request(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_batches_made_by_hand_belong_to_the_transaction(release: Release) -> None:
-    """Several to one partition are waited for."""
+    """The commit waits for several batches to one partition."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         await producer.begin_transaction()
         futures = []
@@ -115,7 +115,7 @@ async def test_offsets_in_all_of_aiokafkas_forms_are_committed(release: Release)
 @on_every_release
 @in_virtual_time
 async def test_stop_aborts_what_is_open(release: Release) -> None:
-    """Rather than leave it to its time-out, with readers waiting behind it; asyncio complains of no lost future."""
+    """A time-out would block consumers meanwhile; asyncio warns of no lost future."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with cluster_of(release) as cluster:
@@ -135,7 +135,7 @@ async def test_stop_aborts_what_is_open(release: Release) -> None:
 
 
 async def test_without_a_transactional_id_every_verb_is_refused(producer: AIOKafkaProducer) -> None:
-    """In aiokafka's class and words."""
+    """Class and text are aiokafka's."""
     for refused in (
         producer.begin_transaction(),
         producer.commit_transaction(),
@@ -149,7 +149,7 @@ async def test_without_a_transactional_id_every_verb_is_refused(producer: AIOKaf
 
 @in_virtual_time
 async def test_records_and_offsets_outside_a_transaction_are_refused() -> None:
-    """Before it, while it is being committed, and after it."""
+    """They are refused before it, during its commit, and after it."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         batch = producer.create_batch()
         batch.append(timestamp=None, key=None, value=b"2")
@@ -179,7 +179,7 @@ async def test_records_and_offsets_outside_a_transaction_are_refused() -> None:
 
 @in_virtual_time
 async def test_offsets_after_an_abort_are_refused() -> None:
-    """As aiokafka refuses them, and not as a call in the wrong order."""
+    """The error is aiokafka's, not that of a wrong order of calls."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         await producer.begin_transaction()
         await producer.abort_transaction()
@@ -194,7 +194,7 @@ Verb = Callable[[AIOKafkaProducer], Awaitable[object]]
 @pytest.mark.parametrize("verb", [AIOKafkaProducer.commit_transaction, AIOKafkaProducer.abort_transaction])
 @in_virtual_time
 async def test_order_of_calls_is_asserted(verb: Verb) -> None:
-    """As aiokafka asserts it; nothing comes of the call."""
+    """Aiokafka asserts it too; the call has no effect."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         with pytest.raises(AssertionError, match="no transaction is open"):
             await verb(producer)
@@ -228,7 +228,7 @@ async def test_order_of_calls_is_asserted(verb: Verb) -> None:
 async def test_wrong_offsets_are_refused_and_the_transaction_goes_on(
     offsets: object, group: object, expected: type[Exception]
 ) -> None:
-    """With aiokafka's errors; a negative offset it lets pass."""
+    """The errors are aiokafka's, which accepts a negative offset."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         async with producer.transaction():
             await producer.send("t", b"1", partition=0)
@@ -253,7 +253,7 @@ def test_transactional_id_brings_idempotence_and_acks_of_all() -> None:
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_acks_that_are_not_all_are_refused(acks: int) -> None:
-    """By a `ValueError`, as aiokafka's."""
+    """The error is a `ValueError`, as aiokafka's."""
     with pytest.raises(ValueError, match="acks"):
         AIOKafkaProducer(transactional_id="t", acks=acks)  # type: ignore[arg-type]
 
@@ -264,7 +264,7 @@ def test_acks_that_are_not_all_are_refused(acks: int) -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_program_of_aiokafkas_manual_runs_on_real_kafka(broker_of_release: tuple[str, str], topic: str) -> None:
-    """Consume, process, produce: aborted, then committed; aiokafka's consumer sees the one, and where to go on."""
+    """It consumes, processes and produces: aborted, then committed; a consumer sees only the committed records."""
     _, servers = broker_of_release
     place = TopicPartition(topic, 0)
     async with AIOKafkaProducer(bootstrap_servers=servers, transactional_id=f"{topic}-id") as producer:
@@ -281,10 +281,7 @@ async def test_program_of_aiokafkas_manual_runs_on_real_kafka(broker_of_release:
         await program(b"right", 7)
 
     consumer = aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=servers,
-        group_id=f"{topic}-group",
-        enable_auto_commit=False,
-        isolation_level="read_committed",
+        bootstrap_servers=servers, group_id=f"{topic}-group", enable_auto_commit=False, isolation_level="read_committed"
     )
     consumer.assign([place])
     async with consumer, asyncio.timeout(30):

@@ -32,7 +32,7 @@ async def connected(servers: str, **options: object) -> AsyncIterator[KafkaBroke
 
 
 async def test_publish(one_broker: FakeCluster) -> None:
-    """Confirmed, unconfirmed, keyed, with headers, a tombstone, and by the publisher of a decorator."""
+    """Messages are confirmed, unconfirmed, keyed, with headers, a tombstone, and by the publisher of a decorator."""
     async with connected(one_broker.bootstrap_servers) as broker:
         metadata = await broker.publish({"n": 1}, "orders", key=b"k", partition=1, headers={"h": "1"}, timestamp_ms=5)
         future = await broker.publish("text", "orders", partition=1, no_confirm=True)
@@ -49,7 +49,7 @@ async def test_publish(one_broker: FakeCluster) -> None:
 
 @pytest.mark.parametrize("partition", [None, 2])
 async def test_publish_batch(one_broker: FakeCluster, partition: int | None) -> None:
-    """To one partition, in order; by default any."""
+    """It goes to one partition, in order; by default any."""
     async with connected(one_broker.bootstrap_servers) as broker:
         metadata = await broker.publish_batch("1", "2", "3", topic="orders", partition=partition)
         future = await broker.publish_batch("4", topic="orders", partition=metadata.partition, no_confirm=True)
@@ -62,7 +62,7 @@ async def test_publish_batch(one_broker: FakeCluster, partition: int | None) -> 
 
 
 async def test_request_is_refused_by_faststream(one_broker: FakeCluster) -> None:
-    """FastStream's own exception, as over aiokafka: it has requests over Kafka only in its test client."""
+    """FastStream raises its own exception, as over aiokafka: only its test client has requests over Kafka."""
     async with connected(one_broker.bootstrap_servers) as broker:
         with pytest.raises(FeatureNotSupportedException):
             await broker.request("1", "orders")
@@ -116,7 +116,7 @@ async def test_subscriber_gets_what_was_published(one_broker: FakeCluster) -> No
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_faststream_on_real_kafka(broker_of_release: tuple[str, str], topic: str) -> None:
-    """Publish, batch, subscriber and ping."""
+    """The test publishes, also a batch, subscribes and pings."""
     _, servers = broker_of_release
 
     assert sorted(await round_trip(servers, topic)) == ["one 1", "three 2", "two 2"]

@@ -15,13 +15,13 @@ from aioproducer.testing import FakeCluster
 
 @pytest.fixture
 def spans() -> InMemorySpanExporter:
-    """The spans that ended."""
+    """Return the spans that ended."""
     return InMemorySpanExporter()
 
 
 @pytest.fixture
 def provider(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> Iterator[TracerProvider]:
-    """For `instrument`; what it patched is restored."""
+    """Return a provider for `instrument`, and restore what it patches."""
     monkeypatch.setattr(aiokafka, "AIOKafkaProducer", aiokafka.AIOKafkaProducer)
     made = TracerProvider()
     made.add_span_processor(SimpleSpanProcessor(spans))
@@ -64,7 +64,7 @@ async def test_assigned_before_instrumenting_is_traced(
     check_traced(one_broker, spans)
 
 
-async def test_instrumented_by_an_agent_is_traced_after_instrumenting_again(
+async def test_agent_traces_after_instrumenting_again(
     one_broker: FakeCluster, provider: TracerProvider, spans: InMemorySpanExporter
 ) -> None:
     """`opentelemetry-instrument` patches aiokafka before the program runs."""
@@ -90,7 +90,7 @@ async def test_import_alone_is_not_traced(
 async def test_uninstrumented_again_is_not_traced(
     one_broker: FakeCluster, provider: TracerProvider, spans: InMemorySpanExporter
 ) -> None:
-    """And sends as before."""
+    """The producer sends as before."""
     aiokafka.AIOKafkaProducer = AIOKafkaProducer
     AIOKafkaInstrumentor().instrument(tracer_provider=provider)
     AIOKafkaInstrumentor().uninstrument()

@@ -16,7 +16,7 @@ _PATIENCE_S = 10.0
 
 
 class Joined(NamedTuple):
-    """What JoinGroup says; the last three are a leader's."""
+    """Fields of a JoinGroup response; the last three are a leader's."""
 
     error: int
     generation: int = -1
@@ -28,7 +28,7 @@ class Joined(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """What SyncGroup says."""
+    """Fields of a SyncGroup response."""
 
     error: int
     assignment: bytes = b""
@@ -37,7 +37,7 @@ class Synced(NamedTuple):
 
 
 class GroupClient:
-    """A member of one group on a connection of its own; remembers what it is told when it joins."""
+    """A member of one group on its own connection; remembers its id and generation."""
 
     def __init__(self, client: RawClient, group: str, instance_id: str | None = None) -> None:
         self.client = client
@@ -47,7 +47,7 @@ class GroupClient:
         self.generation = -1
 
     def former(self) -> GroupClient:
-        """Somebody on this connection who goes on under the id and generation of now."""
+        """Return a client on this connection that keeps the current id and generation."""
         former = GroupClient(self.client, self.group, self.instance_id)
         former.member_id, former.generation = self.member_id, self.generation
         return former
@@ -100,7 +100,7 @@ class GroupClient:
         return Synced(int(answer.error_code), answer.assignment, *names)
 
     async def heartbeat(self, version: int = 4) -> int:
-        """The error of a heartbeat."""
+        """Send a heartbeat; returns the error."""
         return int((await self.client.ask(ApiKey.HEARTBEAT, version, **self._membership(version))).error_code)
 
     async def until_heartbeat(self, expected: int) -> None:

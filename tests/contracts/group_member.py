@@ -26,13 +26,13 @@ class GroupMember:
         self.member_id = ""
 
     async def wait_for_coordinator(self) -> None:
-        """Ask for the coordinator, which has it come to be, until it answers."""
+        """Poll for the coordinator until it responds; the first request creates it."""
         async with asyncio.timeout(20):
             while int((await self.find()).error_code) or await self.describe_error() in NOT_READY:  # noqa: ASYNC110 - asks a broker
                 await asyncio.sleep(0.1)
 
     async def find(self):  # noqa: ANN201 - one of kio's classes
-        """Who looks after the group."""
+        """Return the coordinator of the group."""
         return await self._client.ask(ApiKey.FIND_COORDINATOR, 1, key=self._group_id, key_type=0)
 
     async def describe_error(self) -> int:
@@ -41,7 +41,7 @@ class GroupMember:
         return int(answer.groups[0].error_code)
 
     async def join(self) -> int:
-        """Ask to join, with the id that was given if any; returns the error."""
+        """Send JoinGroup, with the id that was given if any; returns the error."""
         message = import_module("kio.schema.join_group.v5.request")
         answer = await self._client.ask(
             ApiKey.JOIN_GROUP,
@@ -73,7 +73,7 @@ class GroupMember:
         return int(answer.error_code)
 
     async def commit(self, topic: str, offset: int) -> int:
-        """Commit an offset of partition 0, as a member or, before it has joined, as nobody; returns the error."""
+        """Commit an offset of partition 0, before joining without a member id; returns the error."""
         message = import_module("kio.schema.offset_commit.v2.request")
         part = message.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         answer = await self._client.ask(
@@ -94,6 +94,6 @@ class GroupMember:
         return int(answer.topics[0].partitions[0].committed_offset)
 
     async def leave(self) -> int:
-        """Leave; returns the error."""
+        """Leave the group; returns the error."""
         answer = await self._client.ask(ApiKey.LEAVE_GROUP, 1, group_id=self._group_id, member_id=self.member_id)
         return int(answer.error_code)

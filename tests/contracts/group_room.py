@@ -16,7 +16,7 @@ LINES: Sequence[object] = fake_and_real(["3.9.1", "4.3.1"])
 
 
 class Room:
-    """A group of its own on one broker, and everybody who has a connection to it."""
+    """A group of its own on one broker, and the clients with a connection to it."""
 
     def __init__(self, release: str, bootstrap_servers: str) -> None:
         self.release = release
@@ -25,13 +25,13 @@ class Room:
         self._connections: list[RawClient] = []
 
     async def consumer(self, instance_id: str | None = None, *, group: str | None = None) -> GroupClient:
-        """Somebody who has not joined yet."""
+        """Return a client that has not joined yet."""
         client = await RawClient.connect(self._bootstrap_servers)
         self._connections.append(client)
         return GroupClient(client, self.group if group is None else group, instance_id)
 
     async def settled(self, *instance_ids: str | None) -> Sequence[GroupClient]:
-        """Members of a stable group, the leader first; their assignments are `b"0"`, `b"1"` and so on."""
+        """Return members of a stable group, the leader first; their assignments are `b"0"`, `b"1"` and so on."""
         members = [await self.consumer(instance_id) for instance_id in instance_ids]
         await members[0].enter()
         for count in range(2, len(members) + 1):

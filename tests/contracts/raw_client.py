@@ -13,13 +13,14 @@ from importlib import import_module
 from typing import NamedTuple
 
 from aioproducer.testing import ApiKey
+from tests.testing.kio_classes import schema
 
 PRODUCE_VERSION = 9
 UNSAID: dict[str, object] = {"bool": False, "timedelta_i32": timedelta(seconds=5)}
 
 
 class Answer(NamedTuple):
-    """What came back for the one partition of a Produce."""
+    """The response for one partition of a Produce."""
 
     error_code: int
     base_offset: int
@@ -30,7 +31,7 @@ class Answer(NamedTuple):
 
 
 class RawClient:
-    """One connection."""
+    """One connection to a broker, for single requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -38,7 +39,7 @@ class RawClient:
 
     @classmethod
     async def connect(cls, bootstrap_servers: str) -> RawClient:
-        """Connect to the first of these."""
+        """Connect to the first of these servers."""
         host, port = bootstrap_servers.split(",", maxsplit=1)[0].split(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
@@ -77,21 +78,21 @@ class RawClient:
             await asyncio.sleep(0.05)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until nobody knows it, or a producer that asks for it has it made again."""
+        """Delete a topic and wait until no broker knows it; else a producer's Metadata would create it again."""
         topic_id = await self.topic_id(name)
         await self.ask(ApiKey.DELETE_TOPICS, 1, topic_names=(name,))
         while await self.topic_id(name) == topic_id:  # noqa: ASYNC110 - asks a broker
             await asyncio.sleep(0.05)
 
     async def topic_id(self, name: str) -> uuid.UUID | None:
-        """What Metadata says of a topic: its id, or None."""
+        """Return the id of a topic in Metadata, or None."""
         message = import_module("kio.schema.metadata.v12.request")
         asked = (message.MetadataRequestTopic(topic_id=None, name=name),)
         answer = await self.ask(ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
         return answer.topics[0].topic_id
 
     async def topic_error(self, name: str, *, auto_create: bool = False) -> int:
-        """What Metadata says of a topic: its error, or that of its first partition."""
+        """Return the error of a topic in Metadata, or that of its first partition."""
         message = import_module("kio.schema.metadata.v9.request")
         asked = (message.MetadataRequestTopic(name=name),)
         answer = await self.ask(ApiKey.METADATA, 9, topics=asked, allow_auto_topic_creation=auto_create)
@@ -124,7 +125,7 @@ class RawClient:
             await asyncio.sleep(0.1)
 
     async def offset(self, topic: str, timestamp: int) -> tuple[int, int]:
-        """Offset and timestamp that ListOffsets finds; -1 asks for the end, -2 for the start."""
+        """Return offset and timestamp from ListOffsets; -1 is the end, -2 the start."""
         message = import_module("kio.schema.list_offsets.v4.request")
         part = message.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         asked = (message.ListOffsetsTopic(name=topic, partitions=(part,)),)
@@ -132,9 +133,3 @@ class RawClient:
         (found,) = answer.topics[0].partitions
         time = found.timestamp
         return found.offset, time if isinstance(time, int) else -1
-
-
-def schema(api: ApiKey, version: int, kind: str):  # noqa: ANN201 - one of kio's classes
-    """The class of a message."""
-    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
-    return getattr(module, "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize())

@@ -22,7 +22,7 @@ NO_REPLICAS = (
 async def alter(
     client: RawClient, name: str, configs: dict[str, str | None], *, kind: int = TOPIC, validate_only: bool = False
 ) -> tuple[int, str | None]:
-    """AlterConfigs; returns error and text."""
+    """Send AlterConfigs; returns error and text."""
     message = import_module("kio.schema.alter_configs.v2.request")
     asked = tuple(message.AlterableConfig(name=key, value=value) for key, value in configs.items())
     resource = message.AlterConfigsResource(resource_type=kind, resource_name=name, configs=asked)
@@ -34,7 +34,7 @@ async def alter(
 async def change(
     client: RawClient, name: str, *changes: tuple[str, int, str | None], kind: int = TOPIC, validate_only: bool = False
 ) -> tuple[int, str | None]:
-    """IncrementalAlterConfigs; returns error and text."""
+    """Send IncrementalAlterConfigs; returns error and text."""
     message = import_module("kio.schema.incremental_alter_configs.v1.request")
     asked = tuple(
         message.AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes
@@ -46,14 +46,14 @@ async def change(
 
 
 async def described(client: RawClient, kind: int, name: str):  # noqa: ANN201 - one of kio's classes
-    """All settings."""
+    """Return all settings."""
     message = import_module("kio.schema.describe_configs.v4.request")
     resource = message.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     return (await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=(resource,))).results[0]
 
 
 async def overrides(client: RawClient, topic: str) -> dict[str, str | None]:
-    """What is set for a topic; a real broker hears of a change a moment after it was made."""
+    """Return the settings of a topic that were set; a real broker sees a change a moment later."""
     await asyncio.sleep(0.1)
     return {
         each.name: each.value for each in (await described(client, TOPIC, topic)).configs if each.config_source == 1
@@ -61,7 +61,7 @@ async def overrides(client: RawClient, topic: str) -> dict[str, str | None]:
 
 
 async def test_alter_configs_replaces_what_was_set(client: RawClient, topic: str) -> None:
-    """And with validate_only, or a fault, nothing is set."""
+    """With validate_only, or an error, nothing is set."""
     await client.create_topic(topic, {"retention.ms": "5000"})
     errors = [await alter(client, topic, {"min.insync.replicas": "1", "max.message.bytes": " 2000 "})]
     seen = [await overrides(client, topic)]
@@ -87,7 +87,7 @@ async def test_altered_settings_are_in_force(client: RawClient, topic: str) -> N
 
 
 async def test_incremental_alter_configs_changes_what_it_names(client: RawClient, topic: str) -> None:
-    """Lists can be appended to and taken from; the cluster's own value is where they begin."""
+    """Lists can be appended to and subtracted from, starting at the cluster's value."""
     await client.create_topic(topic, {"retention.ms": "5000"})
     seen = []
     for changes in (
@@ -144,7 +144,7 @@ async def test_impossible_change_is_refused(
 
 
 async def test_every_setting_refuses_nonsense(client: RawClient, topic: str) -> None:
-    """Of whatever type it is, and in whatever release."""
+    """Every type and release is covered."""
     await client.create_topic(topic)
     names = [each.name for each in (await described(client, TOPIC, topic)).configs]
     refusals = {name: await change(client, topic, (name, SET, "non,sense")) for name in names}
@@ -190,7 +190,7 @@ async def test_values_out_of_bounds_are_refused(
 
 
 async def test_values_are_described_in_one_form(client: RawClient, topic: str) -> None:
-    """However they were written."""
+    """Each value is described in the canonical form of its type."""
     forms = {
         "preallocate": (" TRUE ", "true"),
         "min.insync.replicas": ("+1", "1"),
@@ -220,7 +220,7 @@ async def test_values_are_described_in_one_form(client: RawClient, topic: str) -
 async def test_what_has_no_settings_cannot_be_altered(
     client: RawClient, kind: int, name: str, *, code: int, text: str
 ) -> None:
-    """By either request."""
+    """Both requests refuse it."""
     answers = [
         await alter(client, name, {"retention.ms": "1"}, kind=kind),
         await change(client, name, ("retention.ms", SET, "1"), kind=kind),
@@ -250,7 +250,7 @@ async def test_what_is_given_twice_is_refused_twice(client: RawClient) -> None:
 
 
 async def test_settings_have_types(broker_of_release: tuple[str, str], topic: str) -> None:
-    """Of each topic's setting, the same names in every release; and of those of a broker that the fake has."""
+    """Each release has the same types of topic settings; of a broker's, those of the fake are compared."""
     release, address = broker_of_release
     client = await RawClient.connect(address)
     await client.create_topic(topic)
@@ -292,7 +292,7 @@ BEFORE_LISTS = {"advertised.listeners": (2, False), "listeners": (2, False)}
 
 
 async def test_broker_tells_where_it_listens(client: RawClient) -> None:
-    """As Metadata does."""
+    """The listener is the address in Metadata."""
     metadata = await client.ask(ApiKey.METADATA, 9, topics=())
     (broker,) = metadata.brokers
     configs = {each.name: each.value for each in (await described(client, BROKER, str(broker.node_id))).configs}
@@ -314,7 +314,7 @@ async def test_broker_tells_where_it_listens(client: RawClient) -> None:
 async def test_what_is_not_there_is_not_described(
     client: RawClient, kind: int, name: str, *, code: int, text: str
 ) -> None:
-    """With Kafka's code and text."""
+    """The response has Kafka's code and text."""
     answer = await described(client, kind, name)
 
     assert (int(answer.error_code), answer.error_message, answer.configs) == (code, text, ())

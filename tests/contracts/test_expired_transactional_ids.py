@@ -40,7 +40,7 @@ def forgetful_release(
 
 @pytest.fixture
 async def forgetful(forgetful_release: tuple[str, str | None]) -> AsyncIterator[tuple[bool, str]]:
-    """Whether transactions are V2, and the address of a broker whose transactional ids expire soon."""
+    """Return whether transactions are V2, and the address of a broker whose transactional ids expire soon."""
     release, servers = forgetful_release
     is_v2 = release == "4.3.1"
     if servers is not None:
@@ -58,14 +58,14 @@ async def forgetful(forgetful_release: tuple[str, str | None]) -> AsyncIterator[
 
 @pytest.fixture
 async def client(forgetful: tuple[bool, str]) -> AsyncIterator[RawClient]:
-    """A connection to it."""
+    """Connect to the broker."""
     client = await RawClient.connect(forgetful[1])
     yield client
     await client.close()
 
 
 def new_name() -> str:
-    """Of a topic, group or transactional id that no other test uses."""
+    """Return a name that no other test uses."""
     return f"t-{secrets.token_hex(6)}"
 
 
@@ -180,7 +180,7 @@ async def test_fenced_producer_stays_out_when_its_id_has_expired(
 
 
 def codes_of(errors: Iterable[KafkaError]) -> list[int]:
-    """Their codes; -1 for an error that has none."""
+    """Return the codes of errors; -1 for an error without one."""
     return [error.code if isinstance(error, BrokerError) else -1 for error in errors]
 
 

@@ -14,38 +14,38 @@ NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED = 68, 69, 79
 
 @pytest.fixture
 async def member(client: RawClient, topic: str) -> GroupMember:
-    """Somebody who may join a group of this test's own."""
+    """Return a client that may join the test's own group."""
     member = GroupMember(client, topic)
     await member.wait_for_coordinator()
     return member
 
 
 async def described(client: RawClient, group_id: str, version: int = 5) -> Any:
-    """What is known of a group."""
+    """Describe a group."""
     answer = await client.ask(ApiKey.DESCRIBE_GROUPS, version, groups=(group_id,))
     return answer.groups[0]
 
 
 async def state_of(client: RawClient, group_id: str) -> str:
-    """The state of a group, once it is told without an error."""
+    """Return the state of a group, once it is described without an error."""
     return str((await described(client, group_id)).group_state)
 
 
 async def listed(client: RawClient, group_id: str, **filters: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """Protocol type, state and type of this group, if it is in the list."""
+    """Return protocol type, state and type of this group, if it is listed."""
     answer = await client.ask(ApiKey.LIST_GROUPS, 5, **filters)
     found = [group for group in answer.groups if group.group_id == group_id]
     return [(group.protocol_type, group.group_state, group.group_type) for group in found]
 
 
 async def delete(client: RawClient, *names: str) -> dict[str, int]:
-    """The errors by group."""
+    """Delete groups; returns the errors by group."""
     answer = await client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=names)
     return {result.group_id: int(result.error_code) for result in answer.results}
 
 
 async def test_group_is_described_in_each_state(client: RawClient, topic: str, member: GroupMember) -> None:
-    """It is there as soon as a member was given an id, and stays when the last one has left."""
+    """It exists as soon as a member was given an id, and stays after the last one has left."""
     states = [await state_of(client, topic)]
     steps = []
     for step in (member.join, member.join, lambda: member.sync(b"all"), member.leave):
@@ -65,7 +65,7 @@ async def settled(client: RawClient, group_id: str) -> None:
 
 
 async def test_members_are_described(client: RawClient, topic: str, member: GroupMember) -> None:
-    """What the group has agreed on is told only while it is stable."""
+    """Subscription and assignment are shown only while the group is stable."""
     await member.join()
     await member.join()
     forming = await described(client, topic)
@@ -98,7 +98,7 @@ async def test_members_are_described(client: RawClient, topic: str, member: Grou
 async def test_groups_are_listed_by_state_and_type(
     client: RawClient, topic: str, member: GroupMember, *, filters: dict[str, tuple[str, ...]], is_listed: bool
 ) -> None:
-    """Case does not count, and what nobody knows filters all out."""
+    """Filters ignore case, and an unknown value matches nothing."""
     await member.join()
     await member.join()
     await member.sync(b"all")
@@ -109,7 +109,7 @@ async def test_groups_are_listed_by_state_and_type(
 async def test_group_without_members_is_deleted_with_its_offsets(
     client: RawClient, topic: str, member: GroupMember
 ) -> None:
-    """68 while it has members, 69 when there is none, each name once."""
+    """A group with members gets 68, an unknown one 69, each name once."""
     await client.create_topic(topic)
     await member.join()
     await member.join()
@@ -128,7 +128,7 @@ async def test_group_without_members_is_deleted_with_its_offsets(
 
 
 async def test_group_that_only_commits_is_a_group(client: RawClient, topic: str, member: GroupMember) -> None:
-    """Without a protocol."""
+    """It has no protocol."""
     await client.create_topic(topic)
     await member.commit(topic, 3)
 
@@ -136,10 +136,8 @@ async def test_group_that_only_commits_is_a_group(client: RawClient, topic: str,
     assert await delete(client, topic) == {topic: 0}
 
 
-async def test_group_that_is_not_there_is_told_as_the_release_does(
-    broker_of_release: tuple[str, str], topic: str
-) -> None:
-    """As one in state Dead; since version 6 it is an error. What a client may do with it differs too."""
+async def test_unknown_group_is_described_as_the_release_does(broker_of_release: tuple[str, str], topic: str) -> None:
+    """It is in state Dead; since version 6 it is an error. The authorized operations differ too."""
     release, address = broker_of_release
     is_old = release.startswith("3")
     client = await RawClient.connect(address)

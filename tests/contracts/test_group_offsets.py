@@ -12,18 +12,18 @@ pytestmark = pytest.mark.parametrize("broker_of_release", LINES, indirect=True)
 
 
 async def test_text_with_an_offset_has_a_limit(room: Room, written: str) -> None:
-    """12 OFFSET_METADATA_TOO_LARGE: 4096 of Java's characters, whatever they take in UTF-8."""
-    nobody = await room.consumer()
+    """12 OFFSET_METADATA_TOO_LARGE counts 4096 of Java's characters, not bytes of UTF-8."""
+    stranger = await room.consumer()
 
     texts = ["x" * 4096, "x" * 4097, "é" * 4096, "🐟" * 2049]
-    errors = [await nobody.commit(written, offset, metadata=text) for offset, text in enumerate(texts)]
+    errors = [await stranger.commit(written, offset, metadata=text) for offset, text in enumerate(texts)]
 
-    assert (errors, await nobody.committed(written)) == ([0, 12, 0, 12], 2)
+    assert (errors, await stranger.committed(written)) == ([0, 12, 0, 12], 2)
 
 
 @pytest.mark.parametrize("version", [8, 9])
 async def test_generation_of_a_group_that_is_not_there(room: Room, written: str, version: int) -> None:
-    """22 ILLEGAL_GENERATION; Kafka 4 says 69 GROUP_ID_NOT_FOUND to those who know it."""
+    """It gets 22 ILLEGAL_GENERATION; Kafka 4 sends 69 GROUP_ID_NOT_FOUND to versions that know it."""
     stranger = await room.consumer(group=room.group + "-other")
     stranger.member_id, stranger.generation = "m", 3
 
@@ -32,7 +32,7 @@ async def test_generation_of_a_group_that_is_not_there(room: Room, written: str,
 
 
 async def test_group_is_there_once_somebody_has_wanted_to_join(room: Room, written: str) -> None:
-    """25 UNKNOWN_MEMBER_ID then."""
+    """A commit with a member id then gets 25 UNKNOWN_MEMBER_ID."""
     stranger = await room.consumer()
     await stranger.join()
     stranger.generation = 3
@@ -40,8 +40,8 @@ async def test_group_is_there_once_somebody_has_wanted_to_join(room: Room, writt
     assert await stranger.commit(written) == 25
 
 
-async def test_topic_that_is_not_there_is_told_before_what_is_wrong_with_the_group(room: Room) -> None:
-    """3 UNKNOWN_TOPIC_OR_PARTITION: the coordinator is not asked about it."""
+async def test_unknown_topic_comes_before_errors_of_the_group(room: Room) -> None:
+    """The error is 3 UNKNOWN_TOPIC_OR_PARTITION: the coordinator is not involved."""
     (member,) = await room.settled(None)
     member.generation = 7
 
@@ -49,18 +49,18 @@ async def test_topic_that_is_not_there_is_told_before_what_is_wrong_with_the_gro
 
 
 async def test_offsets_go_with_their_topic(room: Room, written: str) -> None:
-    """Who reads the topic made again finds none."""
-    nobody = await room.consumer()
-    await nobody.commit(written, 7)
-    before = await nobody.committed(written)
+    """A recreated topic of the same name has no committed offsets."""
+    stranger = await room.consumer()
+    await stranger.commit(written, 7)
+    before = await stranger.committed(written)
 
-    await nobody.client.delete_topic(written)
-    await nobody.client.create_topic(written)
+    await stranger.client.delete_topic(written)
+    await stranger.client.create_topic(written)
 
     async with asyncio.timeout(10):
-        while await nobody.committed(written) == 7:  # noqa: ASYNC110 - a real broker cleans up a moment later
+        while await stranger.committed(written) == 7:  # noqa: ASYNC110 - a real broker cleans up a moment later
             await asyncio.sleep(0.05)
-    assert (before, await nobody.committed(written)) == (7, -1)
+    assert (before, await stranger.committed(written)) == (7, -1)
 
 
 async def started(room: Room) -> TransactionalClient:
@@ -72,7 +72,7 @@ async def started(room: Room) -> TransactionalClient:
 
 
 async def test_text_with_an_offset_of_a_transaction_has_a_limit(room: Room, written: str) -> None:
-    """12 OFFSET_METADATA_TOO_LARGE, as without one."""
+    """The error is 12 OFFSET_METADATA_TOO_LARGE, as outside a transaction."""
     producer = await started(room)
 
     texts = ("x" * 4096, "x" * 4097)
@@ -82,7 +82,7 @@ async def test_text_with_an_offset_of_a_transaction_has_a_limit(room: Room, writ
 
 
 async def test_offsets_of_an_open_transaction_go_with_their_topic(room: Room, written: str) -> None:
-    """None is unstable then, and the transaction commits none."""
+    """No offset is unstable then, and the transaction commits none."""
     producer = await started(room)
     await producer.commit_offset(room.group, written, 7, version=3)
     before = await producer.committed_offset(room.group, written)

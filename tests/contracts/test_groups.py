@@ -14,7 +14,7 @@ pytestmark = pytest.mark.parametrize("broker_of_release", LINES, indirect=True)
 
 
 async def test_id_of_a_member_that_left_is_unknown(room: Room) -> None:
-    """It cannot join with it again, nor leave twice."""
+    """The member cannot join with the id again, nor leave twice."""
     stays, leaves = await room.settled(None, None)
 
     left = await leaves.leave()
@@ -24,7 +24,7 @@ async def test_id_of_a_member_that_left_is_unknown(room: Room) -> None:
 
 
 async def test_id_of_a_dropped_member_is_unknown(room: Room) -> None:
-    """It did not join again in time."""
+    """The member did not join again in time."""
     silent, other = await room.consumer(), await room.consumer()
     await silent.enter(rebalance_s=0.5)
     await silent.sync(**{silent.member_id: b""})
@@ -36,7 +36,7 @@ async def test_id_of_a_dropped_member_is_unknown(room: Room) -> None:
 
 
 async def test_id_is_good_for_one_group(room: Room) -> None:
-    """Another group does not know it, whether it is there or not."""
+    """Another group does not know the id, existing or not."""
     (member,) = await room.settled(None)
     stranger = await room.consumer(group=room.group + "-other")
     stranger.member_id = member.member_id
@@ -48,7 +48,7 @@ async def test_id_is_good_for_one_group(room: Room) -> None:
 
 
 async def test_id_can_be_given_back_before_it_is_used(room: Room) -> None:
-    """Once; nobody can join with it then."""
+    """It can be given back once; then no client can join with it."""
     pending = await room.consumer()
 
     given = await pending.join()
@@ -58,7 +58,7 @@ async def test_id_can_be_given_back_before_it_is_used(room: Room) -> None:
 
 
 async def test_rebalance_waits_for_those_who_were_given_an_id(room: Room) -> None:
-    """Until they join or give it back."""
+    """It waits until they join or give the id back."""
     (leader,), pending, watch = await room.settled(None), await room.consumer(), await room.consumer()
     await pending.join()
     watch.member_id, watch.generation = leader.member_id, leader.generation
@@ -87,7 +87,7 @@ async def test_pending_id_that_is_given_back_to_a_stable_group(room: Room) -> No
 
 @pytest.mark.parametrize("session_s, error", [(5.999, 26), (6, 79), (1800, 79), (1800.001, 26)])
 async def test_session_time_out_has_bounds(room: Room, session_s: float, error: int) -> None:
-    """26 INVALID_SESSION_TIMEOUT: group.min.session.timeout.ms and group.max.session.timeout.ms."""
+    """26 INVALID_SESSION_TIMEOUT: `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
     joined = await (await room.consumer()).join(session_s=session_s)
 
     assert joined == Joined(error, member_id=joined.member_id)
@@ -95,17 +95,17 @@ async def test_session_time_out_has_bounds(room: Room, session_s: float, error: 
 
 
 async def test_group_must_have_a_name(room: Room) -> None:
-    """24 INVALID_GROUP_ID, before everything else."""
-    nobody = await room.consumer(group="")
+    """24 INVALID_GROUP_ID comes before all other checks."""
+    stranger = await room.consumer(group="")
 
-    joined, synced, left = await nobody.join(session_s=1), await nobody.sync(), await nobody.leave(("m", None))
+    joined, synced, left = await stranger.join(session_s=1), await stranger.sync(), await stranger.leave(("m", None))
 
     assert (joined, synced) == (Joined(24), Synced(24))
-    assert (left, await nobody.heartbeat()) == ([24], 24)
+    assert (left, await stranger.heartbeat()) == ([24], 24)
 
 
 async def test_member_must_offer_what_the_group_has(room: Room) -> None:
-    """23 INCONSISTENT_GROUP_PROTOCOL: nothing, or other than the members; nobody is given an id for it."""
+    """23 INCONSISTENT_GROUP_PROTOCOL, for none or other protocols; no id is given out for such a request."""
     new = await room.consumer()
 
     empty = [await new.join(protocols={}), await new.join(protocol_type="")]
@@ -121,7 +121,7 @@ async def test_member_must_offer_what_the_group_has(room: Room) -> None:
 
 @pytest.mark.parametrize("named", [{"kind": "connect"}, {"name": "sticky"}, {"kind": None}, {"name": None}])
 async def test_sync_names_the_protocol_of_the_group(room: Room, named: dict[str, str | None]) -> None:
-    """23 INCONSISTENT_GROUP_PROTOCOL since SyncGroup 5."""
+    """Since SyncGroup 5 others get 23 INCONSISTENT_GROUP_PROTOCOL."""
     (member,) = await room.settled(None)
 
     assert await member.sync(**named) == Synced(23)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ async def test_sync_names_the_protocol_of_the_group(room: Room, named: dict[str,
 
 
 async def test_refused_sync_names_no_protocol(room: Room) -> None:
-    """Nor one that comes while the group rebalances."""
+    """A SyncGroup during a rebalance gets none either."""
     (member,), new = await room.settled(None), await room.consumer()
     async with asyncio.TaskGroup() as group:
         group.create_task(new.enter())
@@ -154,7 +154,7 @@ async def test_refused_join_names_no_protocol(room: Room, version: int) -> None:
 
 
 async def test_leader_that_missed_the_answer_joins_again(room: Room) -> None:
-    """Before it has assigned: it is told the same once more, and nobody rebalances."""
+    """Before it has assigned, it gets the same response again, without a rebalance."""
     member = await room.consumer()
 
     first = await member.enter()

@@ -42,7 +42,7 @@ CASES: dict[str, tuple[dict[str, str], bytes, int]] = {
     "too large before it is packed for the topic": ({**PACKED_ANEW, **SMALL_MESSAGES}, odd_batch([WIDE]), 10),
     "unpacked for the topic": (UNPACKED, odd_batch(codec=3), 0),
     "packed for the topic": (PACKED_ANEW, GOOD, 0),
-    "packed anew for the topic": (PACKED_ANEW, odd_batch(codec=1), 0),
+    "repacked for the topic": (PACKED_ANEW, odd_batch(codec=1), 0),
     "larger than a segment": (SMALL_SEGMENTS, odd_batch([LARGE]), 18),
     "claims one record more": (PLAIN, odd_batch(count=3), 87),
     "claims one record less": (PLAIN, odd_batch(count=1), 87),
@@ -80,7 +80,7 @@ async def test_batch_is_answered_as_kafka_does(client: RawClient, topic: str, na
 
 
 async def test_records_at_fault_are_named(client: RawClient, topic: str) -> None:
-    """KIP-467: by their place in the batch."""
+    """The response has their index in the batch (KIP-467)."""
     await client.create_topic(topic, NO_FUTURE)
     late = record(1, time_delta=2 * HOUR_MS)
 
@@ -91,14 +91,14 @@ async def test_records_at_fault_are_named(client: RawClient, topic: str) -> None
 
 @pytest.mark.parametrize("acks, error", [(5, 21), (1, 0), (-1, 0)])
 async def test_acks(client: RawClient, topic: str, *, acks: int, error: int) -> None:
-    """Only -1, 0 and 1 mean something."""
+    """Only -1, 0 and 1 are valid."""
     await client.create_topic(topic)
 
     assert (await client.produce(topic, GOOD, acks=acks)).error_code == error
 
 
 async def test_unknown_topic_comes_before_unknown_acks(client: RawClient, topic: str) -> None:
-    """Error 3, for a partition that is not there too."""
+    """An unknown partition also gets error 3."""
     unknown = await client.produce(topic + "-none", GOOD, acks=5)
     await client.create_topic(topic)
 
@@ -109,7 +109,7 @@ async def test_unknown_topic_comes_before_unknown_acks(client: RawClient, topic:
 
 @pytest.mark.parametrize("version, error", [(3, 76), (6, 76), (7, 0)])
 async def test_zstd_needs_version_7(client: RawClient, topic: str, *, version: int, error: int) -> None:
-    """UNSUPPORTED_COMPRESSION_TYPE before."""
+    """Earlier versions get UNSUPPORTED_COMPRESSION_TYPE."""
     await client.create_topic(topic)
 
     assert (await client.produce(topic, odd_batch(codec=4), version=version)).error_code == error

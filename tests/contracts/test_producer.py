@@ -16,7 +16,7 @@ READ_TIMEOUT_S = 20
 
 
 async def read(broker: str, topic: str, count: int, *, partition: int = 0) -> "list[aiokafka.ConsumerRecord]":
-    """The first records of a partition, as somebody else's consumer sees them."""
+    """Return the first records of a partition, read by another library's consumer."""
     place = aiokafka.TopicPartition(topic, partition)
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=broker, auto_offset_reset="earliest")
     consumer.assign([place])
@@ -34,7 +34,7 @@ async def read(broker: str, topic: str, count: int, *, partition: int = 0) -> "l
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 async def test_records_arrive_whole(broker: str, topic: str, codec: str) -> None:
-    """Keys, values, headers, timestamps and nulls, compressed or not."""
+    """Keys, values, headers, timestamps and nulls arrive, compressed or not."""
     given: list[dict[str, object]] = [
         {"value": b"v", "key": b"k", "headers": [("a", b"1"), ("a", None), ("é", b"")], "timestamp": 1_700_000_000_000},
         {"value": None, "key": b"tombstone", "timestamp": 1_700_000_000_007},
@@ -54,7 +54,7 @@ async def test_records_arrive_whole(broker: str, topic: str, codec: str) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("acks", [-1, 1, 0])
 async def test_thousands_of_records_keep_their_order(broker: str, topic: str, acks: int) -> None:
-    """In small batches, many in flight."""
+    """They go in small batches, many of them in flight."""
     async with Producer(broker, acks=acks, batch_size=500) as producer:  # type: ignore[arg-type]  # one of three
         for number in range(5000):
             await producer.enqueue(topic, b"%d" % number, partition=0)
@@ -73,7 +73,7 @@ async def test_topic_made_on_first_use_just_works(broker: str, topic: str) -> No
 
 
 async def test_log_append_time_is_the_brokers(broker: str, client: RawClient, topic: str) -> None:
-    """Where the topic says so."""
+    """The topic is configured for it."""
     await client.create_topic(topic, {"message.timestamp.type": "LogAppendTime"})
     async with Producer(broker) as producer:
         metadata = await producer.send(topic, b"x", timestamp=5)
@@ -87,7 +87,7 @@ async def test_log_append_time_is_the_brokers(broker: str, client: RawClient, to
 async def test_batch_larger_than_the_topic_allows_is_split(  # noqa: PLR0917  # fixtures
     broker: str, client: RawClient, topic: str, codec: str, kept: str
 ) -> None:
-    """As it is sent, or as it is kept. Its records arrive in order; one too large alone fails alone (KIP-126)."""
+    """The size as sent or as kept may be too large. Records arrive in order; one too large alone fails (KIP-126)."""
     await client.create_topic(topic, {"max.message.bytes": "2000", "compression.type": kept})
     values = [bytes((number * 7 + step * step) % 251 for step in range(150)) for number in range(100)]
     too_large = Random(5).randbytes(6000)  # nothing makes it smaller

@@ -56,7 +56,7 @@ async def test_duplicate(client: RawClient, topic: str, *, batches_back: int, an
 
 @pytest.mark.parametrize("keeps", ["CreateTime", "LogAppendTime"])
 async def test_copy_is_answered_with_the_time_of_what_is_there(client: RawClient, topic: str, keeps: str) -> None:
-    """Which tells it from a batch that another log takes at the same offset: of that the broker says its own time."""
+    """A duplicate gets the time of the original; a batch that another log takes at that offset gets its own."""
     await client.create_topic(topic, {"message.timestamp.type": keeps})
     batch = odd_batch(producer_id=await client.new_producer_id(), epoch=0, sequence=0)
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.parametrize("broker_of_release", LINES, indirect=True)
 
 
 async def test_instance_comes_back_unnoticed(room: Room) -> None:
-    """The same generation and assignment under a new id; who leads need not assign."""
+    """It gets the same generation and assignment under a new id; a leader need not assign."""
     leader, follower = await room.settled("a", "b")
     again, other = await room.consumer("a"), await room.consumer("b")
 
@@ -26,8 +26,8 @@ async def test_instance_comes_back_unnoticed(room: Room) -> None:
     assert (await other.sync(), await other.heartbeat()) == (Synced(0, b"1", "consumer", "range"), 0)
 
 
-async def test_instance_that_cannot_skip_is_told_that_its_former_self_leads(room: Room) -> None:
-    """JoinGroup before version 9: so it does not assign."""
+async def test_returning_leader_is_not_leader_before_join_9(room: Room) -> None:
+    """JoinGroup before version 9 has no other way to keep it from assigning."""
     (leader,) = await room.settled("a")
     again = await room.consumer("a")
 
@@ -37,7 +37,7 @@ async def test_instance_that_cannot_skip_is_told_that_its_former_self_leads(room
 
 
 async def test_replaced_member_is_fenced(room: Room) -> None:
-    """82 where it names its instance, 25 where it does not."""
+    """It gets 82 if it names its instance, otherwise 25."""
     (member,) = await room.settled("a")
     former = member.former()
     await (await room.consumer("a")).join()
@@ -52,9 +52,9 @@ async def test_replaced_member_is_fenced(room: Room) -> None:
 
 
 async def test_unknown_instance_is_no_member(room: Room, written: str) -> None:
-    """25, though the member id is right."""
+    """It gets 25, though the member id is right."""
     (member,) = await room.settled(None)
-    member.instance_id = "nobody"
+    member.instance_id = "other"
 
     errors = [
         await member.heartbeat(),
@@ -67,7 +67,7 @@ async def test_unknown_instance_is_no_member(room: Room, written: str) -> None:
 
 
 async def test_fenced_member_commits_nothing(room: Room, written: str) -> None:
-    """82 FENCED_INSTANCE_ID."""
+    """The error is 82 FENCED_INSTANCE_ID."""
     (member,) = await room.settled("a")
     await (again := await room.consumer("a")).join()
 
@@ -75,17 +75,17 @@ async def test_fenced_member_commits_nothing(room: Room, written: str) -> None:
 
 
 async def test_instance_leaves_by_its_name(room: Room) -> None:
-    """With an empty member id, as an administrator asks; several in one request."""
+    """An administrator sends an empty member id; one request may name several."""
     await room.settled("a", "b")
     admin = await room.consumer()
 
-    errors = await admin.leave(("", "a"), ("", "a"), ("", "nobody"), ("", None), ("", "b"))
+    errors = await admin.leave(("", "a"), ("", "a"), ("", "other"), ("", None), ("", "b"))
 
     assert errors == [0, 25, 25, 25, 0]
 
 
-async def test_instance_that_comes_back_before_the_assignment_starts_a_rebalance(room: Room) -> None:
-    """The leader was told of an id that nobody has any more."""
+async def test_instance_rebalances_when_it_returns_before_sync(room: Room) -> None:
+    """The leader knows only the replaced member id."""
     member, again = await room.consumer("a"), await room.consumer("a")
     await member.join()
 
@@ -95,7 +95,7 @@ async def test_instance_that_comes_back_before_the_assignment_starts_a_rebalance
 
 
 async def test_waiting_member_is_fenced_at_once(room: Room) -> None:
-    """When its instance joins elsewhere."""
+    """Its instance has joined on another connection."""
     leader, other = await room.settled("a", None)
     again = await room.consumer("a")
     waiting = asyncio.ensure_future(leader.join())
@@ -110,7 +110,7 @@ async def test_waiting_member_is_fenced_at_once(room: Room) -> None:
 
 
 async def test_static_member_is_not_dropped_from_a_rebalance(room: Room) -> None:
-    """Its session has to be over first; meanwhile somebody who is there leads."""
+    """Its session has to expire first; meanwhile another member leads."""
     silent, other = await room.consumer("a"), await room.consumer()
     await silent.enter(rebalance_s=0.5)
     await silent.sync(**{silent.member_id: b""})

@@ -29,7 +29,7 @@ on_both_ends = pytest.mark.parametrize("verb", ["commit_transaction", "abort_tra
 
 
 class FeatureApi(IntEnum):
-    """What `kafka-features.sh` asks; no broker of ours serves it."""
+    """UpdateFeatures, which `kafka-features.sh` sends; the fake brokers do not serve it."""
 
     UPDATE_FEATURES = 57
 
@@ -45,7 +45,7 @@ class FeatureApi(IntEnum):
 
 @dataclass(frozen=True)
 class Node:
-    """The broker, and a topic on it that nobody else uses."""
+    """The broker, and a topic on it for one test."""
 
     kafka: KafkaCluster
     topic: str
@@ -53,12 +53,12 @@ class Node:
     """The broker dies with the thread that starts it."""
 
     def producer(self) -> Producer:
-        """With a transactional id of its own."""
+        """Return a producer with its own transactional id."""
         options = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 60_000}
         return Producer(self.kafka.bootstrap_servers, transactional_id=f"id-{self.topic}", **options)  # type: ignore[arg-type]
 
     async def finalize(self, level: int) -> None:
-        """Change the level; done when the broker says so to whoever connects."""
+        """Change the level, and wait until new connections see it."""
         message = import_module("kio.schema.update_features.v1.request")
         kind = UPGRADE if level else DOWNGRADE
         update = message.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)
@@ -71,17 +71,17 @@ class Node:
         await client.close()
 
     async def restart(self) -> None:
-        """Connections begin anew, and coordinators too."""
+        """Restart the broker: connections and coordinators are new."""
         await self.kafka.kill(1)
         await asyncio.wrap_future(self.thread.submit(lambda: asyncio.run(self.kafka.restart(1))))
 
     async def committed(self) -> list[bytes]:
-        """What another client reads."""
+        """Return the records that another client reads."""
         return await asyncio.to_thread(read, self.kafka.bootstrap_servers, self.topic, "read_committed")
 
 
 async def finalized(client: RawClient) -> int:
-    """The level that the broker tells."""
+    """Return the finalized level in ApiVersions."""
     answer = await client.ask(ApiKey.API_VERSIONS, 3, client_software_name="test", client_software_version="1")
     levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     return int(levels.get("transaction.version", 0))
@@ -95,7 +95,7 @@ def kafka(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def node(kafka: KafkaCluster, kafka_thread: ThreadPoolExecutor) -> Node:
-    """That, and names of the test's own."""
+    """Return the broker with names for one test."""
     return Node(kafka, f"t-{secrets.token_hex(6)}", kafka_thread)
 
 
@@ -107,7 +107,7 @@ async def end_and_go_on(producer: Producer, topic: str, verb: str) -> None:
 
 
 async def has_not_ended(ending: "asyncio.Future[None]") -> bool:
-    """It waits for another coordinator, for as long as we look."""
+    """Whether the transaction stays open while the test waits; only another coordinator ends it."""
     done, _ = await asyncio.wait([ending], timeout=LOOK_S)
     return not done
 
@@ -115,7 +115,7 @@ async def has_not_ended(ending: "asyncio.Future[None]") -> bool:
 @on_both_ends
 @pytest.mark.parametrize("is_told", [False, True], ids=["unnoticed", "told"])
 async def test_upgrade_in_the_middle_of_a_transaction(node: Node, verb: str, *, is_told: bool) -> None:
-    """It goes on as it began, and so do those after it until a connection says what is new."""
+    """It continues as V1, and so do later ones until a new connection shows the new level."""
     await node.finalize(0)
     async with node.producer() as producer:
         await producer.begin_transaction()
@@ -131,8 +131,8 @@ async def test_upgrade_in_the_middle_of_a_transaction(node: Node, verb: str, *, 
 
 
 @on_both_ends
-async def test_downgrade_that_is_told_in_the_middle_of_a_transaction(node: Node, verb: str) -> None:
-    """It ends as V1."""
+async def test_noticed_downgrade_in_the_middle_of_a_transaction(node: Node, verb: str) -> None:
+    """The transaction ends as V1."""
     await node.finalize(2)
     async with node.producer() as producer:
         await producer.begin_transaction()
@@ -145,8 +145,8 @@ async def test_downgrade_that_is_told_in_the_middle_of_a_transaction(node: Node,
 
 
 @on_both_ends
-async def test_downgrade_that_is_not_noticed_in_the_middle_of_a_transaction(node: Node, verb: str) -> None:
-    """Its end is refused, and waits for another coordinator."""
+async def test_unnoticed_downgrade_in_the_middle_of_a_transaction(node: Node, verb: str) -> None:
+    """Its end is refused, until there is another coordinator."""
     await node.finalize(2)
     async with node.producer() as producer:
         await producer.begin_transaction()

@@ -18,7 +18,7 @@ KEPT = [value for value, is_kept in COMMITS.items() if is_kept]
 
 @pytest.fixture
 async def place(broker_of_release: tuple[str, str], topic: str) -> tuple[str, str]:
-    """Bootstrap servers of a broker of each release, embedded and real, and a topic of one partition there."""
+    """Yield a broker of each release, embedded and real, and a topic of one partition on it."""
     _, bootstrap_servers = broker_of_release
     name = f"{topic[:100]}-{secrets.token_hex(3)}"
     client = await RawClient.connect(bootstrap_servers)
@@ -92,7 +92,7 @@ def write_by_confluent(bootstrap_servers: str, topic: str) -> None:
 
 
 async def test_aiokafka_writes_and_confluent_reads(place: tuple[str, str]) -> None:
-    """Committed records alone, or all of them."""
+    """The consumer reads committed records, or all of them."""
     await write_by_aiokafka(*place)
 
     committed = await asyncio.to_thread(read_by_confluent, *place, "read_committed", count=len(KEPT))
@@ -102,7 +102,7 @@ async def test_aiokafka_writes_and_confluent_reads(place: tuple[str, str]) -> No
 
 
 async def test_confluent_writes_and_aiokafka_reads(place: tuple[str, str]) -> None:
-    """Committed records alone, or all of them."""
+    """The consumer reads committed records, or all of them."""
     await asyncio.to_thread(write_by_confluent, *place)
 
     committed = await read_by_aiokafka(*place, "read_committed", count=len(KEPT))
@@ -112,7 +112,7 @@ async def test_confluent_writes_and_aiokafka_reads(place: tuple[str, str]) -> No
 
 
 async def test_offsets_of_aiokafka_are_committed_with_the_transaction(place: tuple[str, str]) -> None:
-    """And those of an aborted one are not."""
+    """Those of an aborted transaction are not committed."""
     bootstrap_servers, topic = place
     partition, group = TopicPartition(topic, 0), f"g-{secrets.token_hex(6)}"
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=f"id-{secrets.token_hex(6)}")
@@ -133,8 +133,8 @@ async def test_offsets_of_aiokafka_are_committed_with_the_transaction(place: tup
         await consumer.stop()
 
 
-async def test_consumer_of_confluent_passes_its_offsets_to_the_transaction(place: tuple[str, str]) -> None:
-    """With its group's metadata (KIP-447), so that the coordinator knows it for a member."""
+async def test_confluent_consumer_sends_offsets_to_the_transaction(place: tuple[str, str]) -> None:
+    """It passes its group's metadata (KIP-447), so that the coordinator knows it as a member."""
     bootstrap_servers, topic = place
     await write_by_aiokafka(bootstrap_servers, topic)
 

@@ -24,7 +24,7 @@ BEFORE_V2 = {"3.9.1", "4.3.1-tv0"}
 
 
 async def committed(servers: str, topic: str) -> list[bytes]:
-    """What aiokafka's consumer reads of a topic with `isolation_level="read_committed"`, up to its end."""
+    """Return what aiokafka's consumer reads with `isolation_level="read_committed"`, up to the end of a topic."""
     consumer = AIOKafkaConsumer(
         topic, bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest", group_id=None
     )
@@ -43,7 +43,7 @@ async def committed(servers: str, topic: str) -> list[bytes]:
 
 
 def new_name() -> str:
-    """Of a topic or transactional id that no other test uses."""
+    """Return the name of a topic or transactional id that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"
 
 
@@ -66,7 +66,7 @@ async def test_commits_are_seen_and_aborts_are_not(broker_of_release: tuple[str,
 
 @pytest.mark.kafka
 async def test_producer_goes_on_after_a_record_that_failed(broker_of_release: tuple[str, str]) -> None:
-    """The broker refuses one as too large; the transaction is aborted, and the sequences begin anew."""
+    """The broker refuses one as too large; the transaction is aborted, and sequences start over."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), max_request_size=3_000_000, batch_size=100) as producer:  # noqa: PLR1702  # one block in another
@@ -83,7 +83,7 @@ async def test_producer_goes_on_after_a_record_that_failed(broker_of_release: tu
 
 
 def offsets_of(topic: str) -> tuple[dict[TopicPartition, OffsetAndMetadata], ConsumerGroupMetadata]:
-    """What a transaction commits for a group that has read the topic's first record."""
+    """Return the offsets of a group that has read the topic's first record."""
     return {TopicPartition(topic, 0): OffsetAndMetadata(1)}, ConsumerGroupMetadata(f"readers-of-{topic}")
 
 
@@ -102,7 +102,7 @@ async def taken_over(servers: str, topic: str) -> AsyncIterator[tuple[Producer, 
 
 @pytest.mark.kafka
 async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, str]) -> None:
-    """Its open transaction is aborted; it is told so at commit."""
+    """Its open transaction is aborted; its commit raises that."""
     _, servers = broker_of_release
     topic = new_name()
     async with taken_over(servers, topic) as (older, newer):
@@ -115,10 +115,10 @@ async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, s
 
 
 @pytest.mark.kafka
-async def test_fenced_producer_leaves_the_open_transaction_of_its_successor_alone(
+async def test_fenced_producer_does_not_abort_its_successor(
     broker_of_release: tuple[str, str],
 ) -> None:
-    """It aborts its own, as a block does whose record fails, while the other one is in the middle of its next."""
+    """The fenced one aborts its own, after a failed record in its block, during the successor's next one."""
     _, servers = broker_of_release
     topic = new_name()
     async with taken_over(servers, topic) as (older, newer):
@@ -135,8 +135,8 @@ async def test_fenced_producer_leaves_the_open_transaction_of_its_successor_alon
 
 
 @pytest.mark.kafka
-async def test_transaction_that_timed_out_ends_as_its_protocol_lets_it(broker_of_release: tuple[str, str]) -> None:
-    """V2: abort, and go on. V1: the identity is lost, and the error says why."""
+async def test_timed_out_transaction_ends_as_its_version_allows(broker_of_release: tuple[str, str]) -> None:
+    """With V2 it can be aborted, and the producer continues. With V1 the identity is lost, and the error says why."""
     release, servers = broker_of_release
     topic = new_name()
     producer = await Producer(servers, transactional_id=new_name(), transaction_timeout_ms=1000).start()
@@ -159,7 +159,7 @@ async def test_transaction_that_timed_out_ends_as_its_protocol_lets_it(broker_of
 
 @pytest.mark.kafka
 async def test_abort_fails_what_is_not_answered(broker_of_release: tuple[str, str]) -> None:
-    """And the next transaction is whole."""
+    """The next transaction is complete."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), linger_ms=5000) as producer:
@@ -176,7 +176,7 @@ async def test_abort_fails_what_is_not_answered(broker_of_release: tuple[str, st
 
 
 async def make_again(servers: str, topic: str) -> None:
-    """Delete a topic and make it again; who has it open is told by nobody."""
+    """Delete and recreate a topic; producers are not notified."""
     client = await RawClient.connect(servers)
     try:
         await client.delete_topic(topic)
@@ -188,7 +188,7 @@ async def make_again(servers: str, topic: str) -> None:
 async def commit_soon(producer: Producer, topic: str, value: bytes) -> None:
     """Commit one record; a transaction that metadata interrupts is aborted, and the next attempt follows.
 
-    Without topic ids in Produce nobody can say whether a record on its way is in the old log, which is gone.
+    Without topic ids in Produce it is unknown whether a record in flight is in the old log, which is gone.
     """
     for _ in range(5):
         with suppress(TransactionAbortableError, TransactionAbortedError):
@@ -200,7 +200,7 @@ async def commit_soon(producer: Producer, topic: str, value: bytes) -> None:
 
 @pytest.mark.kafka
 async def test_topic_made_again_between_transactions_is_no_trouble(broker_of_release: tuple[str, str]) -> None:
-    """The next transaction finds out by its first record, or not at all, and goes on; nothing is lost or doubled."""
+    """The next transaction notices by its first record, or not at all; no record is lost or duplicated."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), linger_ms=0) as producer:
@@ -214,8 +214,8 @@ async def test_topic_made_again_between_transactions_is_no_trouble(broker_of_rel
 
 
 @pytest.mark.kafka
-async def test_transaction_whose_topic_was_made_again_is_not_committed(broker_of_release: tuple[str, str]) -> None:
-    """What it wrote to the old one is gone; one after it is whole, the first that metadata does not interrupt."""
+async def test_transaction_fails_when_its_topic_is_recreated(broker_of_release: tuple[str, str]) -> None:
+    """Its records in the old topic are gone; the next transaction that metadata does not interrupt is complete."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), linger_ms=0) as producer:
@@ -234,11 +234,11 @@ async def test_transaction_whose_topic_was_made_again_is_not_committed(broker_of
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("is_with_offsets", [False, True], ids=["records", "offsets"])
-async def test_block_that_ends_after_a_takeover_leaves_the_successors_transaction_alone(
+async def test_idle_fenced_block_does_not_abort_its_successor(
     broker_of_release: tuple[str, str],
     is_with_offsets: bool,  # noqa: FBT001
 ) -> None:
-    """No leader has refused a record of it: it was idle in between, and its body raises, or commits offsets."""
+    """It was idle, so no leader has refused a record of it; its body then raises, or commits offsets."""
     _, servers = broker_of_release
     topic = new_name()
     async with taken_over(servers, topic) as (older, newer):

@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
     @property
     def produce(self) -> int:
-        """The newest Produce that does what AddPartitionsToTxn has been asked for."""
+        """Send the newest Produce for which AddPartitionsToTxn was sent."""
         return 11
 
     def producer(self) -> TransactionalClient:
@@ -45,7 +45,7 @@ class Line(NamedTuple):
         return TransactionalClient(self.client, f"id-{secrets.token_hex(6)}")
 
     async def started(self) -> TransactionalClient:
-        """The same, initialized."""
+        """Return the same client, initialized."""
         producer = self.producer()
         assert (await producer.init()).error == 0
         return producer
@@ -61,7 +61,7 @@ class Line(NamedTuple):
         return group
 
     async def end_offset(self, isolation: int = ALL) -> int:
-        """The end of partition 0, as a consumer of this isolation level is told."""
+        """Return the end of partition 0 at this isolation level."""
         message = import_module("kio.schema.list_offsets.v4.request")
         part = message.ListOffsetsPartition(partition_index=0, timestamp=-1)
         asked = (message.ListOffsetsTopic(name=self.topic, partitions=(part,)),)
@@ -69,7 +69,7 @@ class Line(NamedTuple):
         return int(answer.topics[0].partitions[0].offset)
 
     async def aborted(self) -> list[int]:
-        """First offsets of the aborted transactions that a read_committed Fetch from 0 is told of."""
+        """Return the first offsets of the aborted transactions in a read_committed Fetch from 0."""
         message = import_module("kio.schema.fetch.v4.request")
         part = message.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
         asked = (message.FetchTopic(topic=self.topic, partitions=(part,)),)
@@ -105,7 +105,7 @@ async def test_version_1_commits_what_was_added(line: Line) -> None:
 
 
 async def test_version_1_refuses_a_partition_that_was_not_added(line: Line) -> None:
-    """48 up to Produce 10, 120 TRANSACTION_ABORTABLE since 11."""
+    """Up to Produce 10 it gets 48, since 11 it gets 120 TRANSACTION_ABORTABLE."""
     producer = await line.started()
 
     errors = [await producer.produce(line.topic, version=version) for version in (9, 10, 11)]
@@ -115,7 +115,7 @@ async def test_version_1_refuses_a_partition_that_was_not_added(line: Line) -> N
 
 @pytest.mark.parametrize("broker_of_release", fake_and_real(["4.3.1", "4.3.1-tv0"]), indirect=True)
 async def test_version_2_adds_partitions_by_produce(line: Line) -> None:
-    """EndTxn 5 returns the next epoch; where it is not finalized, 35 UNSUPPORTED_VERSION. Kafka 3.9 has none."""
+    """EndTxn 5 returns the next epoch; if it is not finalized, 35 UNSUPPORTED_VERSION. Kafka 3.9 has no version 2."""
     producer = await line.started()
     identity = (producer.producer_id, producer.epoch + 1)
 
@@ -132,7 +132,7 @@ async def test_version_2_adds_partitions_by_produce(line: Line) -> None:
 
 @WITH_V2
 async def test_version_2_begins_at_sequence_0(line: Line) -> None:
-    """45 for any other, after the next epoch too."""
+    """Any other sequence gets 45, after the next epoch too."""
     producer = await line.started()
 
     errors = [await producer.produce(line.topic, sequence, version=12) for sequence in (3, 0, 1)]
@@ -142,8 +142,8 @@ async def test_version_2_begins_at_sequence_0(line: Line) -> None:
     assert (errors, after) == ([45, 0, 0], 45)
 
 
-async def test_aborted_transactions_are_told_to_readers_of_committed_records(line: Line) -> None:
-    """Each with its first offset; the last stable offset passes them."""
+async def test_read_committed_fetch_lists_aborted_transactions(line: Line) -> None:
+    """Each is listed with its first offset; the last stable offset passes them."""
     producer = await line.started()
     for sequence, commit in enumerate((True, False, True)):
         await producer.add_partitions(line.topic)
@@ -155,7 +155,7 @@ async def test_aborted_transactions_are_told_to_readers_of_committed_records(lin
 
 
 async def test_oldest_open_transaction_holds_readers_back(line: Line) -> None:
-    """However far others have come."""
+    """Later transactions that ended do not matter."""
     slow, quick = await line.started(), await line.started()
     for producer in (slow, quick):
         await producer.add_partitions(line.topic)
@@ -170,7 +170,7 @@ async def test_oldest_open_transaction_holds_readers_back(line: Line) -> None:
 
 
 async def test_second_producer_fences_the_first(line: Line) -> None:
-    """Its open transaction is aborted; whatever it asks gets 47 or 90."""
+    """Its open transaction is aborted; its later requests get 47 or 90."""
     first = await line.started()
     await first.add_partitions(line.topic)
     await first.produce(line.topic, version=line.produce)
@@ -192,7 +192,7 @@ async def test_second_producer_fences_the_first(line: Line) -> None:
 
 
 async def test_guarded_init_takes_the_next_epoch(line: Line) -> None:
-    """KIP-360: with the present identity, and again with the one before, as after a lost answer."""
+    """It is sent with the current identity, and again with the one before, as after a lost response (KIP-360)."""
     producer = await line.started()
     before = (producer.producer_id, producer.epoch)
 
@@ -206,7 +206,7 @@ async def test_guarded_init_takes_the_next_epoch(line: Line) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_repeated_end_of_version_1_is_taken_for_done(line: Line, *, commit: bool) -> None:
-    """And the contrary is 48."""
+    """The opposite end gets 48."""
     producer = await line.started()
     await producer.add_partitions(line.topic)
     await producer.end(commit=commit, version=3)
@@ -220,7 +220,7 @@ async def test_repeated_end_of_version_1_is_taken_for_done(line: Line, *, commit
 @WITH_V2
 @pytest.mark.parametrize("commit", [True, False])
 async def test_repeated_end_of_version_2_returns_the_same(line: Line, *, commit: bool) -> None:
-    """A repeated request has the epoch before; with the present one an abort is a transaction of its own."""
+    """A repeated request has the epoch before; with the current one an abort is a transaction of its own."""
     producer = await line.started()
     epoch = producer.epoch
     await producer.produce(line.topic, version=12)
@@ -255,7 +255,7 @@ async def test_stray_batch_of_version_1_joins_the_next_transaction(line: Line) -
 
 @pytest.mark.parametrize("version", [3, 4])
 async def test_offsets_are_committed_with_the_transaction(line: Line, version: int) -> None:
-    """Unstable until then."""
+    """Until then they are unstable."""
     producer, group = await line.started(), await line.group()
     assert await producer.add_offsets(group) == 0
 
@@ -264,7 +264,7 @@ async def test_offsets_are_committed_with_the_transaction(line: Line, version: i
 
 @WITH_V2
 async def test_offsets_of_version_2_need_not_be_added(line: Line) -> None:
-    """Since TxnOffsetCommit 5."""
+    """This holds since TxnOffsetCommit 5."""
     await _commit_offset(line, await line.started(), await line.group(), version=5)
 
 
@@ -288,7 +288,7 @@ async def _settled_offset(producer: TransactionalClient, group: str, topic: str)
 
 
 async def test_offsets_of_an_aborted_transaction_are_dropped(line: Line) -> None:
-    """What was committed before stays."""
+    """Offsets committed before stay."""
     producer, group = await line.started(), await line.group()
     for offset, commit in ((7, True), (9, False)):
         await producer.add_offsets(group)
@@ -300,7 +300,7 @@ async def test_offsets_of_an_aborted_transaction_are_dropped(line: Line) -> None
 
 
 async def test_offsets_that_were_not_added_are_refused(line: Line) -> None:
-    """48 up to TxnOffsetCommit 3, 120 in 4."""
+    """Up to TxnOffsetCommit 3 they get 48, in 4 they get 120."""
     producer, group = await line.started(), await line.group()
 
     errors = [await producer.commit_offset(group, line.topic, 7, version=version) for version in (2, 3, 4)]
@@ -308,8 +308,8 @@ async def test_offsets_that_were_not_added_are_refused(line: Line) -> None:
     assert errors == [48, 48, 120]
 
 
-async def test_offsets_of_an_epoch_before_are_refused_and_take_others_with_them(line: Line) -> None:
-    """Kafka before 4.0 forgets what the open transaction has sent for the same partition, and commits without it."""
+async def test_offsets_of_an_old_epoch_are_refused(line: Line) -> None:
+    """Kafka before 4.0 then drops what the open transaction has sent for that partition, and commits without it."""
     producer, group = await line.started(), await line.group()
     await producer.init(expected=(producer.producer_id, producer.epoch))
     await producer.add_offsets(group)
@@ -327,19 +327,19 @@ async def test_offsets_of_an_epoch_before_are_refused_and_take_others_with_them(
 
 
 async def test_offsets_of_a_stranger_to_the_group_are_refused(line: Line) -> None:
-    """KIP-447: a member id the group does not have, or a generation it is not in."""
+    """The group does not have that member id or generation (KIP-447)."""
     producer, group = await line.started(), await line.group()
     await producer.add_offsets(group)
     await producer.commit_offset(group, line.topic, 7, version=3)
 
-    stranger = await producer.commit_offset(group, line.topic, 8, version=3, generation_id=2, member_id="somebody")
-    nobody = await producer.commit_offset(group, line.topic, 8, version=3, member_id="somebody")
+    stranger = await producer.commit_offset(group, line.topic, 8, version=3, generation_id=2, member_id="other")
+    outsider = await producer.commit_offset(group, line.topic, 8, version=3, member_id="other")
 
-    assert (stranger, nobody) == (25, 0)
+    assert (stranger, outsider) == (25, 0)
 
 
-async def test_timed_out_transaction_is_aborted_and_its_producer_fenced(line: Line) -> None:
-    """Version 1: for good, but for an unguarded init. Version 2: its abort is answered with the next epoch."""
+async def test_timed_out_transaction_fences_its_producer(line: Line) -> None:
+    """With version 1 only an unguarded init helps. With version 2 its abort gets the next epoch."""
     producer = line.producer()
     await producer.init(timeout_s=0.3)
     epoch, version = producer.epoch, 12 if line.has_v2 else line.produce
@@ -364,10 +364,10 @@ async def test_timed_out_transaction_is_aborted_and_its_producer_fenced(line: Li
 
 @pytest.mark.parametrize("timeout_s, error", [(0, 50), (900.001, 50), (900, 0)])
 async def test_time_out_of_transactions_is_limited(line: Line, *, timeout_s: float, error: int) -> None:
-    """50 INVALID_TRANSACTION_TIMEOUT, `transaction.max.timeout.ms` is 15 minutes."""
+    """50 INVALID_TRANSACTION_TIMEOUT: `transaction.max.timeout.ms` is 15 minutes."""
     assert (await line.producer().init(timeout_s=timeout_s)).error == error
 
 
 async def test_empty_transactional_id_is_refused(line: Line) -> None:
-    """42 INVALID_REQUEST."""
+    """The error is 42 INVALID_REQUEST."""
     assert (await TransactionalClient(line.client, "").init()).error == 42

@@ -36,7 +36,7 @@ class TransactionalClient:
         self.epoch = -1
 
     async def init(self, *, timeout_s: float = 60.0, expected: tuple[int, int] = (-1, -1)) -> Identity:
-        """InitProducerId 4, again while a transaction before is completing; takes what it is given."""
+        """Send InitProducerId 4, repeated while an earlier transaction is completing; keeps the identity."""
         while True:
             identity = await self.init_once(timeout_s=timeout_s, expected=expected)
             if identity.error not in {CONCURRENT_TRANSACTIONS, *_STILL_STARTING}:
@@ -45,7 +45,7 @@ class TransactionalClient:
             await asyncio.sleep(0.02)
 
     async def init_once(self, *, timeout_s: float = 60.0, expected: tuple[int, int] = (-1, -1)) -> Identity:
-        """InitProducerId 4."""
+        """Send InitProducerId 4."""
         answer = await self.client.ask(
             ApiKey.INIT_PRODUCER_ID,
             4,
@@ -59,12 +59,12 @@ class TransactionalClient:
         return Identity(int(answer.error_code), answer.producer_id, answer.producer_epoch)
 
     async def find_coordinator(self) -> int:
-        """FindCoordinator 2; returns the error. A fresh real broker makes the topic of transactions at the first."""
+        """Send FindCoordinator 2; returns the error. A fresh real broker creates its transaction topic at the first."""
         answer = await self.client.ask(ApiKey.FIND_COORDINATOR, 2, key=self.transactional_id, key_type=1)
         return int(answer.error_code)
 
     async def add_partitions(self, topic: str, partition: int = 0, *, version: int = 3) -> int:
-        """AddPartitionsToTxn; returns the error."""
+        """Send AddPartitionsToTxn; returns the error."""
         topics = import_module(f"kio.schema.add_partitions_to_txn.v{version}.request").AddPartitionsToTxnTopic
         fields = {
             "v3_and_below_transactional_id": self.transactional_id,
@@ -92,7 +92,7 @@ class TransactionalClient:
         return int(answer.responses[0].partition_responses[0].error_code)
 
     async def end(self, *, commit: bool, version: int, epoch: int | None = None) -> Identity:
-        """EndTxn; takes what version 5 returns."""
+        """Send EndTxn; keeps the identity that version 5 returns."""
         fields = {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer_id,
@@ -108,7 +108,7 @@ class TransactionalClient:
         return identity
 
     async def add_offsets(self, group: str, *, version: int = 3) -> int:
-        """AddOffsetsToTxn; returns the error."""
+        """Send AddOffsetsToTxn; returns the error."""
         fields = {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer_id,
@@ -120,7 +120,7 @@ class TransactionalClient:
     async def commit_offset(
         self, group: str, topic: str, offset: int, *, version: int, metadata: str = "note", **member: object
     ) -> int:
-        """TxnOffsetCommit of partition 0; returns the error."""
+        """Send TxnOffsetCommit of partition 0; returns the error."""
         message = import_module(f"kio.schema.txn_offset_commit.v{version}.request")
         part = message.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata=metadata
@@ -139,7 +139,7 @@ class TransactionalClient:
         return int(answer.topics[0].partitions[0].error_code)
 
     async def committed_offset(self, group: str, topic: str, *, stable: bool = True) -> tuple[int, int]:
-        """Error and offset that OffsetFetch 7 finds for partition 0."""
+        """Return error and offset from OffsetFetch 7 for partition 0."""
         message = import_module("kio.schema.offset_fetch.v7.request")
         topics = (message.OffsetFetchRequestTopic(name=topic, partition_indexes=(0,)),)
         answer = await self.client.ask(ApiKey.OFFSET_FETCH, 7, group_id=group, topics=topics, require_stable=stable)
@@ -147,7 +147,7 @@ class TransactionalClient:
         return int(found.error_code), found.committed_offset
 
     async def state(self) -> str:
-        """What DescribeTransactions says of the id, once it is not completing."""
+        """Return the state of the id in DescribeTransactions, once it is not completing."""
         for _ in range(500):
             answer = await self.client.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=(self.transactional_id,))
             found = str(answer.transaction_states[0].transaction_state)
@@ -157,7 +157,7 @@ class TransactionalClient:
         return found
 
     async def _until_settled(self, api: ApiKey, version: int, fields: dict[str, object]):  # noqa: ANN202 - kio's
-        """Ask, and again while what was ended before is completing."""
+        """Send, and repeat while an earlier end is completing."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             answer = await self.client.ask(api, version, **fields)

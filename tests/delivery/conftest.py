@@ -27,5 +27,4 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config,  # noqa: ARG001  # the hook's arguments
     item: pytest.Item,  # noqa: ARG001
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loops to run on."""
     return LOOPS

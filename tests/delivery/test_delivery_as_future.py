@@ -13,17 +13,14 @@ FORBIDDEN = 29
 
 
 def tasks() -> int:
-    """How many tasks there are."""
     return len(asyncio.all_tasks())
 
 
 def refuse(cluster: FakeCluster, *, times: int | None = 1) -> None:
-    """Let the broker refuse what is produced."""
     cluster.faults.error(FORBIDDEN, PRODUCE, times=times)
 
 
 async def test_is_a_future(producer: Producer) -> None:
-    """As far as asyncio asks."""
     delivery = producer.send("orders", b"v")
 
     assert asyncio.isfuture(delivery)
@@ -37,7 +34,6 @@ async def test_is_a_future(producer: Producer) -> None:
 
 
 async def test_result_before_the_end_is_an_invalid_state(producer: Producer) -> None:
-    """As with a future."""
     delivery = producer.send("orders", b"v")
 
     with pytest.raises(asyncio.InvalidStateError):
@@ -49,7 +45,7 @@ async def test_result_before_the_end_is_an_invalid_state(producer: Producer) -> 
 
 
 async def test_result_of_a_failed_one_raises(producer: Producer, one_broker: FakeCluster) -> None:
-    """Each time an instance of its own, so that tracebacks do not pile up."""
+    """Each raise has an instance of its own, so that tracebacks do not pile up."""
     refuse(one_broker)
     delivery = producer.send("orders", b"v")
 
@@ -64,14 +60,12 @@ async def test_result_of_a_failed_one_raises(producer: Producer, one_broker: Fak
 
 
 async def test_awaited_again_gives_the_same(producer: Producer) -> None:
-    """Also long after it was done."""
     delivery = producer.send("orders", b"v")
 
     assert await delivery == await delivery == delivery.result()
 
 
 async def test_gather_makes_no_task(producer: Producer) -> None:
-    """And keeps the order."""
     await producer.send("orders", b"v", partition=0)
     before = tasks()
     gathering = asyncio.gather(*[producer.send("orders", b"v", partition=0) for _ in range(100)])
@@ -81,7 +75,6 @@ async def test_gather_makes_no_task(producer: Producer) -> None:
 
 
 async def test_gather_raises_the_first_failure(producer: Producer, one_broker: FakeCluster) -> None:
-    """And the others go on."""
     refuse(one_broker)
     bad = producer.send("orders", b"bad", partition=0)
     good = producer.send("orders", b"good", partition=1)
@@ -92,7 +85,7 @@ async def test_gather_raises_the_first_failure(producer: Producer, one_broker: F
 
 
 async def test_gather_returns_exceptions(producer: Producer, one_broker: FakeCluster) -> None:
-    """In place; and flush has nothing to add, for they were looked at."""
+    """Exceptions are in their places; flush raises nothing, because they were retrieved."""
     refuse(one_broker)
     results = await asyncio.gather(
         producer.send("orders", b"bad", partition=0),
@@ -105,7 +98,6 @@ async def test_gather_returns_exceptions(producer: Producer, one_broker: FakeClu
 
 
 async def test_gather_of_what_is_done(producer: Producer) -> None:
-    """Needs no broker any more."""
     deliveries = [producer.send("orders", b"v", partition=0) for _ in range(3)]
     await producer.flush()
 
@@ -113,7 +105,6 @@ async def test_gather_of_what_is_done(producer: Producer) -> None:
 
 
 async def test_gather_cancelled_cancels_the_handles_alone(producer: Producer, one_broker: FakeCluster) -> None:
-    """The records go on."""
     stall = one_broker.faults.stall(PRODUCE)
     deliveries = [producer.send("orders", b"v", partition=0) for _ in range(3)]
     gathering = asyncio.gather(*deliveries)
@@ -128,7 +119,6 @@ async def test_gather_cancelled_cancels_the_handles_alone(producer: Producer, on
 
 
 async def test_wait_makes_no_task(producer: Producer) -> None:
-    """It takes futures alone since 3.11."""
     first, second = producer.send("orders", b"v"), producer.send("orders", b"v")
     before = tasks()
 
@@ -138,7 +128,6 @@ async def test_wait_makes_no_task(producer: Producer) -> None:
 
 
 async def test_wait_returns_at_the_first_failure(producer: Producer, one_broker: FakeCluster) -> None:
-    """FIRST_EXCEPTION asks the delivery."""
     refuse(one_broker)
     bad = producer.send("orders", b"bad", partition=0)
 
@@ -148,7 +137,6 @@ async def test_wait_returns_at_the_first_failure(producer: Producer, one_broker:
 
 
 async def test_wait_times_out_and_leaves_it(producer: Producer, one_broker: FakeCluster) -> None:
-    """Neither cancelled nor forgotten."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
 
@@ -160,14 +148,12 @@ async def test_wait_times_out_and_leaves_it(producer: Producer, one_broker: Fake
 
 
 async def test_wait_for_returns_the_metadata(producer: Producer) -> None:
-    """In time."""
     metadata = await asyncio.wait_for(producer.send("orders", b"v"), 30)
 
     assert isinstance(metadata, RecordMetadata)
 
 
 async def test_wait_for_raises_the_failure(producer: Producer, one_broker: FakeCluster) -> None:
-    """The broker's, not a time-out."""
     refuse(one_broker)
 
     with pytest.raises(TopicAuthorizationError):
@@ -175,7 +161,6 @@ async def test_wait_for_raises_the_failure(producer: Producer, one_broker: FakeC
 
 
 async def test_wait_for_times_out_on_time(producer: Producer, one_broker: FakeCluster) -> None:
-    """Not when the delivery ends; the record goes on."""
     stall = one_broker.faults.stall(PRODUCE)
     loop = asyncio.get_running_loop()
     delivery = producer.send("orders", b"v", partition=0)
@@ -191,7 +176,6 @@ async def test_wait_for_times_out_on_time(producer: Producer, one_broker: FakeCl
 
 
 async def test_shield_keeps_the_handle(producer: Producer, one_broker: FakeCluster) -> None:
-    """From wait_for's cancelling."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
 
@@ -203,7 +187,6 @@ async def test_shield_keeps_the_handle(producer: Producer, one_broker: FakeClust
 
 
 async def test_as_completed_gives_all(producer: Producer) -> None:
-    """As they come."""
     deliveries = [producer.send("orders", b"v", partition=number) for number in range(3)]
 
     found = {(await done).partition for done in asyncio.as_completed(deliveries)}
@@ -212,8 +195,7 @@ async def test_as_completed_gives_all(producer: Producer) -> None:
 
 
 async def test_callbacks_get_the_delivery_in_their_context(producer: Producer) -> None:
-    """By call_soon, in order, each in the context it was left in."""
-    name = contextvars.ContextVar("name", default="nobody")
+    name = contextvars.ContextVar("name", default="unset")
     seen: list[tuple[bool, str]] = []
     delivery = producer.send("orders", b"v")
 
@@ -233,7 +215,6 @@ async def test_callbacks_get_the_delivery_in_their_context(producer: Producer) -
 
 
 async def test_callback_left_when_done_runs_soon(producer: Producer) -> None:
-    """Not in the call."""
     delivery = producer.send("orders", b"v")
     await delivery
     seen: list[Delivery] = []
@@ -246,7 +227,6 @@ async def test_callback_left_when_done_runs_soon(producer: Producer) -> None:
 
 
 async def test_callbacks_are_removed(producer: Producer) -> None:
-    """All that are equal; how many is returned."""
     delivery = producer.send("orders", b"v")
     seen: list[Delivery] = []
     delivery.add_done_callback(seen.append)
@@ -260,7 +240,6 @@ async def test_callbacks_are_removed(producer: Producer) -> None:
 
 
 async def test_callback_that_raises_goes_to_the_loops_handler(producer: Producer) -> None:
-    """As with futures; others run, and so does the producer."""
     loop = asyncio.get_running_loop()
     told: list[object] = []
     loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))
@@ -277,7 +256,7 @@ async def test_callback_that_raises_goes_to_the_loops_handler(producer: Producer
 
 
 async def test_awaiting_in_a_task_group(producer: Producer) -> None:
-    """With the true coroutine function, and with coroutines around it."""
+    """`create_task` takes the delivery's coroutine function, and coroutines around it."""
 
     async def sends(value: bytes) -> RecordMetadata:
         return await producer.send("orders", value, partition=0)
@@ -289,7 +268,6 @@ async def test_awaiting_in_a_task_group(producer: Producer) -> None:
 
 
 async def test_failure_in_a_task_group_cancels_the_others(producer: Producer, one_broker: FakeCluster) -> None:
-    """Whose records go on."""
     refuse(one_broker)
 
     async def both() -> None:
@@ -304,7 +282,6 @@ async def test_failure_in_a_task_group_cancels_the_others(producer: Producer, on
 
 
 async def test_run_coroutine_threadsafe(producer: Producer) -> None:
-    """From another thread, with the true coroutine function, and with `send_threadsafe`."""
     loop = asyncio.get_running_loop()
 
     def elsewhere() -> list[int]:
@@ -316,7 +293,6 @@ async def test_run_coroutine_threadsafe(producer: Producer) -> None:
 
 
 async def test_timestamps_are_each_records_own(producer: Producer) -> None:
-    """On a topic with CreateTime."""
     deliveries = [producer.send("orders", b"v", partition=0, timestamp=1_000 + number) for number in range(3)]
 
     metadata = await asyncio.gather(*deliveries)
@@ -329,7 +305,6 @@ async def test_timestamps_are_each_records_own(producer: Producer) -> None:
 
 
 async def test_timestamp_is_the_brokers_where_it_appends_its_own(producer: Producer, one_broker: FakeCluster) -> None:
-    """The same for the batch, and marked so."""
     one_broker.create_topic("stamped", 1, configs={"message.timestamp.type": "LogAppendTime"})
 
     metadata = await producer.send("stamped", b"v", timestamp=1_000)
@@ -338,7 +313,7 @@ async def test_timestamp_is_the_brokers_where_it_appends_its_own(producer: Produ
 
 
 async def test_awaiting_ends_the_linger(one_broker: FakeCluster) -> None:
-    """Also by gather, wait and callbacks; of this record's batch alone."""
+    """gather, wait and callbacks end it, too; only for this record's batch."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000) as slow:
         await asyncio.wait_for(slow.send("orders", b"v"), 30)
         await asyncio.wait_for(asyncio.gather(slow.send("orders", b"v")), 30)

@@ -1,4 +1,4 @@
-"""What cancelling means: it ends a wait, or a handle; the record goes on."""
+"""Cancellation ends a wait, or a handle; the record is sent all the same."""
 
 import asyncio
 import contextvars
@@ -15,12 +15,11 @@ FORBIDDEN = 29
 
 
 async def offset_of(delivery: Delivery) -> int:
-    """Await in a task of one's own."""
     return (await delivery).offset
 
 
 async def turns_while(seconds: float) -> int:
-    """How many turns the loop takes in a time, beyond the one that ends it."""
+    """Return the turns of the loop in a time, without the one that ends it."""
     loop = asyncio.get_running_loop()
     turns = 0
     end = loop.time() + seconds
@@ -31,7 +30,6 @@ async def turns_while(seconds: float) -> int:
 
 
 async def test_timeout_ends_that_wait_alone(producer: Producer, one_broker: FakeCluster) -> None:
-    """The other awaiter gets its metadata."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     patient = asyncio.create_task(offset_of(delivery))
@@ -46,7 +44,6 @@ async def test_timeout_ends_that_wait_alone(producer: Producer, one_broker: Fake
 
 
 async def test_cancelled_task_ends_that_wait_alone(producer: Producer, one_broker: FakeCluster) -> None:
-    """Of two tasks that await one delivery."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     first, second = asyncio.create_task(offset_of(delivery)), asyncio.create_task(offset_of(delivery))
@@ -59,7 +56,7 @@ async def test_cancelled_task_ends_that_wait_alone(producer: Producer, one_broke
 
 
 async def test_timeout_returns_in_the_same_turn(producer: Producer, one_broker: FakeCluster) -> None:
-    """Cancelling reaches the waiter as fast as with a future: after two turns of the loop."""
+    """The waiter is cancelled as fast as with a future: after two turns of the loop."""
     one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     waiting = asyncio.create_task(offset_of(delivery))
@@ -72,7 +69,7 @@ async def test_timeout_returns_in_the_same_turn(producer: Producer, one_broker: 
 
 
 async def test_cancelled_scope_costs_no_turns(producer: Producer, one_broker: FakeCluster) -> None:
-    """An anyio scope re-delivers its cancelling for as long as the task does not end; here it ends at once."""
+    """An anyio scope cancels again until the task ends; here the task ends at once."""
     one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     loop = asyncio.get_running_loop()
@@ -96,7 +93,7 @@ async def test_cancelled_scope_costs_no_turns(producer: Producer, one_broker: Fa
 
 
 async def test_loop_is_idle_while_a_scope_waits(producer: Producer, one_broker: FakeCluster) -> None:
-    """And after it was cancelled: no turn but those of the test's own sleeping."""
+    """No turn but those of the test's own sleeping, also after the cancellation."""
     one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     async with anyio.create_task_group() as group:
@@ -108,7 +105,7 @@ async def test_loop_is_idle_while_a_scope_waits(producer: Producer, one_broker: 
 
 
 async def test_cancel_is_asyncios(producer: Producer, one_broker: FakeCluster) -> None:
-    """True once, callbacks run, the message arrives; then False; the record goes on."""
+    """True once, with the message, and callbacks run; then False. The record is sent all the same."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v", partition=0)
     seen: list[object] = []
@@ -128,8 +125,8 @@ async def test_cancel_is_asyncios(producer: Producer, one_broker: FakeCluster) -
 
 
 async def test_cancel_calls_back_in_the_context_that_was_given(producer: Producer, one_broker: FakeCluster) -> None:
-    """As the end of a delivery does: there the user keeps the name of a request, or its trace."""
-    name = contextvars.ContextVar("name", default="nobody")
+    """The context may hold the name of a request, or its trace, as at the end of a delivery."""
+    name = contextvars.ContextVar("name", default="unset")
     seen: list[str] = []
     context = contextvars.copy_context()
     context.run(name.set, "caller")
@@ -144,7 +141,6 @@ async def test_cancel_calls_back_in_the_context_that_was_given(producer: Produce
 
 
 async def test_cancel_of_the_handle_reaches_all_awaiters(producer: Producer, one_broker: FakeCluster) -> None:
-    """As with a future."""
     one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     tasks = [asyncio.create_task(offset_of(delivery)) for _ in range(2)]
@@ -156,7 +152,6 @@ async def test_cancel_of_the_handle_reaches_all_awaiters(producer: Producer, one
 
 
 async def test_cancel_of_what_is_done_is_refused(producer: Producer) -> None:
-    """False, and the metadata stays."""
     delivery = producer.send("orders", b"v")
     await delivery
 
@@ -164,7 +159,7 @@ async def test_cancel_of_what_is_done_is_refused(producer: Producer) -> None:
 
 
 async def test_failure_of_a_cancelled_handle_counts_as_unseen(producer: Producer, one_broker: FakeCluster) -> None:
-    """Nobody has looked at it; flush raises it."""
+    """The failure was never retrieved; flush raises it."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     delivery = producer.send("orders", b"v")
     delivery.cancel()
@@ -174,7 +169,6 @@ async def test_failure_of_a_cancelled_handle_counts_as_unseen(producer: Producer
 
 
 async def test_failure_after_a_timeout_counts_as_unseen(producer: Producer, one_broker: FakeCluster) -> None:
-    """The wait was over before."""
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     delivery = producer.send("orders", b"v")
@@ -213,8 +207,6 @@ async def test_polling_with_timeouts_keeps_nothing(producer: Producer, one_broke
 
 
 async def test_send_cancelled_recalls_nothing(producer: Producer, one_broker: FakeCluster) -> None:
-    """Not even while the record waits for its topic."""
-
     async def send() -> None:
         await producer.send("orders", b"v", partition=0)
 
@@ -229,7 +221,7 @@ async def test_send_cancelled_recalls_nothing(producer: Producer, one_broker: Fa
 
 @pytest.mark.parametrize("verb", ["enqueue", "send_and_wait"])
 async def test_waiting_verb_cancelled_withdraws(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
-    """While the record waits for its topic: it is not written, and holds nothing back."""
+    """The record still waits for its topic: it is not written, and blocks no other."""
     waiting = asyncio.create_task(getattr(producer, verb)("orders", b"withdrawn", partition=0))
     other = asyncio.create_task(getattr(producer, verb)("orders", b"stays", partition=0))
     await asyncio.sleep(0)
@@ -245,8 +237,8 @@ async def test_waiting_verb_cancelled_withdraws(producer: Producer, one_broker: 
 
 
 @pytest.mark.parametrize("verb", ["enqueue", "send_and_wait"])
-async def test_withdrawn_record_is_told_of_by_its_callback(producer: Producer, verb: str) -> None:
-    """As every record is, once: whoever counts what is on its way counts right. No flush raises it."""
+async def test_withdrawn_record_calls_its_callback(producer: Producer, verb: str) -> None:
+    """A cancelled record is called back once, so that counts of pending records are right. No flush raises it."""
     told: list[object] = []
     send = getattr(producer, verb)
     waiting = asyncio.create_task(send("orders", b"v", on_delivery=lambda *said: told.append(said)))
@@ -262,10 +254,9 @@ async def test_withdrawn_record_is_told_of_by_its_callback(producer: Producer, v
     assert producer.statistics().records_failed == 0
 
 
-async def test_send_and_wait_cancelled_after_the_append_recalls_nothing(
+async def test_send_and_wait_cancelled_after_append_recalls_nothing(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """It is in a batch."""
     await producer.partitions_for("orders")
     sending = asyncio.create_task(producer.send_and_wait("orders", b"v", partition=0))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Where web frameworks and anyio call us: handlers, background tasks, endpoints in threads, task groups."""
+"""Calls from web frameworks and anyio: handlers, background tasks, endpoints in threads, task groups."""
 
 import asyncio
 import threading
@@ -53,7 +53,6 @@ def service(producer: Producer) -> FastAPI:
 
 @pytest.fixture
 async def client(one_broker: FakeCluster) -> AsyncIterator[httpx.AsyncClient]:
-    """Somebody who calls the service."""
     app = service(Producer(one_broker.bootstrap_servers))
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://s") as caller:
@@ -61,7 +60,6 @@ async def client(one_broker: FakeCluster) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_handler_awaits(client: httpx.AsyncClient, one_broker: FakeCluster) -> None:
-    """The plain case."""
     answers = [await client.post("/handler") for _ in range(2)]
 
     assert [answer.json() for answer in answers] == [{"offset": 0}, {"offset": 1}]
@@ -79,8 +77,9 @@ async def test_background_task_is_awaited_on_the_loop(
     assert values(one_broker, "orders") == [b"background"]
 
 
-async def test_endpoint_in_a_thread_is_told_what_to_use(client: httpx.AsyncClient, one_broker: FakeCluster) -> None:
-    """Nothing is touched; the loop's side goes on."""
+async def test_endpoint_in_a_thread_raises_with_the_alternative(
+    client: httpx.AsyncClient, one_broker: FakeCluster
+) -> None:
     with pytest.raises(IllegalStateError, match=NAMES_THE_WAY_OUT):
         await client.post("/thread")
 
@@ -89,12 +88,10 @@ async def test_endpoint_in_a_thread_is_told_what_to_use(client: httpx.AsyncClien
 
 
 async def test_endpoint_in_a_thread_may_use_send_threadsafe(client: httpx.AsyncClient) -> None:
-    """And wait for its future."""
     assert (await client.post("/thread-with-future")).json() == {"offset": 0}
 
 
 async def test_start_soon_takes_the_coroutine_function(producer: Producer, one_broker: FakeCluster) -> None:
-    """Of anyio's task groups."""
     async with anyio.create_task_group() as group:
         group.start_soon(producer.send_and_wait, "orders", b"one")
         group.start_soon(producer.enqueue, "orders", b"two")
@@ -105,7 +102,6 @@ async def test_start_soon_takes_the_coroutine_function(producer: Producer, one_b
 
 @pytest.mark.parametrize("verb", ["send", "send_nowait"])
 async def test_verb_from_another_thread_is_refused(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
-    """Before it touches anything."""
     await producer.partitions_for("orders")
 
     with pytest.raises(IllegalStateError, match=NAMES_THE_WAY_OUT):
@@ -117,7 +113,7 @@ async def test_verb_from_another_thread_is_refused(producer: Producer, one_broke
 
 @pytest.mark.parametrize("verb", ["enqueue", "send_and_wait", "flush", "close", "start", "partitions_for"])
 async def test_coroutine_on_another_threads_loop_is_refused(producer: Producer, verb: str) -> None:
-    """A second event loop, as asyncio.run makes one in a thread."""
+    """asyncio.run in a thread makes such a second event loop."""
     arguments = {"enqueue": ("orders", b"v"), "send_and_wait": ("orders", b"v"), "partitions_for": ("orders",)}
 
     def elsewhere() -> None:
@@ -130,7 +126,6 @@ async def test_coroutine_on_another_threads_loop_is_refused(producer: Producer, 
 
 
 async def test_threads_that_wait_get_their_metadata(producer: Producer) -> None:
-    """Ten at once."""
     found: list[int] = []
 
     def send() -> None:
@@ -146,7 +141,7 @@ async def test_threads_that_wait_get_their_metadata(producer: Producer) -> None:
 
 
 async def test_errors_of_send_threadsafe_come_by_its_future(producer: Producer) -> None:
-    """Also those of arguments; a producer that takes nothing any more says so at the call."""
+    """Errors of arguments, too; a closed producer raises at the call."""
     with pytest.raises(TypeError, match="partition"):
         await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", partition=0.0))  # type: ignore[arg-type]
     await producer.close()

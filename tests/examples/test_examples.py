@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 
 
 async def started(name: str, *arguments: str) -> asyncio.subprocess.Process:
-    """An example as its user runs it."""
     return await asyncio.create_subprocess_exec(
         sys.executable, str(EXAMPLES / name), *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -32,13 +31,11 @@ async def output_of(process: asyncio.subprocess.Process) -> tuple[int | None, li
 
 
 def values_in(cluster: FakeCluster, topic: str) -> list[bytes | None]:
-    """Everything in a topic, by partition."""
     count = len(cluster.model.topics.named(topic).partitions)  # type: ignore[union-attr]
     return [record.value for number in range(count) for record in cluster.records(topic, number)]
 
 
 def test_every_example_is_tested() -> None:
-    """A new file here needs a test."""
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "demo.py",
         "fastapi_service.py",
@@ -48,7 +45,6 @@ def test_every_example_is_tested() -> None:
 
 
 async def test_one_screen(cluster: FakeCluster) -> None:
-    """It delivers what it says."""
     ended = await output_of(await started("one_screen.py", cluster.bootstrap_servers))
 
     assert ended == (0, ["delivered to partition 3 at offset 0", "1001 records delivered"], "")
@@ -56,8 +52,7 @@ async def test_one_screen(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_worker_delivers_everything_when_told_to_stop(cluster: FakeCluster, number: signal.Signals) -> None:
-    """What it says it delivered is what the brokers have."""
+async def test_worker_delivers_everything_on_sigterm(cluster: FakeCluster, number: signal.Signals) -> None:
     process = await started("worker.py", cluster.bootstrap_servers)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"working\n"
@@ -70,8 +65,8 @@ async def test_worker_delivers_everything_when_told_to_stop(cluster: FakeCluster
     assert lines[1] == f"{len(values_in(cluster, 'measurements'))} records delivered"
 
 
-async def test_worker_that_finds_no_broker_ends_before_it_would_be_killed() -> None:
-    """Kubernetes gives 30 s from SIGTERM on, also to one that has not got beyond its start."""
+async def test_worker_without_a_broker_ends_before_it_is_killed() -> None:
+    """Kubernetes gives 30 s from SIGTERM on, also to a worker that is still starting."""
     process = await started("worker.py", "127.0.0.1:1")
     await asyncio.sleep(1)
 
@@ -84,7 +79,6 @@ async def test_worker_that_finds_no_broker_ends_before_it_would_be_killed() -> N
 
 
 async def test_demo() -> None:
-    """It is the command."""
     code, lines, errors = await output_of(await started("demo.py", "--records", "2000", "--speed", "max"))
 
     assert (code, errors) == (0, "")
@@ -95,7 +89,6 @@ async def test_demo() -> None:
 
 
 def service(bootstrap_servers: str, **options: int) -> FastAPI:
-    """The application of the example."""
     spec = importlib.util.spec_from_file_location("fastapi_service", EXAMPLES / "fastapi_service.py")
     assert spec is not None
     assert spec.loader is not None
@@ -111,7 +104,6 @@ def client_of(app: FastAPI) -> httpx.AsyncClient:
 
 
 async def test_service_answers_when_the_record_is_delivered(cluster: FakeCluster) -> None:
-    """With its place; and it is healthy."""
     app = service(cluster.bootstrap_servers)
     async with app.router.lifespan_context(app), client_of(app) as client:
         placed = await client.post("/orders/customer-7", content=b"tea")
@@ -124,7 +116,6 @@ async def test_service_answers_when_the_record_is_delivered(cluster: FakeCluster
 
 
 async def test_idle_service_is_healthy_without_connections(cluster: FakeCluster) -> None:
-    """An idle producer closes them."""
     app = service(cluster.bootstrap_servers, connections_max_idle_ms=1)
     async with app.router.lifespan_context(app), client_of(app) as client:
         await client.post("/orders/customer-7", content=b"tea")
@@ -138,7 +129,7 @@ async def test_idle_service_is_healthy_without_connections(cluster: FakeCluster)
 
 
 async def test_service_says_come_back_later_when_the_buffer_is_full(cluster: FakeCluster) -> None:
-    """What was accepted before is delivered as soon as the brokers go on; what was refused is not there."""
+    """Accepted records are delivered once the brokers go on; refused ones are not."""
     cluster.create_topic("orders", 1, configs={"min.insync.replicas": "2"})
     app = service(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384, max_block_ms=200)
     async with app.router.lifespan_context(app), client_of(app) as client:
@@ -163,7 +154,6 @@ def hold_followers(cluster: FakeCluster, *, held: bool) -> None:
 
 
 async def test_service_refuses_what_is_too_large(cluster: FakeCluster) -> None:
-    """As the client's fault."""
     app = service(cluster.bootstrap_servers)
     async with app.router.lifespan_context(app), client_of(app) as client:
         answer = await client.post("/orders/a", content=b"x" * 2_000_000)
@@ -173,7 +163,6 @@ async def test_service_refuses_what_is_too_large(cluster: FakeCluster) -> None:
 
 
 async def test_service_without_brokers_is_up_and_not_healthy() -> None:
-    """It comes up, says so, and answers every order in bounded time."""
     app = service("127.0.0.1:1", max_block_ms=200)
     async with app.router.lifespan_context(app), client_of(app) as client:
         health = await client.get("/health")

@@ -27,7 +27,6 @@ class ClusterElsewhere:
         return asyncio.run_coroutine_threadsafe(acts(), self._loop).result(5)
 
     def values(self) -> list[bytes | None]:
-        """What was written to "orders"."""
         found = self.do(lambda cluster: values(cluster, "orders"))
         assert isinstance(found, list)
         return found
@@ -35,7 +34,6 @@ class ClusterElsewhere:
 
 @contextmanager
 def cluster_elsewhere() -> Iterator[ClusterElsewhere]:
-    """Run a cluster on a thread."""
     started: list[ClusterElsewhere] = []
     ready = threading.Event()
     stop = asyncio.Event()

@@ -36,7 +36,6 @@ def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topi
 
 
 def refuse() -> NoReturn:
-    """Not reached: the appender is open."""
     pytest.fail("the appender is closed")
 
 
@@ -69,14 +68,14 @@ class CoreParts:
             ignore_keys=ignore_keys,
         )
         self.appender.open()
-        self.lines = WaitQueues(
+        self.wait_queues = WaitQueues(
             self.appender,
             self.open_batches,
             self.generations,
             self.timers,
             limits=WaitingLimits(max_records=1000, max_bytes=1_000_000, max_block_s=60.0),
             on_failed=lambda record, error: self.failed.append((record, error)),
-            trouble=lambda topic: KafkaError(f"nobody knows {topic}"),
+            trouble=lambda topic: KafkaError(f"{topic} is unknown"),
         )
         self.lead(leaders)
 
@@ -89,7 +88,7 @@ class CoreParts:
             random=random.Random(1),
             clock=self._read_clock,
             wake=self._note_wake,
-            loop=None,  # type: ignore[arg-type]  # nobody awaits anything here
+            loop=None,  # type: ignore[arg-type]  # nothing is awaited here
         )
 
     def _read_clock(self) -> float:
@@ -107,15 +106,14 @@ class CoreParts:
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
         """Have the partitions of topic t led by these nodes."""
         for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch)):
-            self.lines.topic_known(topic)
-        self.lines.leaders_changed()
+            self.wait_queues.topic_known(topic)
+        self.wait_queues.leaders_changed()
 
     def send(self, value: bytes | None = b"v", *, partition: int | None = 0, key: bytes | None = None) -> Delivery:
-        """Append a record, or let it wait in line."""
         delivery = self.appender.append("t", value, key, partition, None, None, None)
-        return delivery if delivery is not None else self.wait_in_line(value, partition=partition, key=key).delivery
+        return delivery if delivery is not None else self.wait_in_queue(value, partition=partition, key=key).delivery
 
-    def wait_in_line(
+    def wait_in_queue(
         self,
         value: bytes | None = b"v",
         *,
@@ -133,24 +131,20 @@ class CoreParts:
         record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
         record.value, record.key, record.partition = value, key, partition
         record.choose_partition = choose_partition
-        self.lines.join(record, is_counted=is_counted)
+        self.wait_queues.join(record, is_counted=is_counted)
         return record
 
     def queue(self, partition: int = 0) -> PartitionQueue:
-        """A partition of topic t."""
         return self.accumulator.partitions.queue(TopicPartition("t", partition))
 
     def drain(self, node_id: int = 1, connection: int = 1) -> list[ProducerBatch]:
-        """One request's batches."""
         return self.accumulator.drain(node_id, connection, self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock, and fire what is due."""
         self.now += seconds
         self.timers.fire(self.now)
 
     def flush(self) -> int:
-        """Close the open batches and the generation."""
         generation = self.generations.close()
         self.open_batches.close_all()
         return generation
@@ -191,12 +185,10 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
 
 
 def sequences(batches: Sequence[ProducerBatch]) -> list[tuple[int, int]]:
-    """(epoch, base sequence) of each."""
     return [(batch.identity.epoch, batch.identity.base_sequence) for batch in batches]
 
 
 def values(batches: Sequence[ProducerBatch]) -> list[int]:
-    """How many records each has."""
     return [batch.count for batch in batches]
 
 

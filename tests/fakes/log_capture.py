@@ -1,4 +1,4 @@
-"""Everything the library logs, as text, whatever the level."""
+"""Everything the library logs, as text, at every level."""
 
 import logging
 from typing import Self
@@ -12,7 +12,6 @@ class LogCapture(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
         self.lines.append(self.format(record))
 
     def __enter__(self) -> Self:
@@ -28,5 +27,4 @@ class LogCapture(logging.Handler):
         logger.setLevel(self._level)
 
     def naming(self, word: str) -> list[str]:
-        """The lines that have a word in them."""
         return [line for line in self.lines if word in line]

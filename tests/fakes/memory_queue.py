@@ -7,7 +7,6 @@ from aioproducer.errors import KafkaError
 from tests.fakes.core_parts import CoreParts
 
 CHUNK = b"x" * 900
-"""Fills one of the smallest chunks."""
 
 
 class Queue:
@@ -36,15 +35,13 @@ class Queue:
         record.place.line -= 1
 
     def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
-        """A record that does not wait yet."""
         _, _, timestamp, size = self.core.appender.measure("t", value, key, partition, None, None)
-        result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
+        result = BatchResult(None, None)  # type: ignore[arg-type]  # it is never awaited
         made = WaitingRecord("t", result, timestamp=timestamp, size=size, called_at=self.core.now)
         made.value, made.key, made.partition = value, key, partition
         return made
 
     def join(self, *, partition: int | None = 0, value: bytes = CHUNK) -> WaitingRecord:
-        """A record at the end of its line."""
         made = self.record(partition=partition, value=value)
         made.call_order = len(self.placed) + sum(1 for _ in self.lines)
         self.lines.join(made, self.lines.place_of(made))

@@ -32,7 +32,6 @@ class MemoryTransport(asyncio.Transport):
         self.loop.call_soon(self.flush)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Take bytes in pieces."""
         self.write(b"".join(list_of_data))
 
     def flush(self, limit: int | None = None) -> None:
@@ -67,7 +66,6 @@ class MemoryTransport(asyncio.Transport):
             protocol.buffer_updated(size)
 
     def pause_reading(self) -> None:
-        """Keep what comes in."""
         self._is_reading = False
 
     def resume_reading(self) -> None:
@@ -78,7 +76,6 @@ class MemoryTransport(asyncio.Transport):
             self.loop.call_soon(self.feed, data)
 
     def abort(self) -> None:
-        """Close, and forget what is in the buffer."""
         self._buffer.clear()
         self.close()
 
@@ -94,16 +91,13 @@ class MemoryTransport(asyncio.Transport):
         self.loop.call_soon(self.peer.feed_end)
 
     def feed_end(self) -> None:
-        """The other end has closed: say so, and close."""
         if not self._is_closing and not self.protocol.eof_received():
             self.close()
 
     def is_closing(self) -> bool:
-        """Whether it was closed, by either side."""
         return self._is_closing
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that have not left yet."""
         return len(self._buffer)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
@@ -111,7 +105,6 @@ class MemoryTransport(asyncio.Transport):
         self._high = 64 * 1024 if high is None else high
 
     def get_extra_info(self, name: str, default: object = None) -> object:  # noqa: ARG002
-        """There is no socket."""
         return default
 
 

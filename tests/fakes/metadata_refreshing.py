@@ -15,7 +15,7 @@ Topics = Sequence[tuple[int, str, bytes, Sequence[tuple[int, int]]]]
 
 
 class Answers:
-    """A broker's answers to Metadata, one after another, the last one for ever; and when it was asked for what."""
+    """A broker's responses to Metadata, one after another, the last one repeated; and the requests with their times."""
 
     def __init__(self, *topics: Topics, nodes: Sequence[tuple[int, str, int]] = ((1, "seed", 9092),)) -> None:
         self.asked: list[tuple[float, bytes]] = []
@@ -25,7 +25,6 @@ class Answers:
         self._topics = list(topics) or [()]
 
     def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:
-        """Answer one request."""
         topics = self._topics.pop(0) if len(self._topics) > 1 else self._topics[0]
         self.asked.append((asyncio.get_running_loop().time(), heard.body))
         broker.answer(heard, metadata_body(self.nodes, topics, self.error_code, cluster_id=self.cluster_id))

@@ -18,7 +18,7 @@ from tests.fakes.virtual_loop import VirtualLoop, virtual_loop
 
 
 class Ends:
-    """How requests ended, in order: (name, how), where how is the answer's bytes, "written", or the error."""
+    """Ends of requests, in order: (name, how), where how is the response's bytes, "written", or the error."""
 
     def __init__(self) -> None:
         self.all: list[tuple[str, object]] = []
@@ -41,13 +41,10 @@ class Ends:
         return [name for name, _ in self.all]
 
     def errors(self) -> list[KafkaError]:
-        """Errors of those lost, in that order."""
         return [how for _, how in self.all if isinstance(how, KafkaError)]
 
 
 class Pair(NamedTuple):
-    """A connection and the broker at its other end."""
-
     connection: BrokerConnection
     broker: ScriptedBroker
     transport: MemoryTransport
@@ -55,7 +52,6 @@ class Pair(NamedTuple):
 
 
 def environment(settings: NetworkSettings | None = None) -> NetworkContext:
-    """Everything injected, on the running loop."""
     loop = asyncio.get_running_loop()
     driver = TimerDriver(loop)
     return NetworkContext(
@@ -70,7 +66,6 @@ def environment(settings: NetworkSettings | None = None) -> NetworkContext:
 
 
 async def connected(broker: ScriptedBroker | None = None, settings: NetworkSettings | None = None) -> Pair:
-    """A connection that has shaken hands."""
     surroundings = environment(settings)
     broker = broker or ScriptedBroker()
     connection = BrokerConnection(surroundings, "broker 1 at host:9092")
@@ -80,8 +75,6 @@ async def connected(broker: ScriptedBroker | None = None, settings: NetworkSetti
 
 
 class ClientAndNetwork(NamedTuple):
-    """A client, and the network that it is on."""
-
     client: NetworkClient
     loop: VirtualLoop
     driver: TimerDriver
@@ -91,7 +84,6 @@ class ClientAndNetwork(NamedTuple):
 def client_on(
     *, bootstrap: Sequence[tuple[str, int]] = (("seed", 9092),), settings: NetworkSettings | None = None
 ) -> ClientAndNetwork:
-    """A started client on the running virtual loop."""
     loop = virtual_loop()
     driver = TimerDriver(loop)
     log = EventList()

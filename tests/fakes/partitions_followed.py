@@ -15,12 +15,10 @@ class Moves:
         self.renewed: list[tuple[int, bool]] = []
 
     def set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        """What the accumulator does."""
         queue.leader_id = leader_id
         self.seen.append((queue.topic_partition.partition, leader_id))
 
     def note_renewed(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
-        """A topic was made again."""
         self.renewed.append((queue.topic_partition.partition, exists))
 
 
@@ -32,7 +30,6 @@ def use_all(partitions: TopicPartitions) -> None:
 
 
 def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None) -> tuple[TopicPartitions, Moves]:
-    """No topics yet."""
     moves = Moves()
     partitions = TopicPartitions(
         identity or ProducerIdentity(is_enabled=True),

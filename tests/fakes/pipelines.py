@@ -13,14 +13,12 @@ from tests.fakes.core_parts import CoreParts, cluster_of
 
 
 class NoLog:
-    """Keeps nothing."""
-
     def warning(self, event: str, **fields: object) -> None:
         """Drop an event."""
 
 
 class PlainPreparation:
-    """What the pipeline asks for rarely; knows the topic `t` with two partitions."""
+    """The rare calls of the pipeline; it knows the topic `t` with two partitions."""
 
     def __init__(self) -> None:
         self.closed_batches: dict[str, int] = {}
@@ -32,26 +30,16 @@ class PlainPreparation:
         self.refusals.append(f"{topic}: {type(error).__name__}")
 
     def dropped(self, topic: str, _timestamp: object, _on_delivery: object) -> Delivery:
-        """Not reached.
-
-        Raises:
-            AssertionError: always.
-        """
         raise AssertionError(topic)
 
     def notify_of_closed_batches(self) -> None:
-        """Not reached."""
+        pass
 
     def partitioner_failed(self, topic: str, error: BaseException) -> InvalidPartitionError:
         """Return the error of a partitioner that raised."""
         return InvalidPartitionError(f"{topic}: {error}")
 
     def checked_choice(self, choice: object, topic: str, _partitions: int) -> int:
-        """Not reached.
-
-        Raises:
-            AssertionError: always.
-        """
         raise AssertionError(choice, topic)
 
 

@@ -9,8 +9,6 @@ SPOKEN = ((0, 3, 13), (3, 0, 13), (18, 0, 4), (22, 0, 5))
 
 
 class Heard(NamedTuple):
-    """A request as it came in."""
-
     api_key: int
     version: int
     correlation_id: int
@@ -35,16 +33,13 @@ class ScriptedBroker(asyncio.Protocol):
         self._bytes = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
         self.is_connected = True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Note that the client has gone."""
         self.is_connected = False
 
     def data_received(self, data: bytes) -> None:
-        """Cut requests out of the bytes."""
         self._bytes += data
         while len(self._bytes) >= 4 and len(self._bytes) >= 4 + int.from_bytes(self._bytes[:4], "big"):
             end = 4 + int.from_bytes(self._bytes[:4], "big")
@@ -56,7 +51,6 @@ class ScriptedBroker(asyncio.Protocol):
         self.say(struct.pack(">ii", 4 + len(header) + len(body), heard.correlation_id) + header + body)
 
     def say(self, data: bytes) -> None:
-        """Send any bytes."""
         self.transport.write(data)
 
     def _handle(self, frame: bytes) -> None:
@@ -71,7 +65,6 @@ class ScriptedBroker(asyncio.Protocol):
 
 
 def api_versions_body(spoken: Sequence[tuple[int, int, int]] = SPOKEN, error_code: int = 0) -> bytes:
-    """The answer to ApiVersions 3 and 4."""
     rows = b"".join(struct.pack(">hhh", *row) + b"\x00" for row in spoken)
     return struct.pack(">h", error_code) + bytes((len(spoken) + 1,)) + rows + struct.pack(">i", 0) + b"\x00"
 

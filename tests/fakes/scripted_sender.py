@@ -30,12 +30,12 @@ from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.event_log import EventList
 
 VERSION = 8
-"""Of Produce: the last without tagged fields, so that answers are easy to write by hand."""
+"""Produce version: the last without tagged fields, so that responses are easy to write by hand."""
 
 MAX_IN_FLIGHT = 5
 
 Said = tuple[int, int] | int | list[int]
-"""What a node answers for a partition: error code, or error code and base offset, or which records it refuses."""
+"""A node's answer for a partition: error code, or error code and base offset, or the refused records."""
 
 INVALID_RECORD = 87
 
@@ -44,7 +44,7 @@ ArgumentsT = TypeVarTuple("ArgumentsT")
 
 
 class CallbackQueue:
-    """What is used of an event loop: the time, and callbacks for soon, which run when the test says."""
+    """The used part of an event loop: the time, and callbacks that run when the test says."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.time = clock
@@ -55,7 +55,6 @@ class CallbackQueue:
         self._soon.append(partial(callback, *args))
 
     def run(self) -> None:
-        """Call back, and those who are added meanwhile."""
         while self._soon:
             self._soon.popleft()()
 
@@ -82,36 +81,29 @@ class ScriptedClient:
         return self.connections[node_id] if len(self.requests[node_id]) < MAX_IN_FLIGHT else 0
 
     def last_error(self, node_id: int) -> KafkaError | None:
-        """Why it is not connected."""
         return self.errors.get(node_id)
 
     def produce_version(self, node_id: int, at_most: int) -> int:  # noqa: ARG002
-        """All nodes speak the same."""
         if self.version_error is not None:
             raise self.version_error
         return min(self.version, at_most)
 
     def send(self, node_id: int, request: OutgoingRequest) -> None:
-        """Keep it for the test."""
         if self.send_error is not None:
             raise self.send_error
         self.requests[node_id].append(request)
 
     def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:  # noqa: ARG002
-        """Note what there is to heed."""
         if response.throttle_time_ms:
             self.throttled.append((node_id, response.throttle_time_ms))
         if not RENEGOTIATE.isdisjoint(response.error_codes):
             self.retired.append(node_id)
 
     def disconnect(self, node_id: int, error: KafkaError) -> None:  # noqa: ARG002
-        """Note it."""
         self.disconnected.append(node_id)
 
 
 class ScriptedMetadata:
-    """Notes what it is asked for."""
-
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.last_error: KafkaError | None = None
@@ -120,11 +112,9 @@ class ScriptedMetadata:
         self.hints: dict[TopicPartition, PartitionView] = {}
 
     def add_topic(self, topic: str, now: float) -> None:  # noqa: ARG002
-        """Note it."""
         self.added.append(topic)
 
     def request_update(self, reason: str, *, topic: str | None = None) -> None:  # noqa: ARG002
-        """Note it."""
         self.reasons.append(reason)
 
     def apply_leader_hints(
@@ -134,7 +124,6 @@ class ScriptedMetadata:
         topic_ids: dict[str, bytes],  # noqa: ARG002
         endpoints: Sequence[Node],  # noqa: ARG002
     ) -> None:
-        """Note them."""
         self.hints.update(hints)
 
 
@@ -186,7 +175,7 @@ class ScriptedSender:
         sealing = BatchCompressor(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
-            lines=core.lines,
+            lines=core.wait_queues,
             sealing=sealing,
             settlement=self.settlement,
             identity=core.identity,
@@ -209,7 +198,6 @@ class ScriptedSender:
     # What tests do
 
     def turn(self, seconds: float = 0.0) -> None:
-        """Let time pass, and the sender look for work."""
         self.core.now += seconds
         self.sender.run_once(self.core.now)
         self.loop.run()
@@ -222,7 +210,6 @@ class ScriptedSender:
         self.answer(node_id, dict.fromkeys(partitions, (0, 0)))
 
     def in_flight(self, node_id: int = 1) -> int:
-        """Requests a node has not answered."""
         return len(self.client.requests[node_id])
 
     def answer(self, node_id: int, said: dict[int, Said], *, throttle_ms: int = 0) -> None:
@@ -233,7 +220,6 @@ class ScriptedSender:
         self.turn()
 
     def lose(self, node_id: int) -> None:
-        """Have a node's connection lost and made anew."""
         lost, self.client.requests[node_id] = self.client.requests[node_id], []
         self.client.connections[node_id] += 100
         for request in lost:
@@ -242,7 +228,7 @@ class ScriptedSender:
 
 
 def _nothing() -> None:
-    """Nobody is to be woken: the test turns the sender itself."""
+    """Wake no one: the test turns the sender itself."""
 
 
 def response(said: dict[int, Said], *, throttle_ms: int = 0) -> bytes:

@@ -16,7 +16,6 @@ class TimerDriver:
         self._handle: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """Count who asks for a turn of the sender."""
         self.wakes += 1
 
     def _set_alarm(self) -> None:

@@ -40,7 +40,7 @@ class Scene:
         self.coordinator = 1
         """The node that FindCoordinator names from now on."""
         self.described = "CompleteAbort", (77, 0)
-        """What DescribeTransactions says: the state, and (producer id, epoch)."""
+        """Answer of DescribeTransactions: the state, and (producer id, epoch)."""
         self.version = version
         self.identity = TransactionalIdentity()
         backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))
@@ -51,11 +51,10 @@ class Scene:
         self.manager.on_joined = self.joined.extend
 
     def queue(self, number: int = 0, topic: str = "t") -> PartitionQueue:
-        """A partition in use."""
         return PartitionQueue(TopicPartition(topic, number), self.identity.of_partition(), max_in_flight=5)
 
     def ask(self) -> TransactionRequest:
-        """The request that goes out now; whoever coordinates is found on the way."""
+        """Return the request that goes out now; its coordinator is looked up on the way."""
         request = self.manager.next_request(self.now)
         assert request is not None, f"nothing is asked: {self.manager!r}"
         if request.api.name == "FindCoordinator":
@@ -65,12 +64,10 @@ class Scene:
         return request
 
     def found(self, request: TransactionRequest) -> None:
-        """Answer who the coordinator is."""
         self.manager.sent(request)
         self.manager.answered(request, CoordinatorResponse(0, 0, self.coordinator, "h", 9092), self.now)
 
     def asked(self) -> str | None:
-        """Its name; None if nothing is to be asked now."""
         request = self.manager.next_request(self.now)
         return None if request is None else request.api.name
 
@@ -108,7 +105,6 @@ class Scene:
         return self.do("InitProducerId")
 
     def ready(self) -> "Scene":
-        """Have an identity."""
         self.manager.initialize()
         self.do("InitProducerId")
         return self
@@ -138,14 +134,12 @@ class Scene:
         return sending
 
     def is_in(self, state: TransactionState) -> bool:
-        """Whether the manager is in a state; asked anew each time."""
+        """Whether the manager is in a state now."""
         return self.manager.state is state
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock."""
         self.now += seconds
 
 
 def on_both() -> pytest.MarkDecorator:
-    """Run a test on transactions V1 and V2."""
     return pytest.mark.parametrize("version", [0, 2], ids=["V1", "V2"])

@@ -10,7 +10,7 @@ from aioproducer.testing import ApiKey, FakeCluster, FakeClusterOptions, Where
 
 
 class Release(TypedDict):
-    """Which Kafka to look like."""
+    """The Kafka release to look like."""
 
     profile: str
     transaction_version: int
@@ -62,7 +62,7 @@ def producer_of(cluster: FakeCluster, **options: Unpack[ProducerOptions]) -> Pro
 
 
 def committed(cluster: FakeCluster, topic: str = "t") -> list[bytes]:
-    """What readers of committed records see, partition after partition."""
+    """Return the read_committed records, partition after partition."""
     count = len(cluster.model.topics.named(topic).partitions)  # type: ignore[union-attr]
     return [record.value or b"" for number in range(count) for record in cluster.committed_records(topic, number)]
 

@@ -12,7 +12,7 @@ ArgumentsT = ParamSpec("ArgumentsT")
 
 
 class VirtualServer:
-    """What `FakeCluster` uses of an `asyncio.Server`; it stands for its only socket too."""
+    """The part of `asyncio.Server` that `FakeCluster` uses, and its only socket."""
 
     def __init__(self, loop: "ClusterLoop", address: tuple[str, int], factory: ServerFactory) -> None:
         self.sockets = (self,)
@@ -21,15 +21,12 @@ class VirtualServer:
         self._factory = factory
 
     def getsockname(self) -> tuple[str, int]:
-        """Where it listens."""
         return self._address
 
     async def start_serving(self) -> None:
-        """Listen."""
         self._loop.servers[self._address] = self._factory
 
     def close(self) -> None:
-        """Listen no more."""
         self._loop.servers.pop(self._address, None)
 
     async def wait_closed(self) -> None:
@@ -51,7 +48,6 @@ class ClusterLoop(VirtualLoop):
         *,
         start_serving: Literal[False],  # noqa: ARG002
     ) -> VirtualServer:
-        """Take an address, or a free port for 0."""
         return VirtualServer(self, (host, port or next(self._free_ports)), factory)
 
 

@@ -49,12 +49,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def turns(self) -> int:
-        """How often the loop went round: in virtual time that is all the work there was."""
+        """Turns of the loop: in virtual time that is the whole cost."""
         return self._clock.turns
 
     @property
     def most_turns(self) -> int:
-        """How often the loop may go round before somebody is said to be busy doing nothing."""
+        """Turns of the loop without progress before the loop is reported as busy."""
         return self._clock.most_turns
 
     @most_turns.setter
@@ -63,21 +63,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def timers(self) -> int:
-        """How many are set, those that were cancelled not counted."""
+        """Number of timers that are set and not cancelled."""
         return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]  # the base class's
 
     def time(self) -> float:
-        """Virtual seconds."""
         return self._clock.now
 
     async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
         self, host: str, port: int, **_: object
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
-        """Look a name up in `names`; one that is not there is an address.
-
-        Raises:
-            socket.gaierror: the name is there without addresses.
-        """
+        """Look a name up in `names`; one that is not there is an address."""
         addresses = self.names.get(host, [host])
         if not addresses:
             raise socket.gaierror(-2, "Name or service not known")
@@ -86,11 +81,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def create_connection(  # type: ignore[override]  # as much of it as is used
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[MemoryTransport, asyncio.Protocol]:
-        """Connect to one of `servers`, after a millisecond, or never to one of `black_holes`.
-
-        Raises:
-            ConnectionRefusedError: there is no server.
-        """
+        """Connect to one of `servers`, after a millisecond, or never to one of `black_holes`."""
         self.connects.append((self.time(), host, port))
         if host in self.black_holes:
             await self.create_future()
@@ -108,7 +99,6 @@ def run(coroutine: Coroutine[object, object, ResultT]) -> ResultT:
 
 
 def virtual_loop() -> VirtualLoop:
-    """The running loop, as what it is."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     return loop

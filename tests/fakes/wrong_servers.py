@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 HTTP_ANSWER = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-TLS_ALERT = bytes.fromhex("15030300020246")  # fatal, protocol_version: what OpenSSL says to what is no TLS
+TLS_ALERT = bytes.fromhex("15030300020246")  # fatal, protocol_version: OpenSSL's answer to plain bytes
 HUGE_FRAME = (2**31 - 1).to_bytes(4, "big")
 NEGATIVE_FRAME = (-5).to_bytes(4, "big", signed=True)
 
@@ -42,7 +42,7 @@ async def server_that_says(answer: bytes, *, then: bytes = b"") -> AsyncIterator
 
 @asynccontextmanager
 async def dead_port() -> AsyncIterator[str]:
-    """A port that refuses connections: bound, so that nobody else takes it, and not listened on."""
+    """Return a port that refuses connections: bound, so that no other process takes it, and not listened on."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Steps of a loop in which its caller gives up: where each of them stands still, and the ways of giving up."""
+"""Steps of a loop that its caller interrupts: the point at which each step waits, and the ways to interrupt it."""
 
 import asyncio
 import contextlib
@@ -44,11 +44,11 @@ class Worker:
 
     @property
     def servers(self) -> str:
-        """Where its cluster is."""
+        """Return the address of the cluster."""
         return self.cluster.bootstrap_servers
 
     async def has_read(self) -> int:
-        """How many records the consumer has given out and not taken back."""
+        """Return how many records the consumer has returned, less those it was moved back over."""
         return sum([await self.consumer.position(partition) for partition in self.consumer.assignment()])
 
     async def takes_a_batch(self) -> None:
@@ -57,7 +57,7 @@ class Worker:
 
 
 Place = Callable[[Worker], AbstractAsyncContextManager[Reached]]
-"""Brings a worker to where its next step will stand still; afterwards it may go on."""
+"""Brings a worker to the point at which its next step will wait; afterwards the step may continue."""
 
 
 # Places
@@ -158,7 +158,7 @@ async def pausing(worker: Worker) -> AsyncIterator[Reached]:
 
 @asynccontextmanager
 async def rebalancing_with_a_batch_in_hand(worker: Worker) -> AsyncIterator[Reached]:
-    """Another member has joined, and the group has not handed its partitions out; a batch was copied."""
+    """Another member has joined, and the group has not assigned its partitions yet; a batch was copied."""
     await fill(worker.servers, "input", range(TOTAL))
     await worker.takes_a_batch()
     async with another_member(worker, lambda: True) as is_rebalancing:
@@ -172,7 +172,7 @@ async def rebalancing_with_a_batch_in_hand(worker: Worker) -> AsyncIterator[Reac
 
 @asynccontextmanager
 async def rebalancing_while_gathering(worker: Worker) -> AsyncIterator[Reached]:
-    """Another member joins when a part of a batch is read, and the group has not handed its partitions out."""
+    """Another member joins when a part of a batch is read, and the group has not assigned partitions yet."""
     await fill(worker.servers, "input", range(PART))
     has_read_a_part: list[bool] = []
     async with another_member(worker, lambda: bool(has_read_a_part)) as is_rebalancing:
@@ -188,7 +188,7 @@ async def rebalancing_while_gathering(worker: Worker) -> AsyncIterator[Reached]:
 
 @asynccontextmanager
 async def another_member(worker: Worker, may_join: Callable[[], bool]) -> AsyncIterator[Callable[[], bool]]:
-    """A consumer of the group that joins, and leaves at the end; whether the group is being assigned anew."""
+    """Run another consumer of the group, which leaves at the end; yields whether a rebalance is in progress."""
     stall = worker.cluster.faults.stall(Where(api=ApiKey.SYNC_GROUP))
 
     async def join() -> None:
@@ -232,7 +232,7 @@ def suspended_in(step: Step) -> set[str]:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for it."""
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - nobody tells
+        while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
 
 
@@ -262,7 +262,7 @@ async def by_asyncio_timeout(step: Step, reached: Reached) -> bool:
 
 
 async def by_anyio_scope(step: Step, reached: Reached) -> bool:
-    """Cancel the scope, which cancels in every turn of the loop until the step has gone."""
+    """Cancel the scope, which cancels in every iteration of the loop until the step has ended."""
     with anyio.CancelScope() as scope:
         striking = asyncio.create_task(_once(reached, step))
         striking.add_done_callback(lambda _: scope.cancel())
@@ -280,5 +280,5 @@ WAYS: dict[str, Way] = {
 
 async def _once(reached: Reached, step: Step) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not await reached(step):  # noqa: ASYNC110 - nobody tells
+        while not await reached(step):  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)

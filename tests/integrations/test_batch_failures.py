@@ -19,7 +19,7 @@ ILLEGAL_GENERATION = 22
 
 
 def abortable(cause: KafkaError) -> KafkaError:
-    """As commit raises it."""
+    """Return the error as commit raises it."""
     error = TransactionAbortableError("must be aborted")
     error.__cause__ = cause
     return error
@@ -50,5 +50,5 @@ def abortable(cause: KafkaError) -> KafkaError:
     ),
 )
 def test_meaning(error: Exception, meaning: Meaning) -> None:
-    """By the error and what it comes from."""
+    """The error and its causes decide."""
     assert meaning_of(error) is meaning

@@ -6,7 +6,7 @@ from aioproducer.integrations.aiokafka.batches import BatchSize
 
 
 def test_fast_code_gets_all_it_may() -> None:
-    """Also where the clock has not moved."""
+    """This holds also if the clock has not moved."""
     size = BatchSize(10_000, 60.0)
 
     assert not size.worked(10_000, 29.0, is_whole=True)
@@ -15,8 +15,8 @@ def test_fast_code_gets_all_it_may() -> None:
     assert size.limit == 10_000
 
 
-def test_slow_code_gets_what_it_gets_through_in_half_of_the_time() -> None:
-    """Before a transaction has timed out, and at least one record."""
+def test_slow_code_gets_batches_for_half_the_time_out() -> None:
+    """It always gets at least one record."""
     size = BatchSize(10_000, 60.0)
 
     assert not size.worked(1_000, 40.0, is_whole=True)
@@ -40,12 +40,11 @@ def test_code_that_is_fast_again_gets_more_again_step_by_step() -> None:
 
 
 @pytest.mark.parametrize("took_s, limit", [(0.001, 250), (70.0, 107), (60.0, 125)])
-def test_code_that_failed_in_the_middle_says_something_only_where_it_was_late(took_s: float, limit: int) -> None:
-    """It stumbled over the first record, or over a transaction that had timed out."""
+def test_failed_code_counts_only_when_it_was_late(took_s: float, limit: int) -> None:
+    """It may have failed at the first record, or because its transaction had timed out."""
     size = BatchSize(10_000, 60.0)
     size.worked(250, 30.0, is_whole=True)
     assert size.limit == 250
 
     size.worked(250, took_s, is_whole=False)
     assert size.limit == limit
-    assert repr(size) == f"<BatchSize {limit} of 10000>"

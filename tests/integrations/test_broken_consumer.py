@@ -18,17 +18,17 @@ TOTAL = 60
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FakeCluster]:
-    """One broker, with input."""
+    """Start one broker with input."""
     async with FakeCluster(nodes=1, topics={"input": 4, "output": 4}) as cluster:
         await fill(cluster.bootstrap_servers, "input", range(TOTAL))
         yield cluster
 
 
 @pytest.mark.parametrize("after_s", [None, 0.03], ids=["at once", "while it waits"])
-async def test_cancellation_that_nobody_asked_for_costs_nothing(
+async def test_stray_cancellation_costs_nothing(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, after_s: float | None
 ) -> None:
-    """What was read meanwhile is read again."""
+    """Records read meanwhile are read again."""
     servers = cluster.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
         getmany, calls = consumer.getmany, 0
@@ -81,7 +81,7 @@ async def copy_until_it_breaks(batches: ExactlyOnce, harm: Callable[[], object])
 
 @pytest.mark.parametrize("task", ["_fetcher._fetch_task", "_coordinator._coordination_task"])
 async def test_consumer_whose_tasks_have_ended_ends_the_loop(cluster: FakeCluster, task: str) -> None:
-    """It would be a member for ever that reads nothing; another consumer goes on where it was."""
+    """It would stay a member and read nothing; another consumer continues at its position."""
     servers = cluster.bootstrap_servers
     async with transacting(servers, "copy") as producer:
         async with consuming(servers, "input") as consumer, exactly_once(consumer, producer, max_records=7) as batches:

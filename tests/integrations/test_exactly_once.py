@@ -37,7 +37,7 @@ async def fixture_three() -> AsyncIterator[FakeCluster]:
 
 
 async def test_input_is_copied_once(three: FakeCluster) -> None:
-    """In batches of at most so many."""
+    """The batches have at most `max_records`."""
     servers, sizes = three.bootstrap_servers, []
     async with working(servers, max_records=30) as batches:
         async for records, txn in batches:
@@ -51,7 +51,7 @@ async def test_input_is_copied_once(three: FakeCluster) -> None:
 
 
 async def test_run_copies_once(three: FakeCluster) -> None:
-    """The other door."""
+    """`run` works like `async for`."""
     servers = three.bootstrap_servers
     async with working(servers, max_records=30) as batches:
         stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
@@ -73,7 +73,7 @@ async def raise_in_the_body(batches: ExactlyOnce) -> None:
 
 
 async def test_exception_of_the_body_aborts_and_goes_on_its_way(three: FakeCluster) -> None:
-    """Nothing of the batch is visible; the next loop, also with the same consumer, reads the same records."""
+    """No record of the batch is visible; the next loop, also with the same consumer, reads the same records."""
     servers = three.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
         first, second = exactly_once(consumer, producer), exactly_once(consumer, producer)
@@ -121,7 +121,7 @@ async def test_abortable_error_is_tried_again(three: FakeCluster, code: int, api
 
 
 async def test_failure_in_the_middle_of_a_batch_does_not_end_the_loop(three: FakeCluster) -> None:
-    """The body goes on to its end, and nothing raises in it; then the batch is tried again."""
+    """Nothing raises in the body, which runs to its end; then the batch is tried again."""
     servers, given = three.bootstrap_servers, 0
     three.faults.error(TRANSACTION_ABORTABLE, Where(api=ApiKey.PRODUCE))
     async with working(servers) as batches:
@@ -137,8 +137,8 @@ async def test_failure_in_the_middle_of_a_batch_does_not_end_the_loop(three: Fak
     await assert_copied_once(servers, TOTAL)
 
 
-async def test_commit_that_was_not_waited_for_decides_what_is_read_next(three: FakeCluster) -> None:
-    """A caller with a time limit goes on with the loop; the batch that was being committed comes to nothing."""
+async def test_cancelled_commit_decides_what_is_read_next(three: FakeCluster) -> None:
+    """A caller with a time limit continues the loop; the batch being committed was aborted."""
     servers = three.bootstrap_servers
     async with working(servers, max_records=30) as batches:
         await copy(*await anext(batches))
@@ -153,7 +153,7 @@ async def test_commit_that_was_not_waited_for_decides_what_is_read_next(three: F
 
 @pytest.mark.parametrize("api", [ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN])
 async def test_coordinator_that_is_loading_is_waited_for(three: FakeCluster, api: ApiKey) -> None:
-    """Nobody is told."""
+    """No error is raised."""
     servers = three.bootstrap_servers
     three.faults.error(COORDINATOR_LOAD_IN_PROGRESS, Where(api=api), times=3)
     async with working(servers, max_records=30) as batches:
@@ -164,7 +164,7 @@ async def test_coordinator_that_is_loading_is_waited_for(three: FakeCluster, api
 
 
 async def test_second_worker_takes_its_share(three: FakeCluster) -> None:
-    """A rebalance in the middle of a batch: it is aborted, and read again by whoever has its partitions then."""
+    """A rebalance in the middle of a batch aborts it; the new owner of its partitions reads it again."""
     servers, has_begun = three.bootstrap_servers, asyncio.Event()
 
     async def work(number: int) -> None:
@@ -193,7 +193,7 @@ async def take_over_in_the_body(batches: ExactlyOnce, bootstrap_servers: str) ->
 
 
 async def test_older_worker_with_the_same_id_is_stopped(three: FakeCluster) -> None:
-    """Loudly, and nothing of it is visible."""
+    """It raises, and none of its records is visible."""
     servers = three.bootstrap_servers
     with pytest.raises(ProducerFencedError, match="newer producer"):
         async with working(servers, max_records=30) as batches:
@@ -212,7 +212,7 @@ async def expire_in_the_body(batches: ExactlyOnce, cluster: FakeCluster) -> None
 
 
 async def test_older_worker_is_stopped_when_its_id_has_expired(three: FakeCluster) -> None:
-    """The brokers cannot tell that it was fenced: what it has read may be committed already."""
+    """The brokers cannot tell that it was fenced: the records it has read may be committed already."""
     servers = three.bootstrap_servers
     with pytest.raises(BrokerError, match=r"transactional\.id\.expiration\.ms"):
         async with working(servers, max_records=30) as batches:
@@ -222,7 +222,7 @@ async def test_older_worker_is_stopped_when_its_id_has_expired(three: FakeCluste
 
 
 async def test_group_that_is_rebalancing_is_not_read_from_twice(three: FakeCluster) -> None:
-    """What the last owner is just committing is not read again: offsets are asked for until that is decided."""
+    """Offsets that the last owner is just committing are fetched until that commit is decided."""
     servers = three.bootstrap_servers
     delay = three.faults.delay(1.0, Where(api=ApiKey.END_TXN))
     async with working(servers, "copy-1", max_records=TOTAL) as batches:
@@ -263,7 +263,7 @@ async def test_stop_after_the_end_is_harmless(three: FakeCluster) -> None:
 
 
 async def test_batch_in_hand_is_finished_after_stop(three: FakeCluster) -> None:
-    """Committed, and then the loop ends."""
+    """The batch is committed, and then the loop ends."""
     servers, given = three.bootstrap_servers, 0
     async with working(servers, max_records=10) as batches:
         async for records, txn in batches:
@@ -285,7 +285,7 @@ async def stand_still_after_stop(batches: ExactlyOnce) -> None:
 
 
 async def test_batch_that_takes_too_long_after_stop_is_aborted(three: FakeCluster) -> None:
-    """And the loop says so."""
+    """The loop raises TimeoutError."""
     servers = three.bootstrap_servers
     with pytest.raises(TimeoutError, match=r"0\.2 s after stop\(\): it is aborted"):
         async with working(servers, shutdown_seconds=0.2) as batches:
@@ -297,7 +297,7 @@ async def test_batch_that_takes_too_long_after_stop_is_aborted(three: FakeCluste
 
 
 async def test_cancelled_loop_aborts(three: FakeCluster) -> None:
-    """As any exception does; a new worker with the same id goes on."""
+    """A new worker with the same id continues."""
     servers, has_begun = three.bootstrap_servers, asyncio.Event()
 
     async def work() -> None:

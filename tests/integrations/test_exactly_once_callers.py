@@ -43,7 +43,7 @@ async def test_transform_that_cannot_be_awaited_is_no_poison(cluster: FakeCluste
 
 
 async def test_hook_that_cannot_be_awaited_is_named(cluster: FakeCluster) -> None:
-    """By its argument."""
+    """The error names the argument."""
 
     async def stumble(records: Sequence[ConsumerRecord], _: BatchTransaction) -> None:
         if records[0].partition == 0:
@@ -54,15 +54,15 @@ async def test_hook_that_cannot_be_awaited_is_named(cluster: FakeCluster) -> Non
             await batches.run(stumble)
 
 
-async def test_what_is_no_producer_is_refused(cluster: FakeCluster) -> None:
-    """By name."""
+async def test_object_of_another_type_is_refused_as_producer(cluster: FakeCluster) -> None:
+    """The error names the type."""
     async with consuming(cluster.bootstrap_servers, "input") as consumer:
         with pytest.raises(TypeError, match="producer must be a Producer, not str"):
             exactly_once(consumer, "localhost:9092")  # type: ignore[arg-type]
 
 
 async def test_record_of_a_failed_transaction_tells_its_callback(cluster: FakeCluster) -> None:
-    """As every record does: a body that counts its callbacks would wait for ever."""
+    """Otherwise a body that counts its callbacks would wait forever."""
     told: list[KafkaError | None] = []
 
     def tell(_: RecordMetadata | None, error: KafkaError | None) -> None:
@@ -84,7 +84,7 @@ async def test_record_of_a_failed_transaction_tells_its_callback(cluster: FakeCl
 
 
 async def test_callback_of_a_failed_transaction_that_raises_is_logged(cluster: FakeCluster) -> None:
-    """By the producer, as for any record: the loop's own handler knows nothing of deliveries."""
+    """The producer logs it, as for any record."""
 
     def tell(*_: object) -> None:
         raise RuntimeError("a defect of the application")
@@ -122,14 +122,14 @@ async def stand_still_once_stopped_by_a_thread(batches: ExactlyOnce) -> None:
 
 
 async def test_stop_from_another_thread_limits_the_batch_too(cluster: FakeCluster) -> None:
-    """As in the loop's own."""
+    """`shutdown_seconds` counts as after a stop on the loop."""
     with pytest.raises(TimeoutError, match=r"0\.2 s after stop\(\)"):
         async with working(cluster.bootstrap_servers, shutdown_seconds=0.2) as batches:
             await stand_still_once_stopped_by_a_thread(batches)
 
 
 async def test_log_names_the_client(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
-    """As the producer's own events do."""
+    """The producer's own events name it too."""
     cluster.faults.error(TRANSACTION_ABORTABLE, Where(api=ApiKey.END_TXN))
     servers = cluster.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:

@@ -30,7 +30,7 @@ async def fixture_servers() -> AsyncIterator[str]:
 
 
 class Hook:
-    """Sends what is poison elsewhere, and keeps note of it."""
+    """Sends poison records to another topic, and remembers them."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, str]] = []
@@ -61,7 +61,7 @@ async def copy_and_enlarge(records: Sequence[ConsumerRecord], txn: BatchTransact
 
 @pytest.mark.parametrize("transform", [copy_and_stumble, copy_and_enlarge])
 async def test_poison_goes_to_the_hook(servers: str, transform: object) -> None:
-    """It alone, once; all others are processed, and what was sent for it before is not visible."""
+    """Only that record goes there, once; all others are processed, and its earlier output is not visible."""
     hook = Hook()
     async with working(servers, max_records=30, on_poison=hook) as batches:
         stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
@@ -92,7 +92,7 @@ async def test_each_attempt_logs_the_users_traceback(servers: str) -> None:
 
 
 async def test_trouble_with_the_cluster_is_logged_without_traceback(servers: str) -> None:
-    """Its frames would be this package's only; the text says what it was."""
+    """Its frames would show this package only; the text has the cause."""
     with LogCapture() as log:
         async with working(servers, max_records=TOTAL) as batches:
 
@@ -111,7 +111,7 @@ async def test_trouble_with_the_cluster_is_logged_without_traceback(servers: str
 
 
 async def test_without_a_hook_poison_ends_the_loop(servers: str) -> None:
-    """By an error that says where it is, and what it fails with."""
+    """The error has the record's position and the cause."""
     with pytest.raises(PoisonRecordError) as caught:
         async with working(servers, max_records=30) as batches:
             await batches.run(copy_and_stumble)
@@ -121,7 +121,7 @@ async def test_without_a_hook_poison_ends_the_loop(servers: str) -> None:
 
 
 async def test_exception_that_passes_is_no_poison(servers: str) -> None:
-    """A database that is away for a moment: tried again, and nobody is told."""
+    """After a short outage of a database the batch is retried, and no error is raised."""
     hook, failures = Hook(), iter(range(2))
 
     async def transform(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:

@@ -46,7 +46,7 @@ async def at_work(**limits: object) -> AsyncIterator[Worker]:
 
 
 async def goes_on(batches: ExactlyOnce, bootstrap_servers: str) -> None:
-    """Step by step, until the group has processed all of the input."""
+    """Run step by step, until the group has processed all of the input."""
     stopping = asyncio.create_task(stop_when_processed(batches, bootstrap_servers, TOTAL))
     while (batch := await anext(batches, None)) is not None:
         await copy(*batch)
@@ -56,7 +56,7 @@ async def goes_on(batches: ExactlyOnce, bootstrap_servers: str) -> None:
 @ways
 @places
 async def test_worker_goes_on_after_an_interrupted_step(place: Place, way: Way) -> None:
-    """With the same loop."""
+    """The same loop continues."""
     async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
         async with place(worker) as reached:
             is_interrupted = await way(anext(worker.batches), reached)
@@ -93,14 +93,14 @@ async def step_of_a_loop_that_is_left(batches: ExactlyOnce) -> None:
         raise
 
 
-async def test_reading_that_somebody_else_cancels_begins_anew() -> None:
-    """Shutdown code that cancels all tasks it does not know: the step that waits was not cancelled."""
+async def test_reading_cancelled_from_outside_starts_over() -> None:
+    """Shutdown code may cancel all tasks it does not know; the waiting step itself was not cancelled."""
     async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
         async with PLACES["gathering"](worker) as reached:
             before = asyncio.all_tasks()
             step = anext(worker.batches)
             taking = asyncio.create_task(step)
-            while not await reached(step):  # noqa: ASYNC110 - nobody tells
+            while not await reached(step):  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0)
             for task in asyncio.all_tasks() - before - {taking}:
                 task.cancel()
@@ -113,13 +113,13 @@ async def test_reading_that_somebody_else_cancels_begins_anew() -> None:
 
 
 class Stumble:
-    """Sends a part of its first batch, and comes no further."""
+    """Code that sends a part of its first batch, and is then interrupted."""
 
     def __init__(self) -> None:
         self.has_stumbled = False
 
     async def copy(self, records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
-        """All but the first time."""
+        """Copy, except the first time."""
         if not self.has_stumbled:
             await copy(records[: BATCH // 2], txn)
             await self.stand_still()
@@ -132,22 +132,22 @@ class Stumble:
         await txn.enqueue("dead", record.value)
 
     async def stand_still(self) -> None:
-        """Until it is cancelled."""
+        """Wait until it is cancelled."""
         self.has_stumbled = True
         await asyncio.Event().wait()
 
     async def reached(self, _: Step) -> bool:
-        """Whether it has come there."""
+        """Whether the step has reached that point."""
         return self.has_stumbled
 
 
 async def runs(batches: ExactlyOnce, stumble: Stumble) -> None:
-    """The one door."""
+    """Use `run`."""
     await batches.run(stumble.copy)
 
 
 async def iterates(batches: ExactlyOnce, stumble: Stumble) -> None:
-    """The other."""
+    """Use `async for`."""
     async for records, txn in batches:
         await stumble.copy(records, txn)
 
@@ -157,7 +157,7 @@ async def iterates(batches: ExactlyOnce, stumble: Stumble) -> None:
 async def test_batch_whose_code_was_interrupted_is_given_out_again(
     door: Callable[[ExactlyOnce, Stumble], Coroutine[object, object, None]], way: Way
 ) -> None:
-    """What was sent of it comes to nothing."""
+    """Records that it sent are not visible."""
     stumble = Stumble()
     async with at_work(max_records=BATCH) as worker:
         await fill(worker.servers, "input", range(TOTAL))
@@ -181,7 +181,7 @@ async def copies_all_but_poison(batches: ExactlyOnce) -> None:
 
 @ways
 async def test_poison_hook_that_was_interrupted_is_called_again(way: Way) -> None:
-    """Its record is not passed before the hook has come to its end."""
+    """Its record is not skipped before the hook has finished."""
     stumble = Stumble()
     async with at_work(max_records=BATCH, on_poison=stumble.bury) as worker:
         worker.cluster.create_topic("small", 1, configs={"max.message.bytes": "1000"})

@@ -21,12 +21,12 @@ WORKER_S = 60
 
 
 async def begun(orders: WorkerOrders) -> Process:
-    """A worker's process."""
+    """Start a worker's process."""
     return await asyncio.create_subprocess_exec(*orders.command(), stdin=DEVNULL, stdout=PIPE)
 
 
 async def ended(orders: WorkerOrders) -> int:
-    """Its exit code."""
+    """Return its exit code."""
     process = await begun(orders)
     try:
         await asyncio.wait_for(process.communicate(), WORKER_S)
@@ -39,7 +39,7 @@ async def ended(orders: WorkerOrders) -> int:
 
 
 async def input_of(bootstrap_servers: str, topic: str) -> None:
-    """Topics, and something to do."""
+    """Create topics with input."""
     await make_topics(bootstrap_servers, topic, f"{topic}-out")
     await fill(bootstrap_servers, topic, range(TOTAL))
 
@@ -52,7 +52,7 @@ def topic_of(topic: str) -> str:
 @pytest.mark.parametrize("broker_of_release", ONE_FAKE_AND_REAL, indirect=True)
 @pytest.mark.parametrize("phase", PHASES)
 async def test_worker_dies_and_starts_again(broker_of_release: tuple[str, str], topic: str, phase: str) -> None:
-    """With the same id: what its first life left open is aborted at once, not when its time is over."""
+    """With the same id, the transaction of its first life is aborted at once, not after its time-out."""
     _, servers = broker_of_release
     name = topic_of(topic)
     await input_of(servers, name)

@@ -8,7 +8,7 @@ from aioproducer.integrations.aiokafka.consumer import Membership
 from aioproducer.integrations.aiokafka.failures import ATTEMPTS, PoisonSearch
 
 ERROR = ValueError("bad")
-NOBODY = object.__new__(Membership)
+NO_MEMBERSHIP = object.__new__(Membership)
 
 
 def record(partition: int, offset: int) -> ConsumerRecord:
@@ -18,18 +18,18 @@ def record(partition: int, offset: int) -> ConsumerRecord:
 
 def batch(*places: tuple[int, int]) -> RecordBatch:
     """Records by partition and offset."""
-    return RecordBatch([record(*place) for place in places], NOBODY)
+    return RecordBatch([record(*place) for place in places], NO_MEMBERSHIP)
 
 
 def test_batch_commits_behind_the_last_record_of_each_partition() -> None:
-    """The next offset to read."""
+    """The committed offset is the next one to read."""
     offsets = batch((0, 5), (1, 9), (0, 6)).next_offsets()
 
     assert offsets == {TopicPartition("t", 0): (7, ""), TopicPartition("t", 1): (10, "")}
 
 
 def test_records_of_a_failed_batch_come_one_by_one() -> None:
-    """Until the group is past all of them."""
+    """This lasts until the group has passed all of them."""
     search = PoisonSearch()
     assert search.limit(100) == 100
 
@@ -44,7 +44,7 @@ def test_records_of_a_failed_batch_come_one_by_one() -> None:
 
 
 def test_record_that_fails_alone_is_poison_after_some_attempts() -> None:
-    """Once may be chance."""
+    """A single failure may be chance."""
     search = PoisonSearch()
     search.failed(batch((0, 5), (0, 6)), ERROR)
 
@@ -59,7 +59,7 @@ def test_record_that_fails_alone_is_poison_after_some_attempts() -> None:
 
 
 def test_poison_that_was_passed_is_forgotten() -> None:
-    """Nothing is kept of what is over."""
+    """No state is kept for records that are done."""
     search = PoisonSearch()
     for _ in range(ATTEMPTS):
         search.failed(batch((0, 6)), ERROR)
@@ -69,8 +69,8 @@ def test_poison_that_was_passed_is_forgotten() -> None:
     assert (search.error_of(record(0, 6)), search.limit(100)) == (None, 100)
 
 
-def test_partition_of_somebody_else_is_forgotten() -> None:
-    """After a rebalance its records are not read here."""
+def test_partition_of_another_member_is_forgotten() -> None:
+    """After a rebalance this worker does not read its records."""
     search = PoisonSearch()
     for _ in range(ATTEMPTS):
         search.failed(batch((0, 6)), ERROR)

@@ -9,16 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from aioproducer.integrations.aiokafka import BatchTransaction, exactly_once
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.integrations.interruptions import (
-    BATCH,
-    ILLEGAL_GENERATION,
-    PART,
-    PLACES,
-    PRODUCER,
-    TOTAL,
-    Place,
-    Worker,
-)
+from tests.integrations.interruptions import BATCH, ILLEGAL_GENERATION, PART, PLACES, PRODUCER, TOTAL, Place, Worker
 from tests.integrations.workers import (
     PATIENCE_S,
     assert_copied_once,
@@ -42,37 +33,37 @@ GATHERING_S = 30.0
 
 @pytest.fixture(name="cluster")
 async def fixture_cluster() -> AsyncIterator[FakeCluster]:
-    """One broker."""
+    """Start one broker."""
     async with FakeCluster(nodes=1, topics={"input": PARTITIONS, "output": PARTITIONS}) as cluster:
         yield cluster
 
 
 @pytest.fixture
 async def filled(cluster: FakeCluster) -> FakeCluster:
-    """The same, with input."""
+    """Return the same cluster, with input."""
     await fill(cluster.bootstrap_servers, "input", range(TOTAL))
     return cluster
 
 
 async def has_read(worker: Worker, count: int) -> bool:
-    """Whether the consumer has given out so many records."""
+    """Whether the consumer has returned that many records."""
     return await worker.has_read() == count
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait for it."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110 - nobody tells
+        while not await condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
 
 
 async def positions(consumer: AIOKafkaConsumer) -> list[int]:
-    """Of the consumer, by partition."""
+    """Return the positions of the consumer, by partition."""
     return [await consumer.position(partition) for partition in sorted(consumer.assignment())]
 
 
 async def read_on(consumer: AIOKafkaConsumer, count: int) -> list[int]:
-    """What the consumer reads next by itself, at least so many records."""
+    """Return the next records of the consumer itself, at least this many."""
     values: list[int] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(values) < count:
@@ -85,7 +76,7 @@ async def read_on(consumer: AIOKafkaConsumer, count: int) -> list[int]:
 
 
 async def stopped(worker: Worker) -> int:
-    """After the second batch."""
+    """Stop after the second batch."""
     for _ in range(2):
         await worker.takes_a_batch()
     worker.batches.stop()
@@ -94,20 +85,20 @@ async def stopped(worker: Worker) -> int:
 
 
 async def left_in_the_first_batch(worker: Worker) -> int:
-    """Nothing is committed."""
+    """Leave before anything is committed."""
     await worker.takes_a_batch()
     return 0
 
 
 async def left_in_a_batch_that_was_read_ahead(worker: Worker) -> int:
-    """While the one before was committed."""
+    """Leave in a batch that was read while the one before was committed."""
     for _ in range(3):
         await worker.takes_a_batch()
     return 2
 
 
 async def left_in_a_batch_that_is_tried_again(worker: Worker) -> int:
-    """Its first transaction was aborted."""
+    """Leave in a batch whose first transaction was aborted."""
     for _ in range(2):
         await worker.takes_a_batch()
     worker.cluster.faults.error(ILLEGAL_GENERATION, Where(api=ApiKey.TXN_OFFSET_COMMIT))
@@ -116,7 +107,7 @@ async def left_in_a_batch_that_is_tried_again(worker: Worker) -> int:
 
 
 async def cancelled_with_a_part_of_a_batch_read(worker: Worker) -> int:
-    """It waits for more records than there are."""
+    """Cancel while it waits for more records than there are."""
     for _ in range(TOTAL // BATCH):
         await worker.takes_a_batch()
     await fill(worker.servers, "input", range(TOTAL, TOTAL + PART))
@@ -141,7 +132,7 @@ Ends = Callable[[Worker], Awaitable[int]]
     ],
 )
 async def test_consumer_stands_where_the_group_does_after_the_loop(filled: FakeCluster, ends: Ends) -> None:
-    """What it reads next by itself is each record that is not committed, and nothing else."""
+    """The consumer itself then reads every record that is not committed, and no other."""
     servers = filled.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
         async with exactly_once(consumer, producer, max_records=BATCH, max_seconds=GATHERING_S) as batches:
@@ -155,7 +146,7 @@ async def test_consumer_stands_where_the_group_does_after_the_loop(filled: FakeC
 
 
 async def test_consumer_stands_behind_poison_after_the_loop(filled: FakeCluster) -> None:
-    """Whose hook was called once, and whose offset is committed with what the hook has sent."""
+    """The hook was called once, and the offset is committed with the records it sent."""
     servers, handed_over = filled.bootstrap_servers, []
 
     async def transform(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
@@ -179,7 +170,7 @@ async def test_consumer_stands_behind_poison_after_the_loop(filled: FakeCluster)
 
 
 async def test_loop_begins_where_the_group_stands(filled: FakeCluster) -> None:
-    """Not where the consumer does: its owner may have read with it meanwhile."""
+    """The consumer's position does not count: its owner may have read with it meanwhile."""
     servers = filled.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
         async with exactly_once(consumer, producer) as batches:
@@ -197,7 +188,7 @@ async def test_loop_begins_where_the_group_stands(filled: FakeCluster) -> None:
 
 
 async def work_too(servers: str) -> None:
-    """Another member of the group."""
+    """Run another member of the group."""
     async with working(servers, "copy-2", max_records=BATCH) as batches:
         await copy_until_processed(batches, servers, TOTAL)
 
@@ -208,7 +199,7 @@ async def has_half_of_the_partitions(worker: Worker) -> bool:
 
 
 async def step_at_which_another_member_joins(worker: Worker, place: Place) -> None:
-    """It goes on when each has its half of the partitions, and both copy what is left."""
+    """The step continues when each member has half of the partitions; both copy the rest."""
     async with place(worker) as reached:
         taking = asyncio.create_task(step := anext(worker.batches))
         await until(lambda: reached(step))
@@ -223,8 +214,8 @@ async def step_at_which_another_member_joins(worker: Worker, place: Place) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in PLACES if "rebalancing" not in name])
-async def test_group_that_rebalances_while_a_step_stands_still_copies_once(cluster: FakeCluster, name: str) -> None:
-    """Whatever the step was doing for partitions that are another member's now."""
+async def test_rebalance_during_a_step_copies_once(cluster: FakeCluster, name: str) -> None:
+    """The step may be at any point for partitions that now belong to another member."""
     servers = cluster.bootstrap_servers
     async with (
         consuming(servers, "input") as consumer,

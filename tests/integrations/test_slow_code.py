@@ -37,8 +37,8 @@ async def hasty(servers: str, **limits: object) -> AsyncIterator[ExactlyOnce]:
         yield batches
 
 
-async def test_batch_that_takes_too_long_is_tried_again_as_smaller_ones(servers: str) -> None:
-    """All of them again took as long again, and nothing was ever committed."""
+async def test_batch_that_takes_too_long_is_retried_in_parts(servers: str) -> None:
+    """The same batch would take as long again, and would never be committed."""
     sizes = []
 
     async def work(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
@@ -57,7 +57,7 @@ async def test_batch_that_takes_too_long_is_tried_again_as_smaller_ones(servers:
 
 
 async def test_record_that_takes_too_long_by_itself_is_poison(servers: str) -> None:
-    """It fails whenever it is tried, as one does that raises; the others are processed."""
+    """It counts as a record that raises each time; the others are processed."""
     told = []
 
     async def work(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
@@ -81,8 +81,8 @@ async def test_record_that_takes_too_long_by_itself_is_poison(servers: str) -> N
     assert await read_committed(servers, "output", count=TOTAL - 1, partitions=1) == others
 
 
-async def test_record_that_takes_too_long_ends_the_loop_without_a_hook(servers: str) -> None:
-    """With an error that says which; it was tried for ever."""
+async def test_slow_record_ends_the_loop_without_a_hook(servers: str) -> None:
+    """The error names the record, which would otherwise be tried forever."""
 
     async def work(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
         await copy(records, txn)

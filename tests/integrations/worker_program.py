@@ -33,7 +33,7 @@ LOOK_EVERY_S = 0.05
 
 @dataclass(frozen=True)
 class WorkerOrders:
-    """What a worker does."""
+    """The orders of a worker."""
 
     servers: str
     topic: str
@@ -48,23 +48,23 @@ class WorkerOrders:
     """After each batch."""
 
     def command(self) -> list[str]:
-        """What starts it."""
+        """Return the command that starts it."""
         return [sys.executable, "-m", "tests.integrations.worker_program", json.dumps(asdict(self))]
 
 
 def die() -> None:
-    """At once, as for want of memory or power."""
+    """End at once, as after a loss of memory or power."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def print_tasks() -> None:
-    """Where every task of the process is."""
+    """Print the stack of every task."""
     for task in asyncio.all_tasks():
         task.print_stack()
 
 
 async def work(orders: WorkerOrders) -> None:
-    """Copy until all is processed; SIGUSR1 prints what it waits for."""
+    """Copy until all is processed; SIGUSR1 prints the waiting tasks."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print_tasks)
     options: dict[str, object] = {"partition_assignment_strategy": (ASSIGNORS[orders.assignor],)}
     if orders.is_static:
@@ -109,7 +109,7 @@ async def handle(
 
 
 async def stop_at_the_end(batches: ExactlyOnce, producer: Producer, orders: WorkerOrders) -> None:
-    """Stop once the group has processed all; while its coordinator is away nobody knows how far it is."""
+    """Stop once the group has processed all; without a coordinator the group's offsets are unknown."""
     places = [TopicPartition(orders.topic, number) for number in range(4)]
     processed = 0
     while processed < orders.total:

@@ -1,4 +1,4 @@
-"""What tests of exactly-once processing are made of: consumers, producers, and somebody else's view of the output."""
+"""Parts of the tests of exactly-once processing: consumers, producers, and another consumer's view of the output."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +16,7 @@ GROUP = "workers"
 
 
 async def make_topics(bootstrap_servers: str, *names: str, partitions: int = 4) -> None:
-    """Topics with a leader for each partition."""
+    """Create topics, and wait for a leader of each partition."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:
@@ -60,7 +60,7 @@ def transacting(bootstrap_servers: str, transactional_id: str, **options: object
 
 
 async def read_committed(bootstrap_servers: str, topic: str, *, count: int, partitions: int = 4) -> list[int]:
-    """What a reader of what is committed has seen once it has seen so many, and what comes right after; sorted."""
+    """Return that many records of a read_committed consumer, and any that follow at once; sorted."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", isolation_level="read_committed"
     )
@@ -74,7 +74,7 @@ async def read_committed(bootstrap_servers: str, topic: str, *, count: int, part
 
 
 async def committed_offsets(bootstrap_servers: str, topic: str, *, partitions: int = 4) -> list[int]:
-    """How far the group has come in each partition; 0 for nothing."""
+    """Return the group's offset in each partition; 0 without one."""
     async with Producer(bootstrap_servers) as producer:
         places = [TopicPartition(topic, number) for number in range(partitions)]
         found = await producer.committed_offsets(f"{GROUP}-{topic}", places)
@@ -105,7 +105,7 @@ async def copy(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None
 
 
 async def copy_until_processed(batches: ExactlyOnce, bootstrap_servers: str, total: int) -> int:
-    """Copy until the group has processed so many; returns how many records were given out, again and again counted."""
+    """Copy until the group has processed that many; returns how many records were returned, repeats included."""
     given = 0
     stopping = asyncio.create_task(stop_when_processed(batches, bootstrap_servers, total))
     async for records, txn in batches:
@@ -116,7 +116,7 @@ async def copy_until_processed(batches: ExactlyOnce, bootstrap_servers: str, tot
 
 
 async def stop_when_processed(batches: ExactlyOnce, bootstrap_servers: str, total: int) -> None:
-    """Stop the loop once the group's offsets say that so many records are processed."""
+    """Stop the loop once the group's offsets show that many processed records."""
     async with asyncio.timeout(PATIENCE_S):
         while sum(await committed_offsets(bootstrap_servers, "input")) < total:  # noqa: ASYNC110 - a broker tells only who asks
             await asyncio.sleep(0.05)
@@ -124,6 +124,6 @@ async def stop_when_processed(batches: ExactlyOnce, bootstrap_servers: str, tota
 
 
 async def assert_copied_once(bootstrap_servers: str, total: int) -> None:
-    """Outputs and offsets agree: all of the input, and nothing twice."""
+    """Check outputs and offsets: all of the input, and no record twice."""
     assert await read_committed(bootstrap_servers, "output", count=total) == list(range(total))
     assert sum(await committed_offsets(bootstrap_servers, "input")) == total

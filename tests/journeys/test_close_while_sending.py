@@ -14,7 +14,7 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 @in_virtual_time
 async def test_close_delivers_what_was_accepted() -> None:
-    """Also records whose topic is not known yet, and those that linger."""
+    """Records whose topic is unknown, and lingering ones, are delivered, too."""
     async with FakeCluster(3) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=60_000).start()
         deliveries = [producer.send(f"topic{number % 7}", b"x") for number in range(100)]
@@ -26,7 +26,6 @@ async def test_close_delivers_what_was_accepted() -> None:
 
 @in_virtual_time
 async def test_close_in_no_time_fails_the_rest_with_its_outcome() -> None:
-    """On the wire: unknown; in the queue and in line: not written."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(
             cluster.bootstrap_servers, linger_ms=0, max_in_flight_requests_per_connection=1
@@ -49,7 +48,6 @@ async def test_close_in_no_time_fails_the_rest_with_its_outcome() -> None:
 
 @in_virtual_time
 async def test_close_is_bounded_by_its_timeout() -> None:
-    """Whatever the brokers do."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         cluster.faults.stall(PRODUCE)
@@ -63,8 +61,8 @@ async def test_close_is_bounded_by_its_timeout() -> None:
 
 
 @in_virtual_time
-async def test_callers_that_wait_for_memory_metadata_or_partitions_end_with_the_close() -> None:
-    """And not with max.block.ms (KAFKA-9449)."""
+async def test_callers_that_wait_end_with_the_close() -> None:
+    """KAFKA-9449: callers must not wait until max.block.ms."""
     async with FakeCluster(1, topics={"orders": 1}, auto_create_topics=False) as cluster:
         producer = await Producer(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384).start()
         await producer.send("orders", b"0")
@@ -85,7 +83,7 @@ async def test_callers_that_wait_for_memory_metadata_or_partitions_end_with_the_
 @pytest.mark.parametrize("later", [0, 2])
 @in_virtual_time
 async def test_later_close_shortens_the_time_of_the_first(later: float) -> None:
-    """Who is in a hurry now does not wait for the patience of before; a longer one changes nothing."""
+    """A longer time changes nothing."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
         await producer.send("orders", b"0")
@@ -104,8 +102,7 @@ async def test_later_close_shortens_the_time_of_the_first(later: float) -> None:
 
 
 @in_virtual_time
-async def test_second_close_joins_the_first_and_cancelling_one_ends_only_its_wait() -> None:
-    """Closing goes on."""
+async def test_second_close_joins_the_first() -> None:
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         stall = cluster.faults.stall(PRODUCE)
@@ -126,7 +123,7 @@ async def test_second_close_joins_the_first_and_cancelling_one_ends_only_its_wai
 
 @in_virtual_time
 async def test_nothing_is_left_after_the_close() -> None:
-    """No task, no connection, no timer that would keep the loop going."""
+    """No task, no connection, and no timer that would keep the loop going."""
     async with FakeCluster(3, topics={"orders": 3}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         await asyncio.gather(*(producer.send("orders", b"x", partition=number) for number in range(3)))
@@ -140,7 +137,7 @@ async def test_nothing_is_left_after_the_close() -> None:
 
 @in_virtual_time
 async def test_records_sent_while_closing_are_refused() -> None:
-    """None is accepted that nobody would complete (KAFKA-4235)."""
+    """No record is accepted that would never complete (KAFKA-4235)."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         stall = cluster.faults.stall(PRODUCE)
@@ -159,7 +156,7 @@ async def test_records_sent_while_closing_are_refused() -> None:
 
 @in_virtual_time
 async def test_bulk_call_that_the_close_overtakes_takes_no_more() -> None:
-    """Its rows go in by native calls with pauses between: what comes after the close was accepted by nobody."""
+    """Its rows go in by native calls with pauses between: rows after the close are not accepted."""
     rows = 2_000
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()

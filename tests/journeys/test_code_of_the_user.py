@@ -1,13 +1,18 @@
-"""Interceptors and callbacks: each may fail, and fails nothing but its own record."""
+"""Code of the user that fails: callbacks, serializers, partitioners, interceptors and log handlers."""
 
 import asyncio
 import dataclasses
 import enum
+import logging
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+import structlog
 
 from aioproducer import (
+    IllegalStateError,
     KafkaError,
     MetadataNotReadyError,
     Outcome,
@@ -20,10 +25,11 @@ from aioproducer import (
     RoundRobinPartitioner,
     SerializationError,
     StringSerializer,
+    TopicAuthorizationError,
     TopicPartition,
     UndeliveredError,
 )
-from aioproducer.testing import ApiKey, FakeCluster, Where
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from tests.fakes.log_capture import LogCapture
 from tests.produced import VERBS, give, produce_requests, values
 
@@ -34,7 +40,6 @@ FORBIDDEN = 29
 
 
 async def test_callbacks_run_in_record_order_before_awaiters(producer: Producer, one_broker: FakeCluster) -> None:
-    """Success and failure, on every verb."""
     told: list[object] = []
 
     def note(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
@@ -54,8 +59,8 @@ async def test_callbacks_run_in_record_order_before_awaiters(producer: Producer,
     assert told == [*expected, *["TopicAuthorizationError"] * 3]
 
 
-async def test_callbacks_that_err_keep_nobody_from_theirs(producer: Producer) -> None:
-    """Whatever they raise; they are logged, without payloads."""
+async def test_failing_callbacks_do_not_stop_others(producer: Producer) -> None:
+    """Errors of any kind are logged, without payloads."""
     told: list[str] = []
 
     def cancelled(*_: object) -> None:
@@ -84,7 +89,7 @@ async def test_callbacks_that_err_keep_nobody_from_theirs(producer: Producer) ->
 
 
 async def test_callback_may_send(producer: Producer, one_broker: FakeCluster) -> None:
-    """The next record, for example; and start a flush or close in a task."""
+    """A callback may send the next record, or start a flush or close in a task."""
     sent: list[asyncio.Future[RecordMetadata]] = []
 
     def send_next(metadata: RecordMetadata | None, _error: object) -> None:
@@ -102,28 +107,20 @@ class Cancelling:
     """A serializer, a partitioner and an interceptor, each of which looks at a future that was cancelled."""
 
     def partition(self, *_: object) -> int:
-        """Choose.
-
-        Raises:
-            CancelledError: always.
-        """
+        """Choose."""
         raise asyncio.CancelledError
 
     def serialize(self, topic: str, value: object) -> bytes:
-        """Serialize.
-
-        Raises:
-            CancelledError: always.
-        """
+        """Serialize."""
         raise asyncio.CancelledError(topic, value)
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["topic known", "topic unknown"])
-async def test_partitioner_that_raises_a_cancellation_fails_its_record_alone(
+async def test_partitioner_that_raises_a_cancellation_fails_one_record(
     one_broker: FakeCluster,
     is_known: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
-    """Where it is called for a record that waited for its topic, a cancellation would end a task of the producer's."""
+    """Called for a waiting record, the partitioner's cancellation would otherwise end a task of the producer."""
     async with Producer(one_broker.bootstrap_servers, partitioner=Cancelling()) as producer:  # type: ignore[arg-type]
         if is_known:
             await producer.partitions_for("orders")
@@ -134,7 +131,6 @@ async def test_partitioner_that_raises_a_cancellation_fails_its_record_alone(
 
 
 async def test_serializer_that_raises_a_cancellation_has_failed(one_broker: FakeCluster) -> None:
-    """The caller was not cancelled."""
     async with Producer(one_broker.bootstrap_servers, value_serializer=Cancelling()) as producer:  # type: ignore[arg-type]
         with pytest.raises(SerializationError, match="CancelledError"):
             await producer.enqueue("orders", "v")
@@ -144,30 +140,24 @@ async def test_serializer_that_raises_a_cancellation_has_failed(one_broker: Fake
 
 
 class Noting(ProducerInterceptor):
-    """Adds a header, and notes what it is told."""
-
     def __init__(self) -> None:
         self.told: list[object] = []
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Add a header."""
         return dataclasses.replace(record, headers=(*record.headers, ("seen", b"1")))
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: object) -> None:
-        """Note where it is."""
         self.told.append((metadata.offset, headers))
 
     def on_error(self, topic_partition: TopicPartition, error: Exception, headers: object) -> None:
-        """Note why it is not."""
         self.told.append((topic_partition, type(error), headers))
 
     def close(self) -> None:
-        """Note the end."""
         self.told.append("closed")
 
 
 async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) -> None:
-    """Before callbacks; acknowledgements, failures, failures at the call, and the end."""
+    """Sends before callbacks, acknowledgements, failures, failures at the call, and the end."""
     noting = Noting()
     seen = (("seen", b"1"),)
     producer = Producer(one_broker.bootstrap_servers, interceptors=[noting], value_serializer=StringSerializer())
@@ -199,8 +189,7 @@ async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) ->
     assert values(one_broker, "orders") == [b"v"]
 
 
-async def test_interceptor_hears_of_a_record_that_was_refused_for_partition_0(one_broker: FakeCluster) -> None:
-    """-1 is for those that named none."""
+async def test_interceptor_is_told_of_a_refusal_for_partition_0(one_broker: FakeCluster) -> None:
     noting = Noting()
     async with Producer(one_broker.bootstrap_servers, interceptors=[noting]) as producer:
         with pytest.raises(RecordTooLargeError):
@@ -209,8 +198,7 @@ async def test_interceptor_hears_of_a_record_that_was_refused_for_partition_0(on
     assert noting.told == [(TopicPartition("orders", 0), RecordTooLargeError, (("seen", b"1"),)), "closed"]
 
 
-async def test_interceptor_hears_which_partition_refused_a_record_that_named_none(one_broker: FakeCluster) -> None:
-    """What the key has chosen, it cannot know."""
+async def test_interceptor_is_told_which_partition_refused(one_broker: FakeCluster) -> None:
     noting = Noting()
     async with Producer(one_broker.bootstrap_servers, interceptors=[noting]) as producer:
         one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -223,8 +211,8 @@ async def test_interceptor_hears_which_partition_refused_a_record_that_named_non
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_interceptor_hears_of_a_refusal_before_the_topic_is_known(one_broker: FakeCluster, verb: str) -> None:
-    """Also where a partitioner of the user's waits for the topic, so that nothing has been appended."""
+async def test_interceptor_is_told_of_a_refusal_before_metadata(one_broker: FakeCluster, verb: str) -> None:
+    """A partitioner of the user's waits for the topic, too, so that nothing has been appended."""
     noting = Noting()
     options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
     async with Producer(one_broker.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
@@ -234,8 +222,8 @@ async def test_interceptor_hears_of_a_refusal_before_the_topic_is_known(one_brok
     assert noting.told == [(TopicPartition("elsewhere", -1), refused.type, (("seen", b"1"),)), "closed"]
 
 
-async def test_interceptor_hears_of_a_refusal_of_a_record_that_was_handed_over(one_broker: FakeCluster) -> None:
-    """As `BlockingProducer.enqueue` hands them over: such a record is measured at another place."""
+async def test_interceptor_is_told_of_a_refused_handed_over_record(one_broker: FakeCluster) -> None:
+    """`BlockingProducer.enqueue` hands records over; their size is checked in another place."""
     noting = Noting()
     options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
     async with Producer(one_broker.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
@@ -246,14 +234,12 @@ async def test_interceptor_hears_of_a_refusal_of_a_record_that_was_handed_over(o
 
 
 class Destination(enum.StrEnum):
-    """Names of topics."""
-
     ORDERS = "orders"
 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_interceptor_may_name_the_topic_by_an_enum(one_broker: FakeCluster, verb: str) -> None:
-    """As a caller may: the record is appended, and does not stand in a line for nothing."""
+    """A caller may use an enum, too: the record is appended, and does not wait."""
 
     class Redirecting(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -268,8 +254,6 @@ async def test_interceptor_may_name_the_topic_by_an_enum(one_broker: FakeCluster
 
 
 async def test_failing_interceptor_is_logged_once_and_skipped(one_broker: FakeCluster) -> None:
-    """Each of its methods; the others go on."""
-
     class Failing(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             raise ZeroDivisionError(str(len(record.topic)))
@@ -290,16 +274,12 @@ async def test_failing_interceptor_is_logged_once_and_skipped(one_broker: FakeCl
 
 
 class Dropping(ProducerInterceptor):
-    """Drops some records."""
-
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Look at its value."""
         return None if record.value == b"drop" else record
 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_dropped_record_is_an_error_of_its_own(one_broker: FakeCluster, verb: str) -> None:
-    """By the delivery; not sent, counted, and not raised by flush."""
     async with Producer(one_broker.bootstrap_servers, interceptors=[Dropping()]) as producer:
         with pytest.raises(RecordFilteredError, match="'orders'") as caught:
             await give(producer, verb, "orders", b"drop")
@@ -313,7 +293,7 @@ async def test_dropped_record_is_an_error_of_its_own(one_broker: FakeCluster, ve
 
 
 async def test_dropped_record_keeps_the_time_0(one_broker: FakeCluster) -> None:
-    """The beginning of 1970 is a time that was given."""
+    """A timestamp of 0, the beginning of 1970, was given."""
     async with Producer(one_broker.bootstrap_servers, interceptors=[Dropping()]) as producer:
         delivery = producer.send("orders", b"drop", timestamp=0)
 
@@ -321,8 +301,6 @@ async def test_dropped_record_keeps_the_time_0(one_broker: FakeCluster) -> None:
 
 
 async def test_interceptor_that_returns_nonsense_is_skipped(one_broker: FakeCluster) -> None:
-    """It counts as failing."""
-
     class Nonsense(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             return record.topic  # type: ignore[return-value]
@@ -333,7 +311,7 @@ async def test_interceptor_that_returns_nonsense_is_skipped(one_broker: FakeClus
 
 
 async def test_unseen_failures_of_intercepted_records_are_raised(one_broker: FakeCluster) -> None:
-    """An interceptor that was told is not somebody who looked."""
+    """Notifying an interceptor does not count as retrieving the failure."""
     producer = await Producer(one_broker.bootstrap_servers, interceptors=[Noting()]).start()
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     producer.send("orders", b"v")
@@ -341,3 +319,172 @@ async def test_unseen_failures_of_intercepted_records_are_raised(one_broker: Fak
     with pytest.raises(UndeliveredError, match="1 record was not delivered"):
         await producer.flush()
     await producer.close()
+
+
+# The application's filters, handlers and processors may fail or block: records, starts and closes go on
+
+
+LOG = logging.getLogger("aioproducer")
+
+
+class Defect(BaseException):
+    """Not an Exception, like `gevent.Timeout` and `pytest.fail`."""
+
+
+class FailingFilter(logging.Filter):
+    """Raises for every record."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature of its base
+        """Fail."""
+        raise self._error
+
+
+class EmittingHandler(logging.Handler):
+    def __init__(self, emit: Callable[[logging.LogRecord], object]) -> None:
+        super().__init__()
+        self._emit = emit
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._emit(record)
+
+
+def failing_filter(error: BaseException) -> None:
+    LOG.addFilter(FailingFilter(error))
+
+
+def failing_handler(error: BaseException) -> None:
+    logging.getLogger().addHandler(EmittingHandler(FailingFilter(error).filter))
+
+
+def failing_processor(error: BaseException) -> None:
+    def processor(*_: object) -> str:
+        raise error
+
+    structlog.configure(processors=[processor])
+
+
+def failing_logger_factory(error: BaseException) -> None:
+    """Configure structlog so that no logger can be made."""
+
+    def wrapper_class(*_: object, **__: object) -> structlog.BoundLogger:
+        raise error
+
+    structlog.configure(wrapper_class=wrapper_class)  # type: ignore[arg-type]  # not a class, on purpose
+
+
+@pytest.fixture(autouse=True)
+def at_debug() -> Iterator[None]:
+    """Let every event through; forget what a test configures."""
+    root = logging.getLogger()
+    level, filters, handlers = LOG.level, list(LOG.filters), list(root.handlers)
+    LOG.setLevel(logging.DEBUG)
+    yield
+    LOG.setLevel(level)
+    LOG.filters[:], root.handlers[:] = filters, handlers
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
+    """Exceptions that `sys.unraisablehook` was given."""
+    exceptions: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: exceptions.append(report.exc_value))
+    return exceptions
+
+
+@pytest.mark.parametrize("error", [AttributeError("request_id"), Defect(), asyncio.CancelledError()], ids=repr)
+@pytest.mark.parametrize("fail", [failing_filter, failing_handler, failing_processor, failing_logger_factory])
+async def test_logging_that_raises_changes_nothing(
+    reported: list[BaseException | None], fail: Callable[[BaseException], None], error: BaseException
+) -> None:
+    """A start, a refused batch, a lost broker and a close log events; the first exception is reported."""
+    fail(error)
+    async with FakeCluster(2, topics={"orders": 2}) as cluster:
+        producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+        cluster.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, PRODUCE)
+        with pytest.raises(TopicAuthorizationError):
+            await producer.send("orders", b"refused", partition=0)
+        await producer.send("orders", b"a", partition=0)
+        await cluster.kill(1)
+        for partition in range(2):
+            await producer.send("orders", b"b", partition=partition)
+        await producer.close()
+
+    assert reported == [error]
+
+
+def test_exit_asked_by_a_handler_comes_after_the_work() -> None:
+    """`sys.exit` in a handler ends the program, as in any callback, but completes the current work first."""
+    told: list[str] = []
+
+    def exit_once(record: logging.LogRecord) -> bool:
+        LOG.removeFilter(exit_once)
+        raise SystemExit(record.levelno)
+
+    async def main() -> None:
+        async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("orders", b"v")
+            LOG.addFilter(exit_once)
+            cluster.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, PRODUCE)
+            await producer.send("orders", b"v", on_delivery=lambda _, error: told.append(type(error).__name__))
+
+    with pytest.raises(SystemExit):
+        asyncio.run(main())
+
+    assert told == ["TopicAuthorizationError"]
+
+
+@pytest.mark.parametrize("level", [logging.WARNING, logging.DEBUG])
+async def test_handler_may_send_while_an_event_is_logged(level: int) -> None:
+    """Events are logged in the middle of a start, an append or a settlement."""
+    LOG.setLevel(level)
+    lines: list[str] = []
+    async with FakeCluster(2, topics={"orders": 2, "logs": 1}) as cluster:
+        producer = Producer(cluster.bootstrap_servers, linger_ms=0)
+
+        def emit(record: logging.LogRecord) -> None:
+            try:
+                producer.send("logs", record.getMessage().encode(), on_delivery=lambda *_: None)
+            except IllegalStateError:
+                return  # not started, or closed
+            lines.append(record.getMessage())
+
+        logging.getLogger().addHandler(EmittingHandler(emit))
+        await producer.start()
+        cluster.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE, topic="orders"))
+        with pytest.raises(TopicAuthorizationError):
+            await producer.send("orders", b"refused", partition=0)
+        await cluster.kill(1)
+        for partition in range(2):
+            await producer.send("orders", b"v", partition=partition)
+        await producer.flush()
+        written = {record.value for record in cluster.records("logs", 0)}
+        LOG.setLevel(logging.CRITICAL)
+        await producer.close()
+
+    assert any("batch_failed" in line for line in lines)
+    assert written >= {line.encode() for line in lines if "batch_failed" in line}
+
+
+async def test_waiting_in_a_handler_on_the_loops_own_thread_is_refused() -> None:
+    refusals: list[str] = []
+    async with FakeCluster(1, topics={"logs": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+
+        def emit(record: logging.LogRecord) -> None:
+            with pytest.raises(IllegalStateError, match="event loop's own thread") as caught:
+                producer.send_threadsafe("logs", record.getMessage().encode()).result()
+            refusals.append(str(caught.value))
+
+        application = logging.getLogger("application")
+        handler = EmittingHandler(emit)
+        application.addHandler(handler)
+        try:
+            application.warning("line")
+        finally:
+            application.removeHandler(handler)
+        await producer.flush()
+        assert len(refusals) == 1

@@ -18,7 +18,7 @@ UNSTABLE = 88
 
 @in_virtual_time
 async def test_coordinator_that_metadata_has_not_named_yet() -> None:
-    """It was away when the producer started; nothing was wrong since that would have had metadata asked for."""
+    """The coordinator was away when the producer started; nothing has caused a metadata request since."""
     async with FakeCluster(3, topics={"t": 3}) as cluster:
         await cluster.kill(2)
         await asyncio.sleep(20)
@@ -34,7 +34,7 @@ async def test_coordinator_that_metadata_has_not_named_yet() -> None:
 @pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
 @in_virtual_time
 async def test_pause_that_the_answer_asks_for(api: ApiKey) -> None:
-    """A broker that throttles reads nothing for as long: what is sent meanwhile is no request without an answer."""
+    """A throttling broker reads nothing: a request sent meanwhile must not count as unanswered."""
     async with (
         FakeCluster(1, topics={"t": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=5_000) as producer,
@@ -51,8 +51,8 @@ async def test_pause_that_the_answer_asks_for(api: ApiKey) -> None:
 
 @pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
 @in_virtual_time
-async def test_version_that_is_refused_is_agreed_on_anew(api: ApiKey) -> None:
-    """Also by a broker that does not hang up: on the old connection it would be asked in the old version for ever."""
+async def test_refused_version_is_negotiated_again(api: ApiKey) -> None:
+    """Also by a broker that does not hang up: the old connection would go on using the old version."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.committed_offsets("g", [PLACE])
         connections_before = producer.statistics().connections_created
@@ -64,7 +64,7 @@ async def test_version_that_is_refused_is_agreed_on_anew(api: ApiKey) -> None:
 
 @in_virtual_time
 async def test_partition_that_the_answer_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not said to have nothing committed, or a consumer would read everything again: it is asked for again."""
+    """Missing is not "nothing committed", or a consumer would read everything again: it is asked for again."""
     decoded = iter((lambda answer: answer._replace(offsets=[]), lambda answer: answer))
 
     def decode(payload: memoryview) -> OffsetsResponse:
@@ -81,7 +81,7 @@ async def test_partition_that_the_answer_leaves_out(monkeypatch: pytest.MonkeyPa
 
 @in_virtual_time
 async def test_coordinator_that_stays_busy_is_asked_ever_more_slowly() -> None:
-    """A group whose transaction stays open for minutes is no reason to ask ten times a second."""
+    """A transaction of the group that stays open for minutes must not cost ten requests a second."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         busy = cluster.faults.error(14, Where(api=ApiKey.OFFSET_FETCH), times=None)
         asking = asyncio.ensure_future(producer.committed_offsets("g", [PLACE]))
@@ -93,8 +93,8 @@ async def test_coordinator_that_stays_busy_is_asked_ever_more_slowly() -> None:
 
 
 @in_virtual_time
-async def test_time_out_names_what_the_coordinator_has_answered() -> None:
-    """A transaction that stays open is another matter than a broker that is away."""
+async def test_timeout_names_the_coordinators_answer() -> None:
+    """An open transaction needs another remedy than a broker that is away."""
     async with (
         FakeCluster(1, topics={"t": 1}) as cluster,
         Producer(cluster.bootstrap_servers, max_block_ms=2000) as producer,

@@ -16,7 +16,6 @@ TOO_LARGE = 10
 
 
 def values() -> list[bytes]:
-    """Half of it compresses well, half not at all."""
     chance = random.Random(3)
     return [chance.randbytes(500) if number % 2 else b"%d " % number * 100 for number in range(RECORDS)]
 
@@ -24,7 +23,6 @@ def values() -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 async def test_large_batches_arrive_whole_and_in_order(codec: str) -> None:
-    """Through a buffer much smaller than all of them."""
     async with (
         FakeCluster(1, topics={"orders": 2}) as cluster,
         Producer(
@@ -45,8 +43,8 @@ async def test_large_batches_arrive_whole_and_in_order(codec: str) -> None:
         assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
 
 
-async def test_batches_that_wait_for_a_thread_are_compressed_when_one_is_done() -> None:
-    """Two at a time; nothing else happens that would have the others looked at."""
+async def test_waiting_batches_are_compressed_when_a_thread_is_free() -> None:
+    """Two batches at a time; nothing else happens that would wake the others."""
     async with (
         FakeCluster(1, topics={"orders": 5}) as cluster,
         Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=131_072, linger_ms=60_000) as producer,
@@ -63,7 +61,6 @@ async def test_batches_that_wait_for_a_thread_are_compressed_when_one_is_done() 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 async def test_compressed_batches_are_resent_byte_for_byte(codec: str) -> None:
-    """Lost answers and refusals in between."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(
@@ -86,7 +83,7 @@ async def test_compressed_batches_are_resent_byte_for_byte(codec: str) -> None:
 
 
 async def test_threads_of_the_application_are_not_waited_for() -> None:
-    """It may keep all threads of the loop busy for as long as it likes; ours end with the producer."""
+    """The application may keep all threads of the loop busy; the producer's own end with the producer."""
     is_over = threading.Event()
     of_others = sealing_threads()  # of an earlier test, on a busy machine
     async with (
@@ -111,12 +108,11 @@ async def test_threads_of_the_application_are_not_waited_for() -> None:
 
 
 def sealing_threads() -> list[threading.Thread]:
-    """Those that compress."""
     return [thread for thread in threading.enumerate() if thread.name.startswith("aioproducer-sealing")]
 
 
 async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
-    """Their records fail, and their memory is theirs until the threads are done."""
+    """Their records fail, and their memory is kept until the threads are done."""
     async with FakeCluster(1, topics={"orders": 8}) as cluster:
         producer = Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=1_048_576, linger_ms=60_000)
         await producer.start()
@@ -140,7 +136,6 @@ async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
 
 
 async def test_batch_that_compression_makes_larger_is_sent_as_it_is() -> None:
-    """What is random already does not get smaller."""
     value = random.Random(5).randbytes(2_000)
     sizes = []
     for codec in CODECS:
@@ -161,8 +156,6 @@ async def test_batch_that_compression_makes_larger_is_sent_as_it_is() -> None:
 
 @pytest.mark.parametrize("size", [1_000, 100_000], ids=["on the loop", "in a thread"])
 async def test_batch_whose_compression_fails_goes_as_it_is(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a thread as on the loop."""
-
     def fails(*_: object) -> bytes:
         raise MemoryError
 
@@ -177,7 +170,6 @@ async def test_batch_whose_compression_fails_goes_as_it_is(size: int, monkeypatc
 
 
 async def test_size_of_a_record_that_is_too_large_is_that_on_the_wire() -> None:
-    """That is what the broker's limit is compared with."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,
@@ -191,7 +183,6 @@ async def test_size_of_a_record_that_is_too_large_is_that_on_the_wire() -> None:
 
 
 async def test_two_compressed_batches_take_the_place_of_many(cluster: FakeCluster) -> None:
-    """What is counted as sent is the compressed size."""
     async with Producer(cluster.bootstrap_servers, compression_type="zstd", batch_size=262_144) as producer:
         for _ in range(2000):
             await producer.enqueue("orders", b"x" * 1000, partition=0)

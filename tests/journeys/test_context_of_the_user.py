@@ -22,38 +22,30 @@ class Notes(ProducerInterceptor):
         self.seen: list[tuple[str, str]] = []
 
     def note(self, hook: str) -> None:
-        """Note the context of a call."""
         self.seen.append((hook, REQUEST.get()))
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Intercept."""
         self.note("on_send")
         return record
 
     def on_acknowledgement(self, metadata: object, headers: object) -> None:  # noqa: ARG002
-        """Take note of a delivery."""
         self.note("on_acknowledgement")
 
     def on_error(self, topic_partition: object, error: Exception, headers: object) -> None:  # noqa: ARG002
-        """Take note of a failure."""
         self.note("on_error")
 
     def serialize(self, value: object) -> bytes:
-        """Serialize text."""
         self.note("serializer")
         return str(value).encode()
 
     def partition(self, *_: object) -> int:
-        """Choose a partition."""
         self.note("partitioner")
         return 0
 
     def on_delivery(self, *_: object) -> None:
-        """Be called back."""
         self.note("on_delivery")
 
     def producer(self, cluster: FakeCluster, **options: object) -> Producer:
-        """A producer with all of these."""
         hooks = {"interceptors": [self], "value_serializer": self.serialize, "partitioner": self}
         return Producer(cluster.bootstrap_servers, **hooks, **options)  # type: ignore[arg-type]
 
@@ -62,8 +54,6 @@ ALL = ["on_send", "serializer", "partitioner", "on_acknowledgement", "on_deliver
 
 
 def in_request(name: str, call: Callable[[], object]) -> object:
-    """Call within the context of a request."""
-
     def run() -> object:
         REQUEST.set(name)
         return call()
@@ -83,7 +73,6 @@ async def give_in_request(
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FakeCluster]:
-    """One broker that makes topics by itself."""
     async with FakeCluster(1, topics={"orders": 3}) as running:
         yield running
 
@@ -91,7 +80,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 @pytest.mark.parametrize("topic", ["orders", "appears"])
 @pytest.mark.parametrize("verb", ["send", "enqueue", "send_nowait"])
 async def test_hooks_see_the_context_of_the_call(cluster: FakeCluster, verb: str, topic: str) -> None:
-    """Also where the record waits for its topic, and a coroutine is awaited elsewhere; each hook is called once."""
+    """Also where the record waits for its topic, or a coroutine is awaited elsewhere; each hook is called once."""
     notes = Notes()
     async with notes.producer(cluster) as producer:
         await producer.partitions_for("orders" if verb != "send_nowait" else topic)
@@ -102,7 +91,6 @@ async def test_hooks_see_the_context_of_the_call(cluster: FakeCluster, verb: str
 
 @pytest.mark.parametrize("verb", ["send", "enqueue", "send_nowait"])
 async def test_hooks_of_a_typed_topic_see_the_context_of_the_call(one_broker: FakeCluster, verb: str) -> None:
-    """Its serializer is a hook, too."""
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         await producer.partitions_for("orders")
@@ -113,7 +101,7 @@ async def test_hooks_of_a_typed_topic_see_the_context_of_the_call(one_broker: Fa
 
 
 async def test_callback_of_a_plain_record_sees_the_context_of_the_call(cluster: FakeCluster) -> None:
-    """Without other hooks; also where the record waits for its topic, and where it fails."""
+    """Also where the record waits for its topic, and where it fails."""
     notes = Notes()
     async with Producer(cluster.bootstrap_servers) as producer:
         for verb in ("send", "enqueue", "send_nowait"):
@@ -128,7 +116,6 @@ async def test_callback_of_a_plain_record_sees_the_context_of_the_call(cluster: 
 
 
 async def test_failures_are_notified_in_the_context_of_the_call(one_broker: FakeCluster) -> None:
-    """Those of the call itself and those of the broker."""
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         await producer.partitions_for("orders")
@@ -141,8 +128,7 @@ async def test_failures_are_notified_in_the_context_of_the_call(one_broker: Fake
     assert [seen for seen in notes.seen if seen[0] == "on_error"] == [("on_error", "7"), ("on_error", "8")]
 
 
-async def test_refusal_of_a_record_that_waited_is_notified_in_the_context_of_the_call(one_broker: FakeCluster) -> None:
-    """The coroutine is awaited elsewhere."""
+async def test_late_refusal_is_notified_in_the_calls_context(one_broker: FakeCluster) -> None:
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         coroutine = in_request("7", lambda: producer.enqueue("appears", "v" * 2_000_000))
@@ -153,7 +139,6 @@ async def test_refusal_of_a_record_that_waited_is_notified_in_the_context_of_the
 
 
 async def test_hooks_of_a_call_from_another_thread_see_its_context(one_broker: FakeCluster) -> None:
-    """Not that of the loop, nor that of the start."""
     notes = Notes()
 
     def call() -> None:
@@ -168,7 +153,6 @@ async def test_hooks_of_a_call_from_another_thread_see_its_context(one_broker: F
 
 
 async def test_hooks_of_many_records_see_the_context_of_the_call(one_broker: FakeCluster) -> None:
-    """Of a call that is awaited where it is made."""
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         await producer.partitions_for("orders")
@@ -181,7 +165,6 @@ async def test_hooks_of_many_records_see_the_context_of_the_call(one_broker: Fak
 
 
 async def test_hooks_in_a_transaction_see_the_context_of_the_call(one_broker: FakeCluster) -> None:
-    """By its handle."""
     notes = Notes()
     async with notes.producer(one_broker, transactional_id="worker") as producer, producer.transaction() as txn:
         for verb in ("send", "enqueue"):
@@ -194,7 +177,7 @@ async def test_hooks_in_a_transaction_see_the_context_of_the_call(one_broker: Fa
 
 @pytest.mark.parametrize("verb", ["send", "send_and_wait", "enqueue"])
 async def test_hooks_run_once_though_memory_is_short(one_broker: FakeCluster, verb: str) -> None:
-    """A record that has to wait for memory has been prepared by then."""
+    """A record that waits for memory has passed its hooks already."""
     notes = Notes()
     options: dict[str, object] = {"buffer_memory": 40_000, "batch_size": 8_192, "linger_ms": 0}
     async with notes.producer(one_broker, **options) as producer:
@@ -207,7 +190,7 @@ async def test_hooks_run_once_though_memory_is_short(one_broker: FakeCluster, ve
     assert Counter(hook for hook, _ in notes.seen) == dict.fromkeys(ALL[:4], 30)
 
 
-async def test_callbacks_of_interceptors_that_do_not_listen_are_not_kept(one_broker: FakeCluster) -> None:
+async def test_callbacks_of_send_only_interceptors_are_not_kept(one_broker: FakeCluster) -> None:
     """An interceptor with `on_send` alone costs nothing when its records end."""
 
     class OnlySends(ProducerInterceptor):
@@ -235,7 +218,7 @@ async def test_cancelled_wait_withdraws_a_record_whose_hooks_have_run(one_broker
     assert notes.seen == [("on_send", "7"), ("serializer", "7"), ("on_error", "7")]
 
 
-async def test_topic_that_becomes_known_before_the_await_takes_the_record(cluster: FakeCluster) -> None:
+async def test_topic_known_before_the_await_takes_the_record(cluster: FakeCluster) -> None:
     """The partitioner, which could not choose at the call, chooses then."""
     notes = Notes()
     async with notes.producer(cluster, max_block_ms=2_000) as producer:
@@ -248,7 +231,6 @@ async def test_topic_that_becomes_known_before_the_await_takes_the_record(cluste
 
 
 async def test_record_awaited_after_its_transaction_is_refused(one_broker: FakeCluster) -> None:
-    """Its hooks ran at the call, so its interceptors are notified."""
     notes = Notes()
     async with notes.producer(one_broker, transactional_id="worker") as producer:
         async with producer.transaction() as txn:

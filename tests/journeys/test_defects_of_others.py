@@ -1,4 +1,4 @@
-"""What today's Python producers were found to do, and ours must not: each row is a story with a better end."""
+"""Defects that were found in today's Python producers, and must not be in this one."""
 
 import asyncio
 import pickle
@@ -41,13 +41,12 @@ NOT_ENOUGH_REPLICAS = 19
 
 
 async def in_time(seconds: float, waited: object) -> object:
-    """Wait for something that others wait for in vain."""
+    """Await something that hangs in other producers."""
     async with asyncio.timeout(seconds):
         return await waited  # type: ignore[misc]
 
 
 async def test_partition_that_is_a_float_is_a_type_error(producer: Producer, one_broker: FakeCluster) -> None:
-    """It killed another's sender, and with it every later send."""
     for _ in range(2):
         with pytest.raises(TypeError, match=r"partition.*float"):
             producer.send("orders", b"v", partition=0.0)  # type: ignore[arg-type]
@@ -62,7 +61,7 @@ async def test_partition_that_is_a_float_is_a_type_error(producer: Producer, one
 async def test_cancelled_background_task_fails_everything_at_once(
     producer: Producer, one_broker: FakeCluster, kind: str
 ) -> None:
-    """Others hang from then on, and stop as if nothing were lost."""
+    """Other producers hang from then on, and stop as if nothing were lost."""
     one_broker.faults.stall(PRODUCE)
     pending = producer.send("orders", b"v")
     unknown = producer.send("nowhere", b"v")
@@ -87,7 +86,6 @@ async def test_cancelled_background_task_fails_everything_at_once(
 
 
 async def test_failures_of_a_dead_producer_are_raised_by_close(one_broker: FakeCluster) -> None:
-    """Nobody looked at them."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     one_broker.faults.stall(PRODUCE)
     producer.send("orders", b"v")
@@ -116,12 +114,12 @@ async def test_brokers_down_from_the_start_is_an_error_in_time() -> None:
 
 
 async def test_brokers_down_bound_send_flush_and_close() -> None:
-    """Without waiting for a first answer; records fail at their deadline, and say that they were not written."""
+    """Records fail at their deadline as NOT_WRITTEN, without waiting for a first response."""
     async with dead_port() as address:
         producer = Producer(address, max_block_ms=100, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0)
         await producer.start(wait=False)
         lost = producer.send("orders", b"v")
-        producer.send("orders", b"nobody looks")
+        producer.send("orders", b"never retrieved")
         with pytest.raises((MetadataTimeoutError, DeliveryTimeoutError), match="refused") as caught:
             await in_time(1, lost)
         with pytest.raises(UndeliveredError):
@@ -134,7 +132,7 @@ async def test_brokers_down_bound_send_flush_and_close() -> None:
 
 
 async def test_brokers_that_go_down_bound_delivery_flush_and_close(one_broker: FakeCluster) -> None:
-    """What was accepted fails at delivery_timeout_ms; close keeps its own time."""
+    """Accepted records fail at delivery_timeout_ms; close keeps its own timeout."""
     producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0)
     await producer.start()
     await producer.send("orders", b"v")
@@ -153,7 +151,6 @@ async def test_brokers_that_go_down_bound_delivery_flush_and_close(one_broker: F
 
 
 async def test_flush_does_not_wait_out_the_linger(one_broker: FakeCluster) -> None:
-    """Nor does close."""
     producer = Producer(one_broker.bootstrap_servers, linger_ms=60_000)
     await producer.start()
     producer.send("orders", b"v")
@@ -166,7 +163,7 @@ async def test_flush_does_not_wait_out_the_linger(one_broker: FakeCluster) -> No
 
 
 async def test_answer_without_the_partition_is_no_answer(producer: Producer, one_broker: FakeCluster) -> None:
-    """The connection closes, the batch is sent again and told apart from a duplicate by its sequence."""
+    """The connection closes, and the batch is sent again; its sequence prevents a duplicate."""
     fault = one_broker.faults.omit_partition(PRODUCE)
 
     metadata = await in_time(2, producer.send("orders", b"v"))
@@ -175,8 +172,7 @@ async def test_answer_without_the_partition_is_no_answer(producer: Producer, one
     assert values(one_broker, "orders") == [b"v"]
 
 
-async def test_answers_that_always_lack_the_partition_end_at_the_deadline(one_broker: FakeCluster) -> None:
-    """With what was wrong, and UNKNOWN, for it may be written."""
+async def test_answers_without_the_partition_end_at_the_deadline(one_broker: FakeCluster) -> None:
     one_broker.faults.omit_partition(PRODUCE, times=None)
     producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=400, request_timeout_ms=200)
     async with producer:
@@ -188,8 +184,7 @@ async def test_answers_that_always_lack_the_partition_end_at_the_deadline(one_br
 
 
 @in_virtual_time
-async def test_what_the_broker_said_last_is_part_of_the_deadlines_error() -> None:
-    """Its code, in the text and as an attribute."""
+async def test_deadline_error_names_the_brokers_last_error() -> None:
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=100) as producer,
@@ -207,7 +202,6 @@ async def test_what_the_broker_said_last_is_part_of_the_deadlines_error() -> Non
 async def test_frame_of_a_wrong_size_closes_the_connection(
     producer: Producer, one_broker: FakeCluster, size: int
 ) -> None:
-    """At its four bytes; the batch goes over the next connection."""
     fault = one_broker.faults.oversized_frame(PRODUCE, size=size)
 
     metadata = await in_time(2, producer.send("orders", b"v"))
@@ -218,7 +212,7 @@ async def test_frame_of_a_wrong_size_closes_the_connection(
 
 @pytest.mark.parametrize("frame", [HUGE_FRAME, NEGATIVE_FRAME])
 async def test_endless_frame_is_not_buffered(frame: bytes) -> None:
-    """A server that goes on for ever after the size costs no memory."""
+    """A server that never stops sending after the size costs no memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with server_that_says(frame, then=bytes(1_000_000)) as address:
         producer = Producer(address, max_block_ms=200)
@@ -233,7 +227,7 @@ async def test_endless_frame_is_not_buffered(frame: bytes) -> None:
     "answer, kind, word", [(HTTP_ANSWER, ProtocolError, "HTTP"), (TLS_ALERT, TlsError, "TLS")], ids=["http", "tls"]
 )
 async def test_wrong_server_on_the_port_is_named(answer: bytes, kind: type[BrokerConnectionError], word: str) -> None:
-    """The error says what speaks there, so that nobody looks for a network problem."""
+    """The error names the other protocol, so that users do not look for a network problem."""
     async with server_that_says(answer) as address:
         with pytest.raises(MetadataTimeoutError, match=rf"(?s){address}.*{word}") as caught:
             await Producer(address, max_block_ms=150).start()
@@ -243,7 +237,6 @@ async def test_wrong_server_on_the_port_is_named(answer: bytes, kind: type[Broke
 
 
 async def test_returned_timestamps_are_each_records_own(producer: Producer, one_broker: FakeCluster) -> None:
-    """Others return that of the batch."""
     sent = [producer.send("orders", b"v", partition=0, timestamp=1_000 + number) for number in range(3)]
 
     assert [metadata.timestamp for metadata in await asyncio.gather(*sent)] == [1_000, 1_001, 1_002]
@@ -251,7 +244,7 @@ async def test_returned_timestamps_are_each_records_own(producer: Producer, one_
 
 
 async def test_too_large_batch_poisons_nothing(producer: Producer, one_broker: FakeCluster) -> None:
-    """Idempotent: a batch that failed for good leaves the partition usable; others need a new producer."""
+    """With idempotence a batch that failed for good leaves the partition usable; others need a new producer."""
     one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
     await producer.send("small", b"before")
 
@@ -264,7 +257,6 @@ async def test_too_large_batch_poisons_nothing(producer: Producer, one_broker: F
 
 
 async def test_too_large_batch_is_split(producer: Producer, one_broker: FakeCluster) -> None:
-    """Each record of it fits, so each is written, once and in order."""
     one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
     await producer.partitions_for("small")
     sent = [producer.send("small", bytes([number]) * 500) for number in range(20)]
@@ -307,7 +299,6 @@ async def sends_at_last(producer: Producer, value: bytes) -> None:
 
 @pytest.mark.parametrize("verb", ["send", "send_nowait", "enqueue", "send_and_wait", "flush", "partitions_for"])
 async def test_use_before_start_says_so(one_broker: FakeCluster, verb: str) -> None:
-    """Others hang."""
     producer = Producer(one_broker.bootstrap_servers)
     arguments = {"flush": (), "partitions_for": ("orders",)}.get(verb, ("orders", b"v"))
 
@@ -341,7 +332,7 @@ async def test_close_cancelled_can_be_closed_again(one_broker: FakeCluster) -> N
 
 
 async def test_logs_never_contain_payloads(one_broker: FakeCluster) -> None:
-    """Not at any level, not when things fail, not the exceptions' texts either."""
+    """At no log level, when things fail, and in no text of an exception."""
     secret = b"hunter2-the-payload"
     with LogCapture() as log:
         producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=100)
@@ -364,7 +355,6 @@ async def test_logs_never_contain_payloads(one_broker: FakeCluster) -> None:
 
 
 async def test_errors_survive_the_way_between_processes(one_broker: FakeCluster) -> None:
-    """With everything they say: workers hand them to their parents."""
     one_broker.faults.error(NOT_ENOUGH_REPLICAS, PRODUCE, times=None)
     producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=1_000, request_timeout_ms=500)
     await producer.start()
@@ -382,7 +372,7 @@ async def test_errors_survive_the_way_between_processes(one_broker: FakeCluster)
 
 
 async def test_partitioner_that_errs_is_named(one_broker: FakeCluster) -> None:
-    """Others send the record to a partition that is not, and time out."""
+    """Other producers send the record to a partition that does not exist, and time out."""
 
     class Wrong:
         def partition(self, *_: object) -> int:

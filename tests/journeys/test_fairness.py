@@ -30,8 +30,6 @@ Trouble = Callable[[FakeCluster], None]
 
 
 class Load:
-    """One caller a partition."""
-
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self.acknowledged = [0] * PARTITIONS
@@ -91,7 +89,6 @@ def stalled_broker(cluster: FakeCluster) -> None:
 
 
 def leaderless_partition(cluster: FakeCluster) -> None:
-    """One partition has no leader."""
     topic = cluster.model.topics.named("orders")
     assert topic is not None
     partition = topic.partition(STUCK)
@@ -106,7 +103,7 @@ def backing_off_partition(cluster: FakeCluster) -> None:
 
 
 def share_of(trouble: Trouble, buffer: str, *, nodes: int = 3) -> float:
-    """What the partitions that are not in trouble had, compared with the same minute without it; the worst of them."""
+    """Return the share of the worst unaffected partition, compared with the same minute without trouble."""
     size = BUFFERS[buffer]
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
         in_trouble = runner.run(partitions_in(trouble, nodes))
@@ -115,7 +112,6 @@ def share_of(trouble: Trouble, buffer: str, *, nodes: int = 3) -> float:
 
 
 async def partitions_in(trouble: Trouble, nodes: int) -> set[int]:
-    """Those that the trouble is about."""
     if trouble is not stalled_broker:
         return {STUCK}
     async with FakeCluster(nodes, topics={"orders": PARTITIONS}, replication_factor=1) as cluster:
@@ -125,19 +121,17 @@ async def partitions_in(trouble: Trouble, nodes: int) -> set[int]:
 
 @pytest.mark.slow
 def test_others_go_on_while_a_broker_is_stalled() -> None:
-    """Each other partition, at least at 95 %."""
     assert share_of(stalled_broker, "a buffer with room") >= 0.95
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", [stalled_broker, leaderless_partition, backing_off_partition])
-def test_others_go_on_while_the_buffer_is_full_of_what_is_stuck(trouble: Trouble) -> None:
-    """Each other partition, at least at 95 %: a part of the memory is kept for them."""
+def test_partitions_go_on_while_stuck_records_fill_the_buffer(trouble: Trouble) -> None:
+    """The other partitions keep a part of the memory, and reach at least 95 %."""
     assert share_of(trouble, "a buffer that fills up") >= 0.95
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", [leaderless_partition, backing_off_partition])
 def test_others_go_on_where_all_have_the_same_broker(trouble: Trouble) -> None:
-    """Its reserve is for those of its partitions that move."""
     assert share_of(trouble, "a buffer that fills up", nodes=1) >= 0.95

@@ -1,11 +1,21 @@
-"""What flush waits for, and which failures it raises."""
+"""Flush waits for what was accepted before it; failures that were never retrieved are raised once."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aioproducer import Producer, ProducerInterceptor, TopicAuthorizationError, UndeliveredError
+from aioproducer import (
+    BrokerError,
+    MetadataTimeoutError,
+    Producer,
+    ProducerInterceptor,
+    TopicAuthorizationError,
+    UndeliveredError,
+)
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.background_tasks import background_tasks
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -13,7 +23,7 @@ FORBIDDEN = 29
 
 
 async def fail_all_with_a_flush(producer: Producer, cluster: FakeCluster, records: int) -> None:
-    """Let records fail that nobody looks at; each its own batch."""
+    """Let records fail unretrieved, each in its own batch."""
     fault = cluster.faults.error(FORBIDDEN, PRODUCE, times=None)
     for _ in range(records):
         delivery = producer.send("orders", b"v", partition=0)
@@ -22,13 +32,11 @@ async def fail_all_with_a_flush(producer: Producer, cluster: FakeCluster, record
 
 
 async def ended(delivery: "asyncio.Future[object]") -> None:
-    """Wait until it is done without looking at it."""
     while not delivery.done():  # noqa: ASYNC110  # every other way of waiting would be a look
         await asyncio.sleep(0.001)
 
 
 async def test_flush_waits_for_exactly_what_was_accepted_before(producer: Producer, one_broker: FakeCluster) -> None:
-    """Not for what comes later, however much of it."""
     await producer.send("orders", b"first", partition=0)
     sent = producer.send("orders", b"before", partition=0)
     stop = asyncio.Event()
@@ -47,8 +55,7 @@ async def test_flush_waits_for_exactly_what_was_accepted_before(producer: Produc
     assert values(one_broker, "orders")[:2] == [b"first", b"before"]
 
 
-async def test_flush_waits_for_records_in_line(producer: Producer, one_broker: FakeCluster) -> None:
-    """For their topic, too; and does not wait out their linger."""
+async def test_flush_waits_for_waiting_records(producer: Producer, one_broker: FakeCluster) -> None:
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
         slow.send("orders", b"in line")
         await asyncio.wait_for(slow.flush(), 30)
@@ -58,7 +65,6 @@ async def test_flush_waits_for_records_in_line(producer: Producer, one_broker: F
 
 
 async def test_flush_has_its_time_and_can_be_called_again(producer: Producer, one_broker: FakeCluster) -> None:
-    """The records go on."""
     stall = one_broker.faults.stall(PRODUCE)
     producer.send("orders", b"v")
 
@@ -74,8 +80,7 @@ async def test_flush_has_its_time_and_can_be_called_again(producer: Producer, on
     assert (flushing.cancelled(), values(one_broker, "orders")) == (True, [b"v"])
 
 
-async def test_flush_raises_failures_nobody_looked_at_once(producer: Producer, one_broker: FakeCluster) -> None:
-    """With their count and kind; the next flush has nothing to say."""
+async def test_flush_raises_unretrieved_failures_once(producer: Producer, one_broker: FakeCluster) -> None:
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     for _ in range(5):
         producer.send("orders", b"v", partition=0)
@@ -90,10 +95,10 @@ async def test_flush_raises_failures_nobody_looked_at_once(producer: Producer, o
 
 
 @pytest.mark.parametrize("interceptors", [[], [ProducerInterceptor()]], ids=["alone", "behind an interceptor"])
-async def test_failure_whose_callback_raised_was_told_to_nobody(
+async def test_failure_whose_callback_raised_stays_unretrieved(
     one_broker: FakeCluster, interceptors: list[ProducerInterceptor]
 ) -> None:
-    """One of the wrong signature, or an async one; `flush` raises what they did not take."""
+    """A callback with a wrong signature, or an async one, retrieves nothing; `flush` raises the failures."""
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
 
     async def mistaken(*_: object) -> None:
@@ -108,7 +113,6 @@ async def test_failure_whose_callback_raised_was_told_to_nobody(
 
 
 async def test_failure_before_the_flush_is_kept_for_it(producer: Producer, one_broker: FakeCluster) -> None:
-    """Nobody was flushing when it happened."""
     await fail_all_with_a_flush(producer, one_broker, 2)
 
     with pytest.raises(UndeliveredError, match="2 records were not delivered"):
@@ -117,7 +121,6 @@ async def test_failure_before_the_flush_is_kept_for_it(producer: Producer, one_b
 
 
 async def test_all_flushes_that_wait_raise(producer: Producer, one_broker: FakeCluster) -> None:
-    """Each of them waited for the record."""
     await producer.partitions_for("orders")
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -133,7 +136,7 @@ async def test_all_flushes_that_wait_raise(producer: Producer, one_broker: FakeC
 
 
 async def test_failure_while_a_flush_gave_up_is_kept_for_the_next(producer: Producer, one_broker: FakeCluster) -> None:
-    """Together with those of records that were accepted after it."""
+    """The next flush raises it together with the failures of later records."""
     await producer.partitions_for("orders")
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
@@ -155,7 +158,6 @@ async def test_failure_while_a_flush_gave_up_is_kept_for_the_next(producer: Prod
 async def test_failures_that_were_looked_at_are_not_raised(
     producer: Producer, one_broker: FakeCluster, look: str
 ) -> None:
-    """Whichever way; they stay in the counters."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     delivery = producer.send("orders", b"v")
     match look:
@@ -180,7 +182,6 @@ async def test_failures_that_were_looked_at_are_not_raised(
 async def test_flush_that_waits_beside_a_gather_leaves_it_the_failures(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """They are told in the same turn."""
     await producer.partitions_for("orders")
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     gathering = asyncio.gather(*[producer.send("orders", b"v", partition=0) for _ in range(3)], return_exceptions=True)
@@ -191,7 +192,6 @@ async def test_flush_that_waits_beside_a_gather_leaves_it_the_failures(
 
 
 async def test_one_of_a_batch_that_was_looked_at_is_not_counted(producer: Producer, one_broker: FakeCluster) -> None:
-    """The others are."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     deliveries = [producer.send("orders", b"v", partition=0) for _ in range(5)]
     with pytest.raises(TopicAuthorizationError):
@@ -202,7 +202,6 @@ async def test_one_of_a_batch_that_was_looked_at_is_not_counted(producer: Produc
 
 
 async def test_undelivered_error_holds_a_hundred(producer: Producer, one_broker: FakeCluster) -> None:
-    """And counts them all."""
     await producer.partitions_for("orders")
     await fail_all_with_a_flush(producer, one_broker, 120)
 
@@ -213,7 +212,6 @@ async def test_undelivered_error_holds_a_hundred(producer: Producer, one_broker:
 
 
 async def test_except_star_finds_the_kind(producer: Producer, one_broker: FakeCluster) -> None:
-    """It is an ExceptionGroup."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     producer.send("orders", b"v")
     found: list[str] = []
@@ -227,8 +225,291 @@ async def test_except_star_finds_the_kind(producer: Producer, one_broker: FakeCl
 
 
 async def test_failures_enqueue_raised_are_not_raised_again(one_broker: FakeCluster) -> None:
-    """Its caller has been told."""
     async with Producer(one_broker.bootstrap_servers, max_block_ms=500) as producer:
         with pytest.raises(TimeoutError):
             await producer.enqueue("nowhere", b"v")
         await producer.flush()
+
+
+# A flush waits for exactly the records accepted before it, however many come after
+
+
+@in_virtual_time
+async def test_flush_ends_although_records_keep_coming() -> None:
+    async with (
+        FakeCluster(1, topics={"orders": 3}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer,
+    ):
+
+        async def keep_sending() -> None:
+            while True:
+                await producer.enqueue("orders", b"x", on_delivery=lambda *_: None)
+                await asyncio.sleep(0.001)
+
+        sending = asyncio.ensure_future(keep_sending())
+        before = [producer.send("orders", b"b") for _ in range(100)]
+        await asyncio.wait_for(producer.flush(), 5)
+
+        assert all(delivery.done() for delivery in before)
+        sending.cancel()
+        await asyncio.wait([sending])
+
+
+@in_virtual_time
+async def test_later_records_do_not_stand_in_for_an_earlier_one() -> None:
+    async with (
+        FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        await asyncio.gather(*(producer.send("orders", b"0", partition=number) for number in (0, 1)))
+        stall = cluster.faults.stall(Where(api=ApiKey.PRODUCE, node_id=cluster.leader_of("orders", 0)))
+        early = producer.send("orders", b"early", partition=0)
+        flush = asyncio.ensure_future(producer.flush())
+        for _ in range(100):
+            await producer.send("orders", b"late", partition=1)
+        assert not flush.done()
+
+        cluster.faults.remove(stall)
+        await flush
+
+        assert early.done()
+
+
+@in_virtual_time
+async def test_split_batch_is_waited_for_to_its_last_part() -> None:
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer,
+    ):
+        await producer.partitions_for("orders")
+        cluster.faults.error(10, PRODUCE, times=3)
+        deliveries = [producer.send("orders", b"x" * 100) for _ in range(64)]
+        await producer.flush()
+
+        assert [delivery.result().offset for delivery in deliveries] == list(range(64))
+
+
+@in_virtual_time
+async def test_flush_that_times_out_says_so_and_the_records_go_on() -> None:
+    async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        stall = cluster.faults.stall(PRODUCE)
+        delivery = producer.send("orders", b"x")
+        with pytest.raises(TimeoutError, match="not yet acknowledged"):
+            await producer.flush(1)
+        cluster.faults.remove(stall)
+
+        await producer.flush(1)
+
+        assert delivery.result().offset == 0
+
+
+@in_virtual_time
+async def test_flush_with_nothing_to_do_ends_at_once() -> None:
+    async with FakeCluster(1) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        await asyncio.wait_for(asyncio.gather(producer.flush(), producer.flush(), producer.flush(0)), 1)
+
+
+# A failure that was never retrieved is raised by the next flush or close
+
+
+MESSAGE_TOO_LARGE = 10
+
+
+async def test_retrieving_one_failure_does_not_hide_another(cluster: FakeCluster) -> None:
+    cluster.faults.error(29, PRODUCE)
+    async with Producer(cluster.bootstrap_servers) as producer:
+        looked_at = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: None)
+        producer.send("orders", b"2", partition=0)
+        with pytest.raises(Exception, match="permission"):
+            await looked_at
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.flush()
+
+    assert raised.value.count == 1
+
+
+async def test_failure_after_an_abandoned_wait_is_unretrieved(cluster: FakeCluster) -> None:
+    """The wait ended, and the failure was not reported since."""
+    stalled = cluster.faults.stall(PRODUCE)
+    async with Producer(cluster.bootstrap_servers) as producer:
+        delivery = producer.send("orders", b"1", partition=0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await delivery
+        cluster.faults.error(29, PRODUCE)
+        cluster.faults.remove(stalled)
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.flush()
+
+    assert raised.value.count == 1
+
+
+@in_virtual_time
+async def test_failures_of_a_cancelled_close_stay_unretrieved() -> None:
+    """Shutdown code may cancel every task; the next close raises the failures."""
+    async with FakeCluster(1, topics={"orders": 2}) as cluster:
+        producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+        cluster.faults.error(29, PRODUCE)
+        producer.send("orders", b"1", partition=0)
+        await asyncio.sleep(0.1)
+        cluster.faults.stall(PRODUCE)
+        producer.send("orders", b"2", partition=1)
+        closing = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0.1)
+        background_tasks()["close"].cancel()
+        await asyncio.wait([closing])
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.close(0)
+
+    assert closing.cancelled()
+    assert raised.value.count == 2
+
+
+async def test_interceptors_do_not_look_on_behalf_of_the_user(cluster: FakeCluster) -> None:
+    cluster.faults.error(29, PRODUCE)
+    async with Producer(cluster.bootstrap_servers, interceptors=[ProducerInterceptor()]) as producer:
+        producer.send("orders", b"1", partition=0)
+
+        with pytest.raises(UndeliveredError):
+            await producer.flush()
+
+
+async def test_callback_of_the_user_is_a_look_with_interceptors_too(cluster: FakeCluster) -> None:
+    cluster.faults.error(29, PRODUCE)
+    errors: list[object] = []
+    async with Producer(cluster.bootstrap_servers, interceptors=[ProducerInterceptor()]) as producer:
+        producer.send("orders", b"1", partition=0, on_delivery=lambda _, error: errors.append(error))
+        await producer.flush()
+
+    assert len(errors) == 1
+
+
+async def test_awaited_failures_are_not_raised_again(cluster: FakeCluster) -> None:
+    cluster.create_topic("wide", 300)
+    async with Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer:
+        await producer.partitions_for("wide")
+        deliveries = [producer.send("wide", b"x", partition=number) for number in range(300)]
+        for delivery in deliveries:
+            delivery.add_done_callback(lambda _: None)
+        await producer.close(0)
+
+    assert all(delivery.exception() is not None for delivery in deliveries)
+
+
+async def test_failure_passed_to_a_raising_callback_is_unretrieved(cluster: FakeCluster) -> None:
+    """A callback with a wrong signature raises: only flush is left to report the failure."""
+
+    def told(*_: object) -> None:
+        raise RuntimeError("a defect of the application")
+
+    cluster.faults.error(29, PRODUCE)
+    async with Producer(cluster.bootstrap_servers) as producer:
+        producer.send("orders", b"1", partition=0, on_delivery=told)
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.flush()
+
+    assert raised.value.count == 1
+
+
+async def test_callback_is_called_before_waiters_continue(cluster: FakeCluster) -> None:
+    told: list[object] = []
+    async with Producer(cluster.bootstrap_servers) as producer:
+        delivery = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: told.append("callback"))
+        delivery.add_done_callback(lambda _: told.append("waiter"))
+        await delivery
+
+    assert told == ["callback", "waiter"]
+
+
+async def send_many(producer: Producer, partition: int) -> bool:
+    """Whether the caller read the failure of its record."""
+    result = await (await producer.send_many("wide", [b"x"], partition=partition))
+    return result.failed == 1
+
+
+async def send_many_typed(producer: Producer, partition: int) -> bool:
+    result = await (await producer.topic("wide", value=str).send_many(["x"], partition=partition))
+    return result.failed == 1
+
+
+async def send(producer: Producer, partition: int) -> bool:
+    try:
+        await producer.send("wide", b"x", partition=partition)
+    except BrokerError:
+        return True
+    return False
+
+
+async def enqueue(producer: Producer, partition: int) -> bool:
+    delivery = await producer.enqueue("wide", b"x", partition=partition)
+    await asyncio.wait([delivery])
+    return delivery.exception() is not None
+
+
+async def look_late(producer: Producer, partition: int) -> bool:
+    bulk = await producer.send_many("wide", [b"x", b"y"], partition=partition)
+    delivery = producer.send("wide", b"z", partition=partition)
+    await asyncio.sleep(0.5)
+    return (await bulk).failed == 2 and delivery.exception() is not None
+
+
+CALLERS = [send_many, send_many_typed, send, enqueue, look_late]
+
+
+@pytest.mark.parametrize("callers", [101, 150, 300])
+@pytest.mark.parametrize("call", CALLERS)
+@in_virtual_time
+async def test_failures_read_by_many_callers_are_not_raised(
+    call: Callable[[Producer, int], Awaitable[bool]], callers: int
+) -> None:
+    async with FakeCluster(1, topics={"wide": callers}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        cluster.faults.error(29, PRODUCE, times=None)
+        seen = await asyncio.gather(*(call(producer, partition) for partition in range(callers)))
+
+        await producer.flush()
+
+    assert all(seen)
+
+
+@pytest.mark.parametrize("callers", [3, 150])
+@pytest.mark.parametrize("call", [send_many, send_many_typed, send, enqueue])
+@pytest.mark.parametrize("ends", ["flush", "close"])
+@in_virtual_time
+async def test_flush_that_waits_beside_the_callers_raises_nothing(
+    call: Callable[[Producer, int], Awaitable[bool]], callers: int, ends: str
+) -> None:
+    """Callers and flush wait for the same batches, and the last of them wakes both."""
+    async with FakeCluster(1, topics={"wide": callers}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        await producer.partitions_for("wide")
+        cluster.faults.error(29, PRODUCE, times=None)
+        calls = [asyncio.ensure_future(call(producer, partition)) for partition in range(callers)]
+        await asyncio.sleep(0)
+
+        await (producer.flush() if ends == "flush" else producer.close())
+
+        assert all(await asyncio.gather(*calls))
+
+
+@in_virtual_time
+async def test_calls_that_raised_are_not_counted_by_close() -> None:
+    """Records for missing topics fail from one timer after another; their calls have raised all of them."""
+    async with FakeCluster(1, auto_create_topics=False) as cluster:
+        producer = await Producer(cluster.bootstrap_servers, max_block_ms=500).start()
+
+        async def call(number: int) -> bool:
+            await asyncio.sleep(number / 10_000)
+            try:
+                await producer.enqueue(f"missing-{number}", b"x")
+            except MetadataTimeoutError:
+                return True
+            return False
+
+        raised = await asyncio.gather(*map(call, range(400)))
+
+        await producer.close()
+
+    assert all(raised)

@@ -34,7 +34,6 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 async def test_every_call_in_the_child_says_so(producer: Producer, one_broker: FakeCluster) -> None:
-    """And the parent goes on as if nothing had been."""
     await producer.send("orders", b"before", partition=0)
     requests = len(one_broker.requests)
 
@@ -61,8 +60,6 @@ async def test_every_call_in_the_child_says_so(producer: Producer, one_broker: F
 
 
 async def test_dropped_in_the_child_it_is_silent(producer: Producer) -> None:
-    """It is the parent's to close."""
-
     def drop() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -72,7 +69,7 @@ async def test_dropped_in_the_child_it_is_silent(producer: Producer) -> None:
 
 
 def test_unstarted_producer_may_be_started_on_both_sides() -> None:
-    """As a server that loads its application and then forks its workers does."""
+    """A server that loads its application and then forks its workers does this."""
     producer = Producer("127.0.0.1:9", max_block_ms=50)
 
     def start() -> None:
@@ -84,7 +81,6 @@ def test_unstarted_producer_may_be_started_on_both_sides() -> None:
 
 
 async def started(producer: Producer) -> None:
-    """Start it."""
     await producer.start()
 
 
@@ -120,7 +116,7 @@ CASES = list(product(["asyncio", "uvloop"], ["localhost", "127.0.0.1"], [False, 
 
 @pytest.mark.parametrize("loop, host, does_child_send", CASES)
 def test_child_ends_with_its_own_exit_code(loop: str, host: str, *, does_child_send: bool) -> None:
-    """By the interpreter's own end: libuv's pool of threads, where uvloop looks names up, does not survive a fork."""
+    """The pool of threads of uvloop for name look-ups does not survive a fork, and must not break the exit."""
     with cluster_elsewhere() as cluster:
         port = cluster.bootstrap_servers.rpartition(":")[2]
         command = [sys.executable, "-c", FORKING, loop, host, port, *["send"][:does_child_send]]

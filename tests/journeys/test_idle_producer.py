@@ -1,4 +1,4 @@
-"""What a producer that sent nothing for a while must find out before it sends again, and what it does meanwhile."""
+"""A producer that sent nothing for a while: what it finds out before it sends again, and does meanwhile."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,6 @@ from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 
 
 def turns() -> int:
-    """How often the loop went round until now."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ClusterLoop)
     return loop.turns
@@ -37,8 +36,7 @@ def forgetful(cluster: FakeCluster, *, partitioner: Partitioner | None = None) -
 
 
 @in_virtual_time
-async def test_leader_that_died_while_nothing_was_sent_is_replaced_at_once() -> None:
-    """Nobody noticed a lost request: there was none."""
+async def test_leader_that_died_while_idle_is_replaced_at_once() -> None:
     async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         await producer.send("orders", b"1", partition=0)
         await cluster.kill(cluster.leader_of("orders", 0))
@@ -50,8 +48,7 @@ async def test_leader_that_died_while_nothing_was_sent_is_replaced_at_once() -> 
 
 
 @in_virtual_time
-async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> None:
-    """Its leader of then may be gone by now."""
+async def test_forgotten_topic_is_asked_for_when_used_again() -> None:
     async with FakeCluster(3) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", partition=0)
         await asyncio.sleep(60)
@@ -67,8 +64,8 @@ async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> Non
 
 @pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
-async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(profile: str) -> None:
-    """Those that belonged to partitions which are gone find others, or nothing with such a key is ever delivered."""
+async def test_topic_recreated_smaller_while_forgotten_takes_all_keys(profile: str) -> None:
+    """Keys of removed partitions go to others, or nothing with such a key would ever be delivered."""
     async with (
         FakeCluster(1, topics={"idle": 8}, auto_create_topics=False, profile=profile) as cluster,
         forgetful(cluster) as producer,
@@ -88,8 +85,8 @@ async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(pr
 
 
 @in_virtual_time
-async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> None:
-    """The topic has more partitions by now; among those of then, whoever reads by key would not find it."""
+async def test_key_of_a_forgotten_topic_goes_to_its_current_partition() -> None:
+    """The topic has more partitions by now; among the old ones a reader by key would not find the record."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", key=b"a")
         await asyncio.sleep(60)
@@ -101,8 +98,8 @@ async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> N
 
 
 @in_virtual_time
-async def test_record_that_is_refused_after_a_long_pause_keeps_no_later_one_back() -> None:
-    """It was to be placed by what was known of the topic, and there is no such partition."""
+async def test_record_refused_after_a_long_pause_delays_no_later_one() -> None:
+    """The record was to be placed by old metadata, and its partition does not exist any more."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", partition=0)
         await asyncio.sleep(60)
@@ -117,8 +114,8 @@ async def test_record_that_is_refused_after_a_long_pause_keeps_no_later_one_back
 
 
 @in_virtual_time
-async def test_record_that_cannot_wait_is_taken_after_a_long_pause_unless_others_wait() -> None:
-    """It goes by what was known of the topic, or the first one after every pause would be refused."""
+async def test_send_nowait_after_a_long_pause_is_accepted() -> None:
+    """The record goes by old metadata, or the first one after every pause would be refused."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1")
         await asyncio.sleep(60)
@@ -133,8 +130,8 @@ async def test_record_that_cannot_wait_is_taken_after_a_long_pause_unless_others
 
 
 @in_virtual_time
-async def test_partition_without_a_leader_is_asked_about_no_more_when_nothing_is_left_to_send() -> None:
-    """Its records have failed: the producer would ask for as long as it lives, and never forget the topic."""
+async def test_leaderless_partition_without_records_is_not_asked_for() -> None:
+    """Its records have failed: else the producer would ask forever, and never forget the topic."""
     async with (
         FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
         Producer(
@@ -158,8 +155,7 @@ async def test_partition_without_a_leader_is_asked_about_no_more_when_nothing_is
 
 
 @in_virtual_time
-async def test_partitioner_is_asked_when_a_forgotten_topic_is_known_again() -> None:
-    """It was promised the partitions of the topic."""
+async def test_partitioner_is_asked_when_a_forgotten_topic_returns() -> None:
     shown: list[int | None] = []
 
     class Last:
@@ -178,8 +174,8 @@ async def test_partitioner_is_asked_when_a_forgotten_topic_is_known_again() -> N
 
 
 @in_virtual_time
-async def test_record_with_a_partition_queues_behind_those_that_a_partitioner_is_to_choose_for() -> None:
-    """The partitions of a forgotten topic are there still, so it went into a batch while they waited for metadata."""
+async def test_partitioned_record_queues_behind_unpartitioned_ones() -> None:
+    """Regression: it went into a batch of the old partitions while the others waited for metadata."""
 
     class First:
         def partition(self, *_: object) -> int:
@@ -206,14 +202,13 @@ class ToTheFirst:
     on_call: Callable[[], object] = staticmethod(lambda: None)
 
     def partition(self, *_: object) -> int:
-        """Always partition 0."""
         self.on_call()
         return 0
 
 
 @in_virtual_time
-async def test_send_nowait_asks_for_a_forgotten_topic_that_a_partitioner_must_be_shown() -> None:
-    """Its partitions are there still, so it said that memory was short, and the topic was never asked for."""
+async def test_send_nowait_asks_for_a_forgotten_topic() -> None:
+    """Regression: the error said that memory was short, and the topic was never asked for."""
     async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=ToTheFirst()) as producer:
         await producer.send("idle", b"before")
         await asyncio.sleep(60)
@@ -229,8 +224,8 @@ async def test_send_nowait_asks_for_a_forgotten_topic_that_a_partitioner_must_be
 
 
 @in_virtual_time
-async def test_partitioner_that_sends_while_a_forgotten_topic_is_known_again_holds_nothing_up() -> None:
-    """Its record queued behind those still to be chosen for, in a line that waited for the next metadata."""
+async def test_partitioner_may_send_while_a_forgotten_topic_returns() -> None:
+    """Regression: its record queued behind those still to be partitioned, until the next metadata."""
     partitioner = ToTheFirst()
     async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=partitioner) as producer:
         await producer.send("idle", b"before")
@@ -249,8 +244,8 @@ async def test_partitioner_that_sends_while_a_forgotten_topic_is_known_again_hol
 
 
 @in_virtual_time
-async def test_identity_of_a_partition_survives_its_topic_being_forgotten() -> None:
-    """Or the broker would take the next records for copies of the first and drop them."""
+async def test_partition_identity_survives_its_topic_being_forgotten() -> None:
+    """Else the broker would take the next records for duplicates of the first and drop them."""
     async with FakeCluster(3) as cluster, forgetful(cluster) as producer:
         for number in range(10):
             await producer.send("idle", b"%d" % number, partition=0)
@@ -261,7 +256,6 @@ async def test_identity_of_a_partition_survives_its_topic_being_forgotten() -> N
 
 @in_virtual_time
 async def test_hour_without_records_is_a_few_metadata_requests() -> None:
-    """No busy loop: a turn of the loop is work."""
     async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.send("orders", b"1")
         await producer.flush()
@@ -272,8 +266,7 @@ async def test_hour_without_records_is_a_few_metadata_requests() -> None:
 
 
 @in_virtual_time
-async def test_minutes_without_brokers_are_a_few_attempts_a_second_at_most() -> None:
-    """Also with records waiting for them."""
+async def test_minutes_without_brokers_cost_few_attempts() -> None:
     async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers, close_timeout_ms=0) as producer:
         await producer.send("orders", b"1")
         for node_id in (1, 2, 3):
@@ -288,7 +281,7 @@ async def test_minutes_without_brokers_are_a_few_attempts_a_second_at_most() -> 
 
 @in_virtual_time
 async def test_unreachable_leader_of_a_waiting_record_is_no_storm() -> None:
-    """One node is down and stays leader: metadata is asked for, slowly."""
+    """One node is down and stays leader: metadata is asked for slowly."""
     async with (
         FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,

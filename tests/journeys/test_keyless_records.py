@@ -40,8 +40,8 @@ async def awaited_until(producer: Producer, ends_at: float) -> None:
 
 @pytest.mark.parametrize("is_adaptive", [True, False])
 @in_virtual_time
-async def test_one_record_waits_for_a_leader_and_the_others_go_elsewhere(*, is_adaptive: bool) -> None:
-    """It waits out its deadline where the only copy of the partition is gone; they do not."""
+async def test_one_record_waits_for_a_leader_and_others_go_elsewhere(*, is_adaptive: bool) -> None:
+    """The record waits until its deadline, because the only replica of the partition is gone."""
     async with (
         FakeCluster(3, topics={"orders": PARTITIONS}, replication_factor=1) as cluster,
         Producer(
@@ -58,8 +58,7 @@ async def test_one_record_waits_for_a_leader_and_the_others_go_elsewhere(*, is_a
 
 
 @in_virtual_time
-async def test_one_record_waits_for_replicas_and_the_others_go_elsewhere() -> None:
-    """Its partition has a leader, who takes nothing."""
+async def test_one_record_waits_for_replicas_others_go_elsewhere() -> None:
     async with (
         FakeCluster(3, topics={"orders": PARTITIONS}) as cluster,
         with_choices_of_its_own(Producer(cluster.bootstrap_servers, linger_ms=0)) as producer,
@@ -75,8 +74,8 @@ async def test_one_record_waits_for_replicas_and_the_others_go_elsewhere() -> No
 
 
 @in_virtual_time
-async def test_one_record_waits_for_a_connection_and_the_others_go_elsewhere() -> None:
-    """Its partition has a leader that only this producer cannot reach: no attempt fails, there is none."""
+async def test_one_record_waits_to_connect_and_others_go_elsewhere() -> None:
+    """Only this producer cannot reach the leader: no attempt fails, because there is none."""
     async with (
         FakeCluster(10, topics={"orders": 10}) as cluster,
         with_choices_of_its_own(
@@ -96,8 +95,8 @@ async def test_one_record_waits_for_a_connection_and_the_others_go_elsewhere() -
 
 
 @in_virtual_time
-async def test_transaction_that_waits_for_markers_stays_in_its_partition() -> None:
-    """Each partition more would be a marker more, and the next transaction would wait for them all."""
+async def test_transaction_waiting_for_markers_keeps_its_partition() -> None:
+    """Each further partition needs a marker, and the next transaction would wait for them all."""
     async with (
         FakeCluster(1, topics={"orders": PARTITIONS}) as cluster,
         Producer(cluster.bootstrap_servers, transactional_id="billing-1", linger_ms=0) as producer,
@@ -118,7 +117,7 @@ async def test_transaction_that_waits_for_markers_stays_in_its_partition() -> No
 async def test_awaited_records_do_not_stay_with_a_node_that_is_slow(
     *, is_adaptive: bool, least: int, most: int
 ) -> None:
-    """They all wait for it, so its queue is as short as the others: only time tells."""
+    """All callers wait for the slow node, so its queue is as short as the others: only time tells."""
     async with (
         FakeCluster(3, topics={"orders": PARTITIONS}, replication_factor=1) as cluster,
         with_choices_of_its_own(

@@ -22,7 +22,7 @@ def small_topic(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize("in_flight", [1, 5])
 @in_virtual_time
 async def test_batch_that_is_too_large_is_split_until_it_fits(codec: str, in_flight: int) -> None:
-    """And the records keep their order (KIP-126)."""
+    """KIP-126: the records keep their order."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(
@@ -44,8 +44,8 @@ async def test_batch_that_is_too_large_is_split_until_it_fits(codec: str, in_fli
 
 
 @in_virtual_time
-async def test_record_that_is_too_large_as_its_topic_keeps_it_fails_alone() -> None:
-    """It fits as it is sent: the error says what it is without compression, or nobody would understand it."""
+async def test_record_too_large_for_its_topic_fails_alone() -> None:
+    """The record fits compressed: the error gives the uncompressed size, which is what is limited."""
     configs = {"max.message.bytes": "2000", "compression.type": "uncompressed"}
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
@@ -65,7 +65,6 @@ async def test_record_that_is_too_large_as_its_topic_keeps_it_fails_alone() -> N
 
 @in_virtual_time
 async def test_later_batches_fit_at_once() -> None:
-    """The producer has learnt the limit."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
@@ -84,7 +83,7 @@ async def test_later_batches_fit_at_once() -> None:
 
 @in_virtual_time
 async def test_parts_of_a_compressed_batch_are_compressed() -> None:
-    """Each half of it is half as large on the wire, not many times as large."""
+    """Each half must be half as large on the wire, not many times as large."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000, compression_type="gzip") as producer,
@@ -104,7 +103,7 @@ async def test_parts_of_a_compressed_batch_are_compressed() -> None:
 
 @in_virtual_time
 async def test_batches_grow_again_after_a_passing_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`max.message.bytes` of the topic may be raised, or records compress better."""
+    """`max.message.bytes` of the topic may be raised, or records may compress better."""
     monkeypatch.setattr(batch_size_limits, "BATCHES_BEFORE_GROWTH", 10)
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -124,8 +123,8 @@ async def test_batches_grow_again_after_a_passing_limit(monkeypatch: pytest.Monk
 
 
 @in_virtual_time
-async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() -> None:
-    """Aiokafka's partition was poisoned for ever (B2)."""
+async def test_too_large_record_fails_without_its_neighbours() -> None:
+    """Regression in aiokafka: the partition never delivered again."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
@@ -145,8 +144,8 @@ async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() 
 
 
 @in_virtual_time
-async def test_those_behind_a_record_that_is_too_large_wait_for_it_alone() -> None:
-    """What was on the wire behind it is refused as out of order: with a pause of its own for each, all piled up."""
+async def test_records_behind_a_too_large_one_wait_for_it_alone() -> None:
+    """Batches in flight behind it are refused as out of order; their pauses must not add up."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(
@@ -170,7 +169,7 @@ async def test_those_behind_a_record_that_is_too_large_wait_for_it_alone() -> No
 @pytest.mark.parametrize("code", [32, 87])
 @in_virtual_time
 async def test_refused_records_fail_alone(code: int) -> None:
-    """The broker names them (KIP-467)."""
+    """KIP-467: the broker names the refused records."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
@@ -188,8 +187,8 @@ async def test_refused_records_fail_alone(code: int) -> None:
 
 
 @in_virtual_time
-async def test_refusal_in_the_middle_of_a_pipeline_keeps_the_order_of_what_follows() -> None:
-    """Those behind it on the wire are answered "out of order" and come again."""
+async def test_refusal_within_a_pipeline_keeps_the_order() -> None:
+    """Later batches in flight get an out-of-order error and are sent again."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
@@ -207,7 +206,7 @@ async def test_refusal_in_the_middle_of_a_pipeline_keeps_the_order_of_what_follo
 
 @in_virtual_time
 async def test_memory_of_split_and_refused_batches_comes_back() -> None:
-    """Parts share a chunk: it is free when the last of them is."""
+    """Parts share a chunk, which is free when the last of them has ended."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000, buffer_memory=262_144) as producer,

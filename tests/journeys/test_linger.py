@@ -1,10 +1,12 @@
-"""Records that nobody awaits leave when their linger is over, not before and not at some later occasion."""
+"""Lingers, and the hint for callers that await each send."""
 
 import asyncio
 from functools import partial
 
 from aioproducer import Producer
+from aioproducer._sender.await_hint import STREAK
 from aioproducer.testing import ApiKey, FakeCluster
+from tests.fakes.log_capture import LogCapture
 from tests.fakes.virtual_cluster import in_virtual_time
 
 SOON_S = 10
@@ -12,13 +14,12 @@ SOON_S = 10
 
 
 def note_time(left: asyncio.Future[float], *_: object) -> None:
-    """Say when a record was delivered."""
     left.set_result(left.get_loop().time())
 
 
 @in_virtual_time
 async def test_lone_records_leave_after_their_linger_each_time() -> None:
-    """The timer of an earlier batch of the partition does not stand in for theirs."""
+    """The timer of an earlier batch of the partition does not count for them."""
     loop = asyncio.get_running_loop()
     took: list[float] = []
     async with (
@@ -36,7 +37,7 @@ async def test_lone_records_leave_after_their_linger_each_time() -> None:
 
 
 async def test_flush_does_not_wait_out_a_linger(cluster: FakeCluster) -> None:
-    """Aiokafka took as long as the linger (B7)."""
+    """Regression in aiokafka: it waited for the linger."""
     async with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         producer.send("orders", b"x")
         await asyncio.wait_for(producer.flush(), SOON_S)
@@ -45,7 +46,6 @@ async def test_flush_does_not_wait_out_a_linger(cluster: FakeCluster) -> None:
 
 
 async def test_awaiting_ends_a_linger(cluster: FakeCluster) -> None:
-    """Whoever waits wants it now."""
     async with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         metadata = await asyncio.wait_for(producer.send("orders", b"x"), SOON_S)
 
@@ -53,7 +53,6 @@ async def test_awaiting_ends_a_linger(cluster: FakeCluster) -> None:
 
 
 async def test_records_of_one_turn_leave_in_one_batch_although_awaited(cluster: FakeCluster) -> None:
-    """Awaiting does not make tiny batches."""
     async with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         await producer.partitions_for("orders")
         await asyncio.gather(*(producer.send("orders", b"x", partition=0) for _ in range(100)))
@@ -63,7 +62,7 @@ async def test_records_of_one_turn_leave_in_one_batch_although_awaited(cluster: 
 
 @in_virtual_time
 async def test_partitions_with_a_trickle_each_share_their_requests() -> None:
-    """A hundred of them, and a request to each node a linger: not one for each batch."""
+    """A hundred partitions cost each node one request per linger, not one per batch."""
     async with (
         FakeCluster(2, topics={"orders": 100}, replication_factor=1) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=50) as producer,
@@ -77,3 +76,46 @@ async def test_partitions_with_a_trickle_each_share_their_requests() -> None:
 
         assert producer.statistics().batches_sent > 900
         assert requests <= 2 * (1_000 // 50 + 1)
+
+
+# A caller that awaits each send in a loop gets one hint about `enqueue`; other callers get none
+
+
+EVENT = "awaited_one_by_one"
+
+
+async def send_until_told(producer: Producer, log: LogCapture) -> None:
+    """Send until the hint comes: on a busy machine some sends look like pauses."""
+    for _ in range(40 * STREAK):
+        await producer.send("orders", b"v")
+        if log.naming(EVENT):
+            return
+
+
+async def test_loop_that_awaits_each_send_gets_one_hint(one_broker: FakeCluster) -> None:
+    with LogCapture() as log:
+        async with Producer(one_broker.bootstrap_servers) as producer:
+            await send_until_told(producer, log)
+            for _ in range(STREAK):
+                await producer.send("orders", b"v")
+
+    assert len(log.naming(EVENT)) == 1
+    assert "enqueue" in log.naming(EVENT)[0]
+
+
+async def test_other_callers_get_no_hint(one_broker: FakeCluster) -> None:
+    """Overlapping handlers, batches, few awaited sends, and sends with pauses get no hint."""
+    with LogCapture() as log:
+        async with Producer(one_broker.bootstrap_servers) as producer:
+            for _ in range(STREAK // 2 - 10):
+                await producer.send("orders", b"v")
+            await asyncio.sleep(0.01)
+            for _ in range(STREAK // 2 - 10):
+                await producer.send("orders", b"v")
+            for _ in range(STREAK):
+                await asyncio.gather(producer.send("orders", b"v"), producer.send("orders", b"v", partition=0))
+            for _ in range(STREAK * 2):
+                await producer.enqueue("orders", b"v")
+            await producer.flush()
+
+    assert log.naming(EVENT) == []

@@ -49,7 +49,6 @@ class StalledBroker:
         await self.cluster.stop()
 
     def release(self) -> None:
-        """Let the broker answer."""
         self.cluster.faults.remove(self.stall)
 
     async def fill(self) -> list["asyncio.Task[int]"]:
@@ -67,7 +66,6 @@ class StalledBroker:
 
 @in_virtual_time
 async def test_callers_are_served_first_come_first_served() -> None:
-    """Each record has the offset of its turn."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
         broker.release()
@@ -77,7 +75,7 @@ async def test_callers_are_served_first_come_first_served() -> None:
 
 @in_virtual_time
 async def test_cancelled_callers_leave_no_trace() -> None:
-    """Neither their records in the log, nor their bytes in the buffer, nor a wake-up that is missing."""
+    """No record in the log, no bytes in the buffer, and no lost wake-up."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
         cancelled = callers[40:50]
@@ -95,7 +93,7 @@ async def test_cancelled_callers_leave_no_trace() -> None:
 
 @in_virtual_time
 async def test_caller_that_gives_up_makes_way_at_once() -> None:
-    """For a record that needs less; no answer and no deadline may be near that would have it looked at."""
+    """A smaller record is served at once, although no response and no deadline is near."""
     async with StalledBroker(buffer_memory=69_000) as broker:
         for _ in range(4):
             broker.producer.send("orders", VALUE)
@@ -113,7 +111,6 @@ async def test_caller_that_gives_up_makes_way_at_once() -> None:
 
 @in_virtual_time
 async def test_all_callers_cancelled_at_once_while_metadata_changes() -> None:
-    """Empty lines are swept up, and harm nobody."""
     async with StalledBroker(nodes=2) as broker:
         callers = await broker.fill()
         for caller in callers:
@@ -126,8 +123,8 @@ async def test_all_callers_cancelled_at_once_while_metadata_changes() -> None:
 
 
 @in_virtual_time
-async def test_memory_that_comes_back_when_all_have_given_up_is_there_for_the_next() -> None:
-    """It was kept for the first of those who waited, who is gone: `send_nowait` was refused with all of it free."""
+async def test_memory_returned_after_all_gave_up_is_free() -> None:
+    """Regression: `send_nowait` was refused with all memory free, which was kept for a waiter that had left."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
         for caller in callers:
@@ -143,8 +140,7 @@ async def test_memory_that_comes_back_when_all_have_given_up_is_there_for_the_ne
 
 
 @in_virtual_time
-async def test_caller_without_room_in_time_is_told_so() -> None:
-    """In max.block.ms."""
+async def test_caller_without_room_in_time_gets_an_error() -> None:
     async with StalledBroker(max_block_ms=1_000) as broker:
         callers = await broker.fill()
         await asyncio.sleep(1)
@@ -158,7 +154,7 @@ async def test_caller_without_room_in_time_is_told_so() -> None:
 
 
 @in_virtual_time
-async def test_records_that_nobody_awaits_are_bounded() -> None:
+async def test_unawaited_records_are_bounded() -> None:
     """The call past the bound raises; everything accepted goes through."""
     async with StalledBroker(max_waiting_records=10) as broker:
         accepted = 0
@@ -174,7 +170,7 @@ async def test_records_that_nobody_awaits_are_bounded() -> None:
 
 
 @in_virtual_time
-async def test_keyless_records_keep_their_order_through_the_line() -> None:
+async def test_waiting_keyless_records_keep_their_order() -> None:
     """A topic of one partition has an order that users see."""
     async with StalledBroker() as broker:
         deliveries = [broker.producer.send("orders", b"%d " % number + VALUE) for number in range(60)]
@@ -190,8 +186,7 @@ async def test_keyless_records_keep_their_order_through_the_line() -> None:
 
 
 @in_virtual_time
-async def test_flush_waits_for_records_in_line() -> None:
-    """They were accepted before it."""
+async def test_flush_waits_for_waiting_records() -> None:
     async with StalledBroker() as broker:
         for _ in range(60):
             broker.producer.send("orders", VALUE)
@@ -206,7 +201,6 @@ async def test_flush_waits_for_records_in_line() -> None:
 
 @in_virtual_time
 async def test_node_that_answers_nothing_does_not_stop_the_others() -> None:
-    """A quarter of the memory is kept for them."""
     async with FakeCluster(3, topics={"orders": 3}, replication_factor=1) as cluster:
         producer = Producer(cluster.bootstrap_servers, buffer_memory=262_144, batch_size=16_384, linger_ms=0)
         await producer.start()
@@ -228,8 +222,7 @@ async def test_node_that_answers_nothing_does_not_stop_the_others() -> None:
 
 
 @in_virtual_time
-async def test_record_whose_partition_moves_to_another_node_waits_no_longer_behind_those_of_the_old_one() -> None:
-    """The memory that is kept for the new one is free."""
+async def test_moved_partitions_record_leaves_the_old_nodes_queue() -> None:
     async with FakeCluster(2, topics={"orders": 4}, replication_factor=2) as cluster:
         for partition in range(4):
             cluster.move_leader("orders", partition, 1 if partition < 3 else 2)
@@ -257,8 +250,8 @@ async def test_record_whose_partition_moves_to_another_node_waits_no_longer_behi
 
 
 @in_virtual_time
-async def test_records_for_anywhere_and_for_a_partition_do_not_wait_for_each_other() -> None:
-    """Not when every partition has a line and no memory is lent any more: nothing else would wake them."""
+async def test_keyless_and_partitioned_waiters_do_not_deadlock() -> None:
+    """Every partition has waiters and no memory is lent: nothing else would wake them."""
     async with StalledBroker() as broker:
         values = [b"%d " % number + VALUE for number in range(60)]
         for number, value in enumerate(values):
@@ -274,7 +267,7 @@ async def test_records_for_anywhere_and_for_a_partition_do_not_wait_for_each_oth
 
 @in_virtual_time
 async def test_batches_are_large_in_a_small_buffer() -> None:
-    """Also where only `buffer_memory` was made smaller: they do not take what scraps come back."""
+    """Also if only `buffer_memory` is small: batches do not take returned scraps."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, buffer_memory=1_048_576) as producer,
@@ -292,7 +285,7 @@ async def test_batches_are_large_in_a_small_buffer() -> None:
 @pytest.mark.parametrize("nodes, compression", [(1, "none"), (3, "lz4")])
 @in_virtual_time
 async def test_smallest_buffer_is_large_enough(nodes: int, compression: Literal["none", "lz4"]) -> None:
-    """What the constructor accepts, a send works with: many records, a retry, and the largest record."""
+    """The smallest accepted buffer works for many records, a retry, and the largest record."""
     smallest = option_kinds()["buffer_memory"].allowed.partition(" ")[0]
     async with (
         FakeCluster(nodes, topics={"orders": 3}) as cluster,

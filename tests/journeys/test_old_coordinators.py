@@ -32,7 +32,7 @@ on_old_releases = pytest.mark.parametrize(
 @on_old_releases
 @in_virtual_time
 async def test_fenced_producer_does_not_take_the_id_back(release: Release) -> None:
-    """InitProducerId has no place for the identity there (KIP-360): what was to be a question fenced the successor."""
+    """KIP-360: InitProducerId has no place for the identity there, so a look-up would fence the successor."""
     async with cluster_of(release) as cluster, producer_of(cluster) as older:  # noqa: PLR1702  # blocks within blocks are what it is about
         await older.begin_transaction()
         await older.send("t", b"older", partition=0)
@@ -52,7 +52,7 @@ async def test_fenced_producer_does_not_take_the_id_back(release: Release) -> No
 @on_old_releases
 @in_virtual_time
 async def test_record_that_fails_costs_its_transaction_alone(release: Release) -> None:
-    """The end is confirmed by the coordinator, so a fresh identity fences nobody."""
+    """The coordinator confirms the end, so a fresh identity fences no one."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, FIRST)
         with pytest.raises(TransactionAbortableError):  # at its end
@@ -66,7 +66,7 @@ async def test_record_that_fails_costs_its_transaction_alone(release: Release) -
 @on_old_releases
 @in_virtual_time
 async def test_member_of_a_group_is_never_left_out(release: Release) -> None:
-    """TxnOffsetCommit has no place for it there (KIP-447): offsets of a consumer that was replaced got through."""
+    """KIP-447: TxnOffsetCommit has no place for the member there: a replaced consumer's offsets got through."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -82,7 +82,7 @@ async def test_member_of_a_group_is_never_left_out(release: Release) -> None:
 @on_old_releases
 @in_virtual_time
 async def test_group_without_a_member_is_enough(release: Release) -> None:
-    """Who assigns partitions by hand has nothing else to say."""
+    """A consumer with manually assigned partitions has no member id."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             await txn.send("t", b"v", partition=0)
@@ -93,8 +93,8 @@ async def test_group_without_a_member_is_enough(release: Release) -> None:
 
 @on_old_releases
 @in_virtual_time
-async def test_offsets_that_may_change_are_not_asked_for_in_vain(release: Release) -> None:
-    """Such a coordinator never learns to hide an open transaction: nothing to ask again for until time is over."""
+async def test_unstable_offsets_are_not_asked_for_repeatedly(release: Release) -> None:
+    """Such a coordinator never hides offsets of an open transaction: asking again would not help."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         before = asyncio.get_running_loop().time()
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.5 or newer is needed"):

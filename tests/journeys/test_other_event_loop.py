@@ -59,7 +59,6 @@ TRANSACTIONAL_VERBS: dict[str, Verb] = {
 
 @pytest.fixture(params=NEW_LOOPS)
 def own(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
-    """The producer's loop, of each kind."""
     loop = NEW_LOOPS[request.param]()
     yield loop
     loop.close()
@@ -73,7 +72,6 @@ def cluster() -> Iterator[ClusterElsewhere]:
 
 
 def started(own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, **options: str) -> Producer:
-    """A producer that knows its topic."""
     producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # all of them are texts
     own.run_until_complete(producer.start())
     own.run_until_complete(producer.partitions_for("orders"))
@@ -81,7 +79,7 @@ def started(own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, **options
 
 
 def refusal(verb: Verb, producer: Producer) -> str:
-    """What a verb raises on another loop, of either kind."""
+    """Return the error of a method on another loop, of either kind."""
 
     async def call() -> None:
         await verb(producer)
@@ -100,7 +98,6 @@ def refusal(verb: Verb, producer: Producer) -> str:
 def test_verb_on_another_loop_is_refused(
     own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, *, has_batch: bool, options: dict[str, str]
 ) -> None:
-    """Each verb, and nothing is accepted, though a batch is open."""
     producer = started(own, cluster, **options)
 
     async def send(value: bytes) -> None:
@@ -122,7 +119,6 @@ def test_verb_on_another_loop_is_refused(
 def test_transactional_verb_on_another_loop_is_refused(
     own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
 ) -> None:
-    """And the transaction goes on."""
     producer = started(own, cluster, transactional_id="t")
     own.run_until_complete(producer.begin_transaction())
 
@@ -141,7 +137,6 @@ def test_transactional_verb_on_another_loop_is_refused(
 def test_records_are_accepted_between_two_runs_of_its_own_loop(
     own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
 ) -> None:
-    """Where no loop runs, on its thread, and in each run of it."""
     producer = started(own, cluster)
     for number in range(3):
         producer.send("orders", b"%d" % number, partition=0)
@@ -154,7 +149,6 @@ def test_records_are_accepted_between_two_runs_of_its_own_loop(
 def test_result_of_send_many_is_not_awaited_on_another_loop(
     own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
 ) -> None:
-    """It would wait for ever."""
     producer = started(own, cluster)
     bulk = own.run_until_complete(producer.send_many("orders", [b"v"]))
 
@@ -170,7 +164,6 @@ FILES = pathlib.Path("/proc/self/fd")
 
 
 def open_sockets() -> int:
-    """How many this process has."""
     found = 0
     for each in FILES.iterdir():
         with contextlib.suppress(OSError):  # closed since
@@ -181,7 +174,7 @@ def open_sockets() -> int:
 @pytest.mark.skipif(not FILES.is_dir(), reason="no /proc")
 @pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
 def test_sockets_are_closed_when_asyncio_run_ends(new_loop: NewLoop) -> None:
-    """Nothing could close them afterwards; and a later close says so."""
+    """Nothing could close them afterwards; a later close says so."""
     gc.collect()
     before = open_sockets()
 
@@ -203,7 +196,7 @@ def test_sockets_are_closed_when_asyncio_run_ends(new_loop: NewLoop) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # ... and with tasks
 @pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
 def test_connections_end_when_close_finds_the_loop_closed(new_loop: NewLoop) -> None:
-    """A loop may be closed without cancelling its tasks; the broker is told all the same."""
+    """A loop may be closed without cancelling its tasks; the broker sees the connection close all the same."""
     with cluster_elsewhere() as cluster:
         producer, own = Producer(cluster.bootstrap_servers), new_loop()
         own.run_until_complete(producer.start())
@@ -218,8 +211,6 @@ def test_connections_end_when_close_finds_the_loop_closed(new_loop: NewLoop) -> 
 
 
 def test_close_of_a_closed_producer_does_nothing_on_any_loop() -> None:
-    """There is nothing left to close."""
-
     async def main() -> Producer:
         async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
             await producer.send("orders", b"v")
@@ -233,12 +224,10 @@ def test_close_of_a_closed_producer_does_nothing_on_any_loop() -> None:
 
 
 async def start(producer: Producer) -> None:
-    """Start it."""
     await producer.start()
 
 
 def test_start_without_asyncio_names_it() -> None:
-    """As trio drives it."""
     starting = Producer("127.0.0.1:9").start()
 
     with pytest.raises(IllegalStateError, match=r"needs asyncio, and does not run on trio"):

@@ -1,4 +1,4 @@
-"""What an error says of brokers that answer, and let nothing go."""
+"""Errors name the reason when brokers answer, but accept nothing."""
 
 import asyncio
 import re
@@ -11,7 +11,6 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 
 def codes_warned_of(caplog: pytest.LogCaptureFixture) -> list[int]:
-    """Those with which an id was refused, by the log."""
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     found = [re.search(r"event='producer_id_refused'.* code=(\d+)", line) for line in lines]
     return [int(match[1]) for match in found if match is not None]
@@ -19,10 +18,7 @@ def codes_warned_of(caplog: pytest.LogCaptureFixture) -> list[int]:
 
 @pytest.mark.parametrize("code", [14, 15, 41, 51, 999])
 @in_virtual_time
-async def test_error_names_the_code_that_keeps_the_producer_without_an_id(
-    code: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And one warning does, however often it is asked for."""
+async def test_error_names_the_code_that_withholds_a_producer_id(code: int, caplog: pytest.LogCaptureFixture) -> None:
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID), times=None)
         async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=5000, request_timeout_ms=2000) as producer:
@@ -36,8 +32,8 @@ async def test_error_names_the_code_that_keeps_the_producer_without_an_id(
 
 
 @in_virtual_time
-async def test_warning_of_a_refused_id_comes_again_when_the_code_changes(caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal that passes with the second attempt is none."""
+async def test_warning_of_a_refused_id_repeats_when_the_code_changes(caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal that passes with the second attempt causes no warning."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         init = Where(api=ApiKey.INIT_PRODUCER_ID)
         for code, times in ((15, 1), (41, 3), (51, 3), (14, 1)):
@@ -50,7 +46,6 @@ async def test_warning_of_a_refused_id_comes_again_when_the_code_changes(caplog:
 
 @in_virtual_time
 async def test_error_says_that_brokers_throttle_and_for_how_long() -> None:
-    """They are not asked for the topic meanwhile."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.faults.throttle(2**31 - 1, Where(api=ApiKey.METADATA), times=None)
         async with Producer(cluster.bootstrap_servers, max_block_ms=5000) as producer:
@@ -62,7 +57,6 @@ async def test_error_says_that_brokers_throttle_and_for_how_long() -> None:
 
 @in_virtual_time
 async def test_error_says_that_the_leader_throttles() -> None:
-    """It is not busy, and its connection is well."""
     times = {"delivery_timeout_ms": 5000, "request_timeout_ms": 2000}
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -79,7 +73,7 @@ async def test_error_says_that_the_leader_throttles() -> None:
 
 @in_virtual_time
 async def test_reason_of_a_broker_is_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
-    """In the error, and in the log: neither plays with a terminal, nor forges a line."""
+    """In the error and in the log the text cannot control a terminal, or forge a line."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         reasons = {0: "\x1b]0;owned\x07\nevent='forged'" + "x" * 30_000}
         cluster.faults.record_errors(reasons, Where(api=ApiKey.PRODUCE))

@@ -1,4 +1,4 @@
-"""What `send_many` tells of its records: when, how often, and nothing that is not known."""
+"""Results of `send_many`: when and how often they are reported, and nothing that is not known."""
 
 import asyncio
 import gc
@@ -22,10 +22,10 @@ NOT_ENOUGH_REPLICAS = 19
 DUPLICATE = 46
 
 
-async def test_failures_after_a_wait_that_was_given_up_are_raised_by_flush(
+async def test_failures_after_an_abandoned_wait_are_raised_by_flush(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """Whoever gives up has not seen them; and however often it is tried, little is left of it."""
+    """A caller that gives up has not retrieved them; many attempts leave little memory behind."""
     stall = one_broker.faults.stall(PRODUCE)
     bulk = await producer.send_many("orders", [b"a", b"b"], partition=0)
     kept = []
@@ -43,7 +43,6 @@ async def test_failures_after_a_wait_that_was_given_up_are_raised_by_flush(
 
 
 async def test_waits_that_were_given_up_leave_nothing_behind(producer: Producer, one_broker: FakeCluster) -> None:
-    """A program that looks every second, for minutes."""
     one_broker.faults.stall(PRODUCE)
     bulk = await producer.send_many("orders", [b"a", b"b"], partition=0)
     for _ in range(20):
@@ -56,10 +55,8 @@ async def test_waits_that_were_given_up_leave_nothing_behind(producer: Producer,
     assert left <= 1  # the last one's error has a frame that knows it
 
 
-async def test_failure_before_a_wait_for_others_was_given_up_is_raised_by_flush(
-    producer: Producer, one_broker: FakeCluster
-) -> None:
-    """What waits for all of them is called with the one that has failed, and nobody has looked at that."""
+async def test_failure_before_an_abandoned_wait_is_raised_by_flush(producer: Producer, one_broker: FakeCluster) -> None:
+    """A waiter for all of them is notified of the failed one, whose failure stays unretrieved."""
     keys = [
         next(key for key in map(b"%d".__mod__, range(99)) if partition_for_key(key, 3) == place) for place in (0, 1)
     ]
@@ -78,10 +75,8 @@ async def test_failure_before_a_wait_for_others_was_given_up_is_raised_by_flush(
         await producer.flush()
 
 
-async def test_refused_record_at_the_end_of_a_batch_ends_no_wait_for_the_others(
-    producer: Producer, one_broker: FakeCluster
-) -> None:
-    """The batch is taken apart, and what is left of it is on its way still."""
+async def test_refused_last_record_ends_no_wait_for_the_others(producer: Producer, one_broker: FakeCluster) -> None:
+    """The batch is split, and the other records are still under way."""
     one_broker.faults.record_errors({4: "no key"}, PRODUCE)
 
     result = await (await producer.send_many("orders", [b"%d" % number for number in range(5)], partition=0))
@@ -90,10 +85,8 @@ async def test_refused_record_at_the_end_of_a_batch_ends_no_wait_for_the_others(
     assert list(result.errors) == [4]
 
 
-async def test_offsets_are_not_told_where_a_broker_has_not_told_all(
-    producer: Producer, one_broker: FakeCluster
-) -> None:
-    """A broker that has known a batch for too long to say where it is says that it is there."""
+async def test_offsets_are_unknown_if_a_broker_omits_some(producer: Producer, one_broker: FakeCluster) -> None:
+    """A broker that does not remember a duplicate's offset only says that the batch is there."""
     one_broker.faults.drop_connection(PRODUCE, after_append=True, skip=1)
     one_broker.faults.error(DUPLICATE, PRODUCE, skip=2)
 
@@ -162,7 +155,7 @@ async def send_others(producer: Producer, count: int | None = None) -> None:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @in_virtual_time
 async def test_result_is_true_when_memory_is_short(form: str, compression: Literal["none", "lz4"]) -> None:
-    """Most records wait for room, batches are small, some are sent again, and others' records lie between."""
+    """Most records wait for room, batches are small, some are sent again, and other records lie between."""
     async with FakeCluster(2, topics={"orders": 3}) as cluster:
         cluster.faults.error(ErrorCode.NOT_LEADER_OR_FOLLOWER, PRODUCE, skip=5, times=3)
         cluster.faults.error(ErrorCode.NOT_ENOUGH_REPLICAS, PRODUCE, skip=12, times=2)
@@ -184,7 +177,7 @@ async def test_result_is_true_when_memory_is_short(form: str, compression: Liter
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
 async def test_result_is_true_when_batches_are_split(form: str) -> None:
-    """A broker refuses what is too large for its topic; the parts are sent again."""
+    """A broker refuses batches that are too large for its topic; the parts are sent again."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 3, configs={"max.message.bytes": "1100"})
         async with Producer(cluster.bootstrap_servers, buffer_memory=65_536) as producer:
@@ -197,7 +190,7 @@ async def test_result_is_true_when_batches_are_split(form: str) -> None:
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
 async def test_result_is_true_when_some_batches_fail(form: str) -> None:
-    """What is in the errors is in no log, and what is not is; the ranges have no record that failed."""
+    """Records with errors are in no log, the others are; the ranges contain no failed record."""
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         for partition, skip in ((0, 0), (1, 2), (2, 5)):
             refused = Where(api=ApiKey.PRODUCE, topic="orders", partition=partition)
@@ -214,7 +207,7 @@ async def test_result_is_true_when_some_batches_fail(form: str) -> None:
 @pytest.mark.parametrize("given", [1, 150, 299])
 @in_virtual_time
 async def test_result_is_true_when_the_producer_is_closed_meanwhile(given: int) -> None:
-    """Records behind the close are errors by their own positions."""
+    """Records after the close are errors at their own positions."""
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, buffer_memory=8_192, batch_size=1_500).start()
         closing = []
@@ -233,8 +226,7 @@ async def test_result_is_true_when_the_producer_is_closed_meanwhile(given: int) 
 
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
-async def test_call_cancelled_in_the_middle_has_sent_a_beginning_of_its_rows(form: str) -> None:
-    """No row is left out, and none is sent twice."""
+async def test_cancelled_call_has_sent_its_first_rows(form: str) -> None:
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         stall = cluster.faults.stall(PRODUCE)
         async with Producer(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=4_096) as producer:

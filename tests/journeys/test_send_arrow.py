@@ -59,18 +59,15 @@ HEADER_COLUMNS = [
 
 
 def type_of(column: object) -> str:
-    """The type of a column, for the names of tests."""
     return str(column.type)  # type: ignore[attr-defined]
 
 
 async def sent(producer: Producer, batch: object, **names: str) -> BulkResult:
-    """Send, and wait until all records have ended."""
     return await (await producer.send_arrow("orders", batch, **names))
 
 
 @pytest.mark.parametrize("column", BYTES_COLUMNS, ids=type_of)
 async def test_every_kind_of_bytes_is_read(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
-    """As value and as key; null and empty stay apart."""
     batch = pa.table({"value": column, "key": column, "partition": pa.array([0] * 4)})
 
     result = await sent(producer, batch)
@@ -80,7 +77,7 @@ async def test_every_kind_of_bytes_is_read(producer: Producer, one_broker: FakeC
 
 
 async def test_bytes_of_one_size_are_read(producer: Producer, one_broker: FakeCluster) -> None:
-    """Fixed-size binary; and a column of nothing but nulls."""
+    """Fixed-size binary, and a column that has only nulls."""
     batch = pa.table({"value": pa.array([b"ab", None], pa.binary(2)), "key": pa.nulls(2), "partition": [0, 0]})
 
     await sent(producer, batch)
@@ -100,7 +97,6 @@ async def test_bytes_of_one_size_are_read(producer: Producer, one_broker: FakeCl
     ids=type_of,
 )
 async def test_times_are_milliseconds(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
-    """Whatever their unit; null is now."""
     before = int(datetime.now(UTC).timestamp() * 1000)
 
     await sent(producer, pa.table({"value": ["a", "b"], "partition": [0, 0], "timestamp": column}))
@@ -111,7 +107,6 @@ async def test_times_are_milliseconds(producer: Producer, one_broker: FakeCluste
 
 
 async def test_time_beyond_all_milliseconds_refuses_its_row(producer: Producer, one_broker: FakeCluster) -> None:
-    """It was sent with another time, what was left of it in 64 bits."""
     times = pa.array([5, 2**62, None, 0], pa.timestamp("s"))
 
     result = await sent(producer, pa.table({"value": ["a", "b", "c", "d"], "partition": [0] * 4, "timestamp": times}))
@@ -123,7 +118,6 @@ async def test_time_beyond_all_milliseconds_refuses_its_row(producer: Producer, 
 
 @pytest.mark.parametrize("column", HEADER_COLUMNS, ids=type_of)
 async def test_headers_are_lists_or_maps(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
-    """In their order, names repeated; null and empty are none."""
     await sent(producer, pa.table({"value": ["a", "b", "c"], "partition": [0, 0, 0], "headers": column}))
 
     found = [list(record.headers) for record in one_broker.records("orders", 0)]
@@ -131,7 +125,6 @@ async def test_headers_are_lists_or_maps(producer: Producer, one_broker: FakeClu
 
 
 async def test_columns_are_found_by_the_names_given(producer: Producer, one_broker: FakeCluster) -> None:
-    """Those that nobody names are left alone."""
     batch = pa.record_batch({"body": ["v"], "id": ["k"], "at": [7], "where": [2], "other": [1.5]})
 
     await sent(producer, batch, value="body", key="id", timestamp="at", partition="where")
@@ -141,7 +134,6 @@ async def test_columns_are_found_by_the_names_given(producer: Producer, one_brok
 
 
 async def test_null_partition_is_chosen_by_the_key(producer: Producer) -> None:
-    """As a record sent alone."""
     expected = (await producer.send("orders", b"", key=b"customer-7")).partition
 
     result = await sent(producer, pa.table({"value": ["v"], "key": ["customer-7"], "partition": pa.nulls(1)}))
@@ -150,7 +142,7 @@ async def test_null_partition_is_chosen_by_the_key(producer: Producer) -> None:
 
 
 async def test_chunks_and_slices_keep_their_rows(producer: Producer, one_broker: FakeCluster) -> None:
-    """A table of many chunks, more rows than a window has, a slice of a slice."""
+    """A table of many chunks, more rows than a window, and a slice of a slice."""
     numbers = [str(number) for number in range(5_000)]
     table = pa.concat_tables([pa.table({"value": numbers[:2_000]}), pa.table({"value": numbers[2_000:]})])
     table = table.append_column("partition", pa.array([0] * 5_000)).slice(10).slice(5, 4_900)
@@ -162,7 +154,6 @@ async def test_chunks_and_slices_keep_their_rows(producer: Producer, one_broker:
 
 
 WINDOW = 1024
-"""Rows that are read at a time."""
 
 
 def shaped(table: pa.Table, shape: str) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
@@ -191,7 +182,6 @@ def shaped(table: pa.Table, shape: str) -> pa.Table | pa.RecordBatch | pa.Record
 async def test_every_row_is_sent_at_the_edges_of_windows(  # noqa: PLR0917  # fixtures, and the parts of a row
     producer: Producer, one_broker: FakeCluster, shape: str, rows: int
 ) -> None:
-    """With all its parts; nulls at each edge stay where they are."""
     edges = {0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW - 1, 2 * WINDOW, rows - 1}
     expected = [
         (None, b"k%d" % row, 7, ()) if row in edges else (b"v%d" % row, None, row, (("h", b"%d" % row),))
@@ -223,13 +213,12 @@ class Exported:
         self._batch = batch
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """Export."""
         capsules: tuple[object, object] = self._batch.__arrow_c_array__(requested_schema)
         return capsules
 
 
-async def test_whatever_exports_itself_as_arrow_is_read(producer: Producer, one_broker: FakeCluster) -> None:
-    """An array, and a stream, which is read as it comes."""
+async def test_any_arrow_export_is_read(producer: Producer, one_broker: FakeCluster) -> None:
+    """An array, and a stream, which is read as it arrives."""
     batch = pa.record_batch({"value": ["a", "b"], "partition": [0, 0]})
 
     await sent(producer, Exported(batch))
@@ -256,7 +245,6 @@ async def test_serializers_do_not_run(one_broker: FakeCluster) -> None:
 
 
 async def test_row_that_is_refused_keeps_no_other_back(producer: Producer) -> None:
-    """It is in the result, by its position."""
     batch = pa.table({"value": [b"a", bytes(2_000_000), b"b", b"c"], "partition": [0, 0, -1, 0]})
 
     result = await sent(producer, batch)
@@ -272,7 +260,7 @@ PAIR = pa.struct([("name", pa.string()), ("value", pa.binary())])
 
 
 async def test_headers_that_are_none_refuse_their_row(producer: Producer) -> None:
-    """A null among them, or a name that is no UTF-8; whatever row it is, and the others go."""
+    """A null among the names, or a name that is not UTF-8, in any row; the other rows are sent."""
     names = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(struct.pack("<2i", 0, 1)), pa.py_buffer(b"\xff")])
     damaged = pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([names, [b"v"]], fields=list(PAIR)))
     whole = pa.array([[{"name": "n", "value": b"v"}]] * 2_999 + [[None]], pa.list_(PAIR))
@@ -301,7 +289,6 @@ async def test_headers_that_are_none_refuse_their_row(producer: Producer) -> Non
 async def test_column_of_another_type_is_refused(  # noqa: PLR0917  # the parts of a row
     producer: Producer, columns: dict[str, object], names: dict[str, str], text: str
 ) -> None:
-    """By its name and type; nothing is sent."""
     with pytest.raises(TypeError, match=text):
         await producer.send_arrow("orders", pa.table(columns), **names)
 
@@ -317,7 +304,6 @@ async def test_column_of_another_type_is_refused(  # noqa: PLR0917  # the parts 
     ],
 )
 async def test_column_that_is_not_there_is_refused(producer: Producer, names: dict[str, str], text: str) -> None:
-    """The message has those that are."""
     batch = pa.Table.from_arrays([["1"], ["2"], ["3"]], names=["a", "b", "b"])
 
     with pytest.raises(ValueError, match=text):
@@ -329,15 +315,12 @@ async def test_column_that_is_not_there_is_refused(producer: Producer, names: di
     [[b"a"], {"value": [b"a"]}, b"a", None, pa.array([b"a"]), pa.chunked_array([[b"a"]]), pa.array([1])],
     ids=lambda batch: type(batch).__name__,
 )
-async def test_what_is_no_table_is_refused(producer: Producer, batch: object) -> None:
-    """The message names what was given."""
+async def test_other_types_than_tables_are_refused(producer: Producer, batch: object) -> None:
     with pytest.raises(TypeError, match=f"batch must be a pyarrow RecordBatch or Table, .* not {type(batch).__name__}"):
         await producer.send_arrow("orders", batch)
 
 
 async def test_blocking_producer_sends_tables_too(one_broker: FakeCluster) -> None:
-    """And waits for the result."""
-
     def work() -> BulkResult:
         with BlockingProducer(one_broker.bootstrap_servers) as producer:
             return producer.send_arrow("orders", pa.table({"text": ["a", "b"], "partition": [0, 0]}), value="text")
@@ -348,7 +331,6 @@ async def test_blocking_producer_sends_tables_too(one_broker: FakeCluster) -> No
 
 
 def test_without_pyarrow_it_says_what_to_install() -> None:
-    """In a process that has none."""
     program = """
 import sys
 sys.modules["pyarrow"] = None

@@ -1,14 +1,15 @@
-"""A whole column in one call."""
+"""Many records in one call: their columns, positions, failures and results."""
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 import pyarrow as pa
 import pytest
 
 from aioproducer import (
+    BlockingProducer,
     BulkResult,
     Delivery,
     JsonSerializer,
@@ -28,8 +29,6 @@ from tests.produced import values
 
 
 class Names(StrEnum):
-    """Topics, as applications write them down."""
-
     ORDERS = "orders"
 
 
@@ -38,7 +37,7 @@ FORBIDDEN = 29
 
 
 async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCluster) -> None:
-    """Counts, and the first and last offset of each partition."""
+    """The result has counts, and the first and last offset per partition."""
     column = [b"%d" % number for number in range(1_000)]
 
     bulk = await producer.send_many("orders", column, partition=1)
@@ -52,7 +51,7 @@ async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCl
 
 
 async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeCluster) -> None:
-    """Generators, too; each partition has its own range."""
+    """Generators work, too; each partition has its own range."""
 
     def keys() -> Iterator[bytes]:
         yield from (b"%d" % (number % 7) for number in range(70))
@@ -68,7 +67,7 @@ async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeClu
 
 
 async def test_common_parts_are_every_records(producer: Producer, one_broker: FakeCluster) -> None:
-    """Headers from a generator are not used up by the first record."""
+    """A generator of headers is not used up by the first record."""
     headers = (pair for pair in [("h", b"1")])
 
     await (await producer.send_many("orders", [b"a", b"b"], partition=0, timestamp=5_000, headers=headers))
@@ -78,7 +77,6 @@ async def test_common_parts_are_every_records(producer: Producer, one_broker: Fa
 
 
 async def test_record_that_is_refused_keeps_no_other_back(producer: Producer, one_broker: FakeCluster) -> None:
-    """It is in the result, by its position."""
     bulk = await producer.send_many("orders", [b"a", "text", bytes(2_000_000), b"b"], partition=0)
     result = await bulk
 
@@ -95,7 +93,7 @@ async def test_record_that_is_refused_keeps_no_other_back(producer: Producer, on
 
 
 async def test_failures_are_by_position_and_seen(producer: Producer, one_broker: FakeCluster) -> None:
-    """Awaiting raises nothing, and flush has nothing to add."""
+    """Awaiting raises nothing, and neither does flush."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
 
     result = await (await producer.send_many("orders", [b"a", b"b"], partition=0))
@@ -105,8 +103,7 @@ async def test_failures_are_by_position_and_seen(producer: Producer, one_broker:
     await producer.flush()
 
 
-async def test_failures_nobody_awaits_are_raised_by_flush(producer: Producer, one_broker: FakeCluster) -> None:
-    """As of any record."""
+async def test_unawaited_failures_are_raised_by_flush(producer: Producer, one_broker: FakeCluster) -> None:
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     await producer.send_many("orders", [b"a", b"b"], partition=0)
 
@@ -114,8 +111,7 @@ async def test_failures_nobody_awaits_are_raised_by_flush(producer: Producer, on
         await producer.flush()
 
 
-async def test_refusals_nobody_looks_at_are_raised_by_flush(producer: Producer) -> None:
-    """As failures are; once."""
+async def test_unretrieved_refusals_are_raised_by_flush(producer: Producer) -> None:
     await producer.send_many("orders", [b"a", "text", bytes(2_000_000), b"b"], partition=0)
 
     with pytest.raises(UndeliveredError, match="2 records were not delivered"):
@@ -123,8 +119,7 @@ async def test_refusals_nobody_looks_at_are_raised_by_flush(producer: Producer) 
     await producer.flush()
 
 
-async def test_refusals_somebody_looked_at_are_not_raised(producer: Producer) -> None:
-    """Who reads them knows."""
+async def test_retrieved_refusals_are_not_raised(producer: Producer) -> None:
     bulk = await producer.send_many("orders", [b"a", "text"], partition=0)
 
     assert list(bulk.refused) == [1]
@@ -132,15 +127,14 @@ async def test_refusals_somebody_looked_at_are_not_raised(producer: Producer) ->
 
 
 async def test_refusals_of_a_typed_topic_are_raised_too(producer: Producer) -> None:
-    """Its rows go another way."""
     await producer.topic("orders", value=str).send_many(["a", 5, "b"])  # type: ignore[list-item]
 
     with pytest.raises(UndeliveredError, match="1 record was not delivered"):
         await producer.flush()
 
 
-async def test_those_not_tried_are_counted(one_broker: FakeCluster) -> None:
-    """Flush says how many there were, not how many errors."""
+async def test_untried_records_are_counted(one_broker: FakeCluster) -> None:
+    """Flush reports the number of records, not of errors."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(
         one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=1_000
@@ -153,7 +147,6 @@ async def test_those_not_tried_are_counted(one_broker: FakeCluster) -> None:
 
 
 async def test_awaiting_does_not_wait_out_the_linger(one_broker: FakeCluster) -> None:
-    """Of any partition."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
         bulk = await slow.send_many("orders", [b"v"] * 30, keys=[b"%d" % number for number in range(30)])
 
@@ -163,7 +156,6 @@ async def test_awaiting_does_not_wait_out_the_linger(one_broker: FakeCluster) ->
 
 
 async def test_waits_for_room(one_broker: FakeCluster) -> None:
-    """More than the buffer holds goes through it."""
     async with Producer(one_broker.bootstrap_servers, buffer_memory=200_000, batch_size=10_000) as small:
         bulk = await small.send_many("orders", [bytes(1_000)] * 2_000)
         result = await bulk
@@ -172,7 +164,6 @@ async def test_waits_for_room(one_broker: FakeCluster) -> None:
 
 
 async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None:
-    """After one max_block_ms, not one for each record."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(
         one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=1_000
@@ -188,13 +179,11 @@ async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None
 
 @pytest.mark.parametrize("keys", [[b"k"], [b"k"] * 3])
 async def test_keys_must_be_as_many_as_values(producer: Producer, keys: list[bytes]) -> None:
-    """Which are fewer is said."""
     with pytest.raises(ValueError, match=r"keys must be as many as values: there are [12] (keys|values), and more"):
         await producer.send_many("orders", [b"a", b"b"], keys=keys)
 
 
 async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluster) -> None:
-    """Nothing was given."""
     producer = await Producer(one_broker.bootstrap_servers, max_block_ms=1_000).start()
     with pytest.raises(MetadataTimeoutError, match="nowhere"):
         await producer.send_many("nowhere", [b"v"])
@@ -207,7 +196,7 @@ async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluste
 
 
 async def test_closed_halfway_says_of_each_row_that_it_is_not_written(producer: Producer) -> None:
-    """The rows after the close are of a call that took others, so none of them is an error of the call."""
+    """The call has sent earlier rows, so rows after the close are not an error of the call."""
     closing = []
 
     def rows() -> Iterator[bytes]:
@@ -224,14 +213,12 @@ async def test_closed_halfway_says_of_each_row_that_it_is_not_written(producer: 
 
 
 async def test_no_values_are_no_records(producer: Producer) -> None:
-    """And done at once."""
     bulk = await producer.send_many("orders", [])
 
     assert (bulk.done(), await bulk) == (True, BulkResult(0, {}, {}))
 
 
 async def test_serializers_are_called_for_each(one_broker: FakeCluster) -> None:
-    """One that fails is that record's error."""
     async with Producer(one_broker.bootstrap_servers, value_serializer=JsonSerializer()) as typed:
         result = await (await typed.send_many("orders", [{"a": 1}, {1, 2}, None], partition=0))
 
@@ -240,7 +227,6 @@ async def test_serializers_are_called_for_each(one_broker: FakeCluster) -> None:
 
 
 async def test_split_batches_keep_their_positions(producer: Producer, one_broker: FakeCluster) -> None:
-    """Offsets go on where they should."""
     one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
 
     result = await (await producer.send_many("small", [bytes(500)] * 19 + [bytes(3_000)]))
@@ -254,7 +240,7 @@ async def test_split_batches_keep_their_positions(producer: Producer, one_broker
 async def test_closed_during_rows_without_end_lets_the_loop_run(
     one_broker: FakeCluster, keys: Iterator[bytes] | None
 ) -> None:
-    """Nothing can be told of what was not read; whoever gives it is cancelled."""
+    """Records that were not read have no outcome; the generator's caller is cancelled."""
     producer = Producer(one_broker.bootstrap_servers)
     await producer.start()
     giving = asyncio.create_task(producer.send_many("orders", itertools.repeat(b"x"), keys=keys))
@@ -271,7 +257,6 @@ async def test_closed_during_rows_without_end_lets_the_loop_run(
 
 
 async def test_rows_that_are_all_refused_let_the_loop_run(producer: Producer) -> None:
-    """However many there are."""
     giving = asyncio.create_task(producer.send_many("orders", ["no bytes"] * 3_000))
     turns = 0
     while not giving.done():
@@ -283,7 +268,6 @@ async def test_rows_that_are_all_refused_let_the_loop_run(producer: Producer) ->
 
 
 async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> None:
-    """And gives no more."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
         giving = asyncio.create_task(small.send_many("orders", [bytes(1_000)] * 500))
@@ -301,7 +285,7 @@ async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> No
 
 
 async def test_batches_that_are_split_are_reckoned_by_their_parts() -> None:
-    """Every record has its offset; the one that no batch can hold is told by its position."""
+    """Every record has its offset; a record that no batch can hold is an error at its position."""
     column = [b"%d" % number * 100 for number in range(100, 160)]
     async with FakeCluster(nodes=1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 1, configs={"max.message.bytes": "2000"})
@@ -315,7 +299,7 @@ async def test_batches_that_are_split_are_reckoned_by_their_parts() -> None:
 
 
 async def test_records_of_others_may_lie_between(producer: Producer, one_broker: FakeCluster) -> None:
-    """Two calls at once share batches, and each knows its own records."""
+    """Two simultaneous calls share batches, and each knows its own records."""
     columns = [[b"%d-%d" % (call, number) for number in range(5_000)] for call in range(2)]
 
     bulks = await asyncio.gather(*(producer.send_many("orders", column, partition=2) for column in columns))
@@ -331,28 +315,24 @@ async def test_records_of_others_may_lie_between(producer: Producer, one_broker:
 
 
 async def test_topic_may_be_a_member_of_an_enumeration(producer: Producer, one_broker: FakeCluster) -> None:
-    """Its text is the topic's name, as for every verb."""
     result = await (await producer.send_many(Names.ORDERS, [b"a"], partition=0))
 
     assert (result.delivered, values(one_broker, "orders")) == (1, [b"a"])
 
 
 class Counting(Producer):
-    """Sees every record that it is given."""
-
     def __init__(self, servers: str, **options: object) -> None:
         super().__init__(servers, **options)  # type: ignore[arg-type]  # of the test's own
         self.seen: list[object] = []
 
     async def enqueue(self, topic: str, value: object = None, **parts: object) -> Delivery:
-        """Note the value, and add a header."""
         self.seen.append(value)
         parts["headers"] = [("seen", b"1")]
         return await super().enqueue(topic, value, **parts)  # type: ignore[arg-type]  # as given
 
 
 async def test_subclass_that_overrides_enqueue_is_asked_for_each(one_broker: FakeCluster) -> None:
-    """As `send_and_wait` asks it; natively it would never hear of them."""
+    """`send_and_wait` calls `enqueue`, too; the native path would bypass the override."""
     async with Counting(one_broker.bootstrap_servers) as producer:
         many = await (await producer.send_many("orders", [b"1", b"2"], partition=0))
         table = await (await producer.send_arrow("orders", pa.table({"value": [b"3"], "partition": [0]})))
@@ -362,10 +342,56 @@ async def test_subclass_that_overrides_enqueue_is_asked_for_each(one_broker: Fak
 
 
 async def test_rows_of_a_table_never_meet_serializers_in_a_subclass(one_broker: FakeCluster) -> None:
-    """Its `enqueue` is not asked then: what it passes on would be serialized."""
+    """The subclass's `enqueue` is not called: it would serialize the bytes again."""
     async with Counting(one_broker.bootstrap_servers, value_serializer=str.encode) as producer:
         await producer.send_many("orders", ["text"], partition=0)
         await producer.send_arrow("orders", pa.table({"value": [b"bytes"], "partition": [0]}))
 
     assert producer.seen == ["text"]
     assert values(one_broker, "orders") == [b"text", b"bytes"]
+
+
+# What `send_many` takes as values and keys, and what it refuses at the call
+
+
+@pytest.mark.parametrize("column", ["values", b"keys", None, 5], ids=str)
+@pytest.mark.parametrize("name", ["values", "keys"])
+async def test_invalid_column_is_refused_at_the_call(producer: Producer, name: str, column: object) -> None:
+    """Else a str would be a column of letters, each of them refused."""
+    if name == "keys" and column is None:
+        return
+    columns: dict[str, object] = {"values": [b"v"], name: column}
+    with pytest.raises(TypeError, match=f"{name} must be an iterable of {name}, one for each record, got"):
+        await producer.send_many("orders", **columns)  # type: ignore[arg-type]
+
+    await producer.flush()
+
+
+@pytest.mark.parametrize("column", [{b"a": 1}, {}, {b"a"}, frozenset()], ids=str)
+@pytest.mark.parametrize("name", ["values", "keys"])
+async def test_mapping_or_set_is_no_column(one_broker: FakeCluster, name: str, column: Iterable[bytes]) -> None:
+    """Only the keys of a dict would be sent, and a set has no positions for results; on every producer class."""
+    given, keys = (column, None) if name == "values" else ([b"v"], column)
+    text = rf"^{name} must be .*, not a {type(column).__name__}: pass"
+    async with Producer(one_broker.bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match=text):
+            await producer.send_many("orders", given, keys=keys)
+        with pytest.raises(TypeError, match=text):
+            await producer.topic("orders", value=bytes).send_many(given, keys=keys)
+
+    def send_blocking() -> None:
+        with BlockingProducer(one_broker.bootstrap_servers) as blocking:
+            with pytest.raises(TypeError, match=text):
+                blocking.send_many("orders", given, keys=keys)
+            with pytest.raises(TypeError, match=text):
+                blocking.topic("orders", value=bytes).send_many(given, keys=keys)
+
+    await asyncio.to_thread(send_blocking)
+    assert values(one_broker, "orders") == []
+
+
+async def test_views_of_a_dict_are_columns(producer: Producer, one_broker: FakeCluster) -> None:
+    table = {b"k1": b"v1", b"k2": b"v2"}
+    await (await producer.send_many("orders", table.values(), keys=table.keys(), partition=0))
+
+    assert [(record.key, record.value) for record in one_broker.records("orders", 0)] == list(table.items())

@@ -1,20 +1,26 @@
-"""Starting and closing, in every order, in time, and with nothing left behind."""
+"""Starting, closing and dropping a producer: bounded, once for all callers, and nothing is left."""
 
 import asyncio
 import gc
 import warnings
+from typing import NamedTuple
 
 import pytest
 
 from aioproducer import (
+    BrokerError,
+    Delivery,
     IllegalStateError,
     KafkaError,
+    Outcome,
     Producer,
     ProducerClosedError,
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks, left_behind
+from tests.fakes.log_capture import LogCapture
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.fakes.wrong_servers import dead_port, server_that_says
 from tests.produced import produce_requests, values
 
@@ -24,7 +30,6 @@ FORBIDDEN = 29
 
 
 def collect() -> list[str]:
-    """The warnings that the collector finds."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gc.collect()
@@ -35,7 +40,6 @@ def collect() -> list[str]:
 
 
 async def test_start_twice_makes_one_sender(one_broker: FakeCluster) -> None:
-    """At once, and again when it runs."""
     producer = Producer(one_broker.bootstrap_servers)
     first, second = await asyncio.gather(producer.start(), producer.start())
     third = await producer.start()
@@ -48,7 +52,6 @@ async def test_start_twice_makes_one_sender(one_broker: FakeCluster) -> None:
 
 
 async def test_constructed_anywhere_started_here(one_broker: FakeCluster) -> None:
-    """In a thread without a loop."""
     producer = await asyncio.to_thread(Producer, one_broker.bootstrap_servers)
 
     async with producer:
@@ -56,7 +59,6 @@ async def test_constructed_anywhere_started_here(one_broker: FakeCluster) -> Non
 
 
 async def test_start_that_fails_cleans_everything() -> None:
-    """No task, no socket, no warning from the collector."""
     async with dead_port() as address:
         with pytest.raises(TimeoutError):
             await Producer(address, max_block_ms=60).start()
@@ -72,7 +74,6 @@ async def test_start_that_fails_cleans_everything() -> None:
 
 
 async def test_start_cancelled_cleans_everything(one_broker: FakeCluster) -> None:
-    """And the producer is closed then."""
     one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     starting = asyncio.create_task(producer.start())
@@ -90,7 +91,6 @@ async def test_start_cancelled_cleans_everything(one_broker: FakeCluster) -> Non
 
 
 async def test_start_in_time_by_the_callers_timeout(one_broker: FakeCluster) -> None:
-    """asyncio.timeout works as ever."""
     one_broker.faults.stall(METADATA)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
@@ -100,7 +100,6 @@ async def test_start_in_time_by_the_callers_timeout(one_broker: FakeCluster) -> 
 
 
 async def test_start_shared_by_two_outlives_the_cancelling_of_one(one_broker: FakeCluster) -> None:
-    """The other gets its producer."""
     stall = one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     first, second = asyncio.create_task(producer.start()), asyncio.create_task(producer.start())
@@ -115,7 +114,6 @@ async def test_start_shared_by_two_outlives_the_cancelling_of_one(one_broker: Fa
 
 
 async def test_start_without_waiting(one_broker: FakeCluster) -> None:
-    """Records are taken, and go when a broker answers."""
     stall = one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     await producer.start(wait=False)
@@ -127,7 +125,7 @@ async def test_start_without_waiting(one_broker: FakeCluster) -> None:
 
 
 async def test_closed_while_it_starts(one_broker: FakeCluster) -> None:
-    """The starter is told, by an error and not by a cancelling nobody asked for."""
+    """The starter gets an error, not a cancellation that no one asked for."""
     one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     starting = asyncio.create_task(producer.start())
@@ -140,7 +138,6 @@ async def test_closed_while_it_starts(one_broker: FakeCluster) -> None:
 
 
 async def test_closed_in_the_turn_that_starts_it(one_broker: FakeCluster) -> None:
-    """Before the start has done anything."""
     producer = Producer(one_broker.bootstrap_servers)
     starting = asyncio.create_task(producer.start())
     closing = asyncio.create_task(producer.close())
@@ -167,7 +164,6 @@ async def test_background_task_that_dies_while_it_starts(one_broker: FakeCluster
 
 
 async def test_close_delivers_what_was_accepted(one_broker: FakeCluster) -> None:
-    """Also what still waits for its topic."""
     producer = await Producer(one_broker.bootstrap_servers, linger_ms=60_000).start()
     for _ in range(10):
         producer.send("orders", b"v")
@@ -178,7 +174,6 @@ async def test_close_delivers_what_was_accepted(one_broker: FakeCluster) -> None
 
 
 async def test_close_again_does_nothing(one_broker: FakeCluster) -> None:
-    """Also when it was never started."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.close()
     await producer.close()
@@ -198,8 +193,8 @@ async def test_close_again_does_nothing(one_broker: FakeCluster) -> None:
             await later
 
 
-async def test_closes_that_join_hear_the_same(one_broker: FakeCluster) -> None:
-    """All who waited get the undelivered records, those who come later nothing."""
+async def test_joined_closes_raise_the_same(one_broker: FakeCluster) -> None:
+    """All waiters get the undelivered records, later callers get none."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.partitions_for("orders")
     one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -212,8 +207,7 @@ async def test_closes_that_join_hear_the_same(one_broker: FakeCluster) -> None:
     assert results[0] is not results[1]
 
 
-async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -> None:
-    """Its waiter was cancelled; the failure is not lost."""
+async def test_failures_of_an_unawaited_close_are_raised_next(one_broker: FakeCluster) -> None:
     producer = await Producer(one_broker.bootstrap_servers).start()
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -223,7 +217,7 @@ async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -
     closing.cancel()
     await asyncio.wait([closing])
     one_broker.faults.remove(stall)
-    while "closed" not in repr(producer):  # noqa: ASYNC110  # nobody may wait for it, that is the point
+    while "closed" not in repr(producer):  # noqa: ASYNC110  # awaiting it would defeat the test
         await asyncio.sleep(0.005)
 
     with pytest.raises(UndeliveredError):
@@ -231,8 +225,8 @@ async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -
     await producer.close()
 
 
-async def test_close_without_time_fails_what_is_left(one_broker: FakeCluster) -> None:
-    """Records in batches, in the waiting lines, and everybody who waits."""
+async def test_close_0_fails_the_remaining_records(one_broker: FakeCluster) -> None:
+    """Records in batches, waiting records, and all other waiters."""
     one_broker.faults.stall(PRODUCE)
     producer = await Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000).start()
     on_the_wire = await producer.enqueue("orders", b"v")
@@ -281,7 +275,6 @@ async def test_close_while_others_send(one_broker: FakeCluster) -> None:
 
 
 async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCluster) -> None:
-    """Which become its notes."""
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
 
     async def body() -> None:
@@ -296,7 +289,6 @@ async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCl
 
 
 async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -> None:
-    """With what was accepted delivered, within the time of closing."""
     sent = asyncio.Event()
 
     async def body() -> None:
@@ -315,8 +307,7 @@ async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -
     assert await left_behind(one_broker) == (0, {})
 
 
-async def test_body_that_ends_well_hears_of_undelivered_records(one_broker: FakeCluster) -> None:
-    """By the exception of its end."""
+async def test_async_with_raises_undelivered_records(one_broker: FakeCluster) -> None:
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
     with pytest.raises(UndeliveredError):
         async with Producer(one_broker.bootstrap_servers) as producer:
@@ -324,7 +315,7 @@ async def test_body_that_ends_well_hears_of_undelivered_records(one_broker: Fake
 
 
 async def test_dropped_unclosed_warns_and_lets_go(one_broker: FakeCluster) -> None:
-    """Naming the line that made it; tasks and sockets end."""
+    """The warning names the line that made the producer; tasks and sockets end."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.send("orders", b"v")
 
@@ -341,17 +332,16 @@ async def start_with(cluster: FakeCluster) -> Producer:
 
 
 async def use_elsewhere(producer: Producer) -> None:
-    """Use it on the loop that came after."""
     with pytest.raises(KafkaError, match=r"as asyncio\.run does at its end .* make a new one"):
         producer.send("orders", b"v")
     with pytest.raises(IllegalStateError, match="event loop"):
         await producer.close()
 
 
-def test_loop_that_ended_is_told_apart_from_a_thread() -> None:
-    """A second asyncio.run with the producer of the first."""
+def test_ended_loop_has_its_own_error() -> None:
+    """A second asyncio.run uses the producer of the first."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # nobody can close what belongs to a loop that is gone
+        warnings.simplefilter("ignore", ResourceWarning)  # a producer cannot be closed after its loop
         producer = asyncio.run(start_with(FakeCluster(1, topics={"orders": 1})))
         asyncio.run(use_elsewhere(producer))
         del producer
@@ -359,8 +349,112 @@ def test_loop_that_ended_is_told_apart_from_a_thread() -> None:
 
 
 async def test_nothing_is_sent_by_starting_and_closing(one_broker: FakeCluster) -> None:
-    """No Produce at all."""
     async with Producer(one_broker.bootstrap_servers):
         pass
 
     assert produce_requests(one_broker) == 0
+
+
+# A start that ends well in the very turn of the loop in which it is given up
+
+
+async def test_start_finished_during_cancellation_is_closed(one_broker: FakeCluster) -> None:
+    """The body of `async with` never begins, so nothing would ever close the producer."""
+    producer = Producer(one_broker.bootstrap_servers)
+    entering = asyncio.create_task(producer.__aenter__())
+    await asyncio.sleep(0)
+    starting = producer._starting  # noqa: SLF001  # the one moment that matters
+    assert starting is not None
+    starting.add_done_callback(lambda _: entering.cancel())
+    await asyncio.wait([entering])
+
+    assert entering.cancelled()
+    assert await left_behind(one_broker) == (0, {})
+
+
+async def test_finished_start_is_left_to_its_other_callers(one_broker: FakeCluster) -> None:
+    """One of two is cancelled in the turn in which both would get it; the other's start goes on."""
+    producer = Producer(one_broker.bootstrap_servers)
+    first, second = asyncio.create_task(producer.start()), asyncio.create_task(producer.start())
+    await asyncio.sleep(0)
+    starting = producer._starting  # noqa: SLF001  # as above
+    assert starting is not None
+    starting.add_done_callback(lambda _: second.cancel())
+
+    assert await first is producer
+    await asyncio.wait([second])
+    assert second.cancelled()
+    await producer.send("orders", b"v")
+    await producer.close()
+
+
+# A producer that is dropped without `close`, and the callers that still wait for their records
+
+
+class LeftWaiting(NamedTuple):
+    """Waiters at the time when the producer is dropped; none of them holds the producer."""
+
+    on_wire: asyncio.Future[object]
+    in_line: asyncio.Future[object]
+    enqueue: asyncio.Future[Delivery]
+
+
+async def drop_with_records(cluster: FakeCluster) -> LeftWaiting:
+    """Drop a producer with a record on the wire, an unawaited one in a wait queue, and a call that waits."""
+    producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+    await producer.send("orders", b"0")
+    cluster.faults.stall(PRODUCE)
+    on_wire, in_line = producer.send("orders", b"1"), producer.send("nowhere", b"2")
+    left = LeftWaiting(
+        asyncio.ensure_future(on_wire),
+        asyncio.ensure_future(in_line),
+        asyncio.ensure_future(producer.enqueue("no", b"")),
+    )
+    await asyncio.sleep(0.1)
+    with pytest.warns(ResourceWarning, match="was dropped without close"):
+        del producer
+    return left
+
+
+@in_virtual_time
+async def test_all_waiters_fail_when_the_producer_is_dropped() -> None:
+    async with FakeCluster(1, topics={"orders": 1}, auto_create_topics=False) as cluster:
+        left = await drop_with_records(cluster)
+
+        _, pending = await asyncio.wait(left, timeout=0.1)
+
+        assert not pending
+        errors = [each.exception() for each in left]
+        assert [type(error) for error in errors] == [ProducerClosedError] * 3
+        assert "dropped without close()" in str(errors[0])
+        outcomes = [error.outcome for error in errors if isinstance(error, KafkaError)]
+        assert outcomes == [Outcome.UNKNOWN, Outcome.NOT_WRITTEN, Outcome.NOT_WRITTEN]
+
+
+@in_virtual_time
+async def test_enqueue_that_is_awaited_after_the_drop_is_refused() -> None:
+    """`enqueue` begins to wait when it is awaited, and the producer is gone by then."""
+    async with FakeCluster(1, topics={"orders": 1}) as cluster:
+        producer = await Producer(cluster.bootstrap_servers).start()
+        enqueue = producer.enqueue("nowhere", b"1")
+        with pytest.warns(ResourceWarning, match="was dropped without close"):
+            del producer
+        await asyncio.sleep(0.1)
+
+        with pytest.raises(ProducerClosedError, match="dropped without close"):
+            await asyncio.wait_for(enqueue, 10)
+
+
+@in_virtual_time
+async def test_failed_producer_keeps_its_cause_when_dropped() -> None:
+    with LogCapture() as log:
+        async with FakeCluster(1, topics={"orders": 1}) as cluster:
+            producer = await Producer(cluster.bootstrap_servers).start()
+            cluster.faults.error(31, PRODUCE)  # CLUSTER_AUTHORIZATION_FAILED
+            with pytest.raises(BrokerError):
+                await producer.send("orders", b"0")
+            with pytest.warns(ResourceWarning, match="was dropped without close"):
+                del producer
+            await asyncio.sleep(0.1)
+
+    assert len(log.naming("producer_failed")) == 1

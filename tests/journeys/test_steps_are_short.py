@@ -1,4 +1,4 @@
-"""I27: the loop stands still for nobody: what one step does is bounded, also with batches of a megabyte.
+"""One step of the loop is bounded in what it does, also with batches of a megabyte.
 
 Work is counted, not timed: function calls of the package in one callback of the loop, and bytes compressed there.
 """
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 RECORDS = 18_000
-"""Of 40 bytes: they fill most of a batch of a megabyte."""
+"""Records of 40 bytes that fill most of a batch of a megabyte."""
 
 MOST_CALLS = 30_000
 """Some thirty million instructions: what a slow machine does in ten milliseconds."""
@@ -39,12 +39,10 @@ class StepMeter:
         self._calls = 0
 
     def __enter__(self) -> Self:
-        """Begin."""
         sys.setprofile(self._see)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look away."""
         sys.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, _: object) -> None:
@@ -63,7 +61,6 @@ def _size(value: object) -> int:
 
 
 def _refuse_all(cluster: FakeCluster) -> None:
-    """As a compacted topic does with records that have no key."""
     cluster.faults.record_errors(dict.fromkeys(range(RECORDS), "no key"), PRODUCE)
 
 
@@ -86,7 +83,7 @@ def _take(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.parametrize("answer", [_take, _refuse_the_batch, _find_too_large, _refuse_all, _refuse_every_second])
 async def test_no_step_does_much(answer: Callable[[FakeCluster], None], codec: str) -> None:
-    """Whatever becomes of a large batch; the first request, and its answer."""
+    """Each step of a large batch: the first request, and its response."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 1)
         producer = Producer(
@@ -123,7 +120,6 @@ class LargeCluster:
         self._answers = 0
 
     def _topics(self, epoch: int) -> list[tuple[int, str, bytes, list[tuple[int, int]]]]:
-        """Each epoch has other leaders."""
         return [(0, "large", bytes(range(16)), [((leader + epoch) % 1000, epoch) for leader in self._leaders])]
 
     def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:
@@ -135,7 +131,6 @@ class LargeCluster:
 
 @in_virtual_time
 async def test_no_step_does_much_for_a_large_cluster() -> None:
-    """What is done for a partition begins when a record goes there."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ClusterLoop)
     cluster = LargeCluster()

@@ -14,7 +14,6 @@ from tests.produced import values
 
 @in_virtual_time
 async def test_topic_that_is_made_on_first_use_just_works() -> None:
-    """The first answer is "unknown topic"."""
     async with (
         FakeCluster(3, auto_create_delay_s=0.3) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -27,7 +26,7 @@ async def test_topic_that_is_made_on_first_use_just_works() -> None:
 @pytest.mark.parametrize("code", [-1, 38], ids=["UNKNOWN_SERVER_ERROR", "INVALID_REPLICATION_FACTOR"])
 @in_virtual_time
 async def test_topic_that_cannot_be_made_yet_is_waited_for(code: int) -> None:
-    """While too few brokers have come up, or one of them fails: as in Java, for `max_block_ms`."""
+    """Too few brokers are up, or one fails: the call waits for `max_block_ms`, as in Java."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, max_block_ms=10_000) as producer,
@@ -61,8 +60,8 @@ async def test_topic_that_does_not_exist_is_asked_about() -> None:
 
 
 @in_virtual_time
-async def test_code_that_nobody_knows_is_told_as_a_number() -> None:
-    """Brokers have described the topic: in words of a later Kafka."""
+async def test_unknown_code_is_shown_as_a_number() -> None:
+    """A broker of a later Kafka describes the topic with a code that is unknown here."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, max_block_ms=3_000) as producer,
@@ -79,7 +78,6 @@ async def test_code_that_nobody_knows_is_told_as_a_number() -> None:
 
 @in_virtual_time
 async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
-    """It answers 14 for a second."""
     async with (
         FakeCluster(1, topics={"orders": 1}, producer_ids_load_s=1.5) as cluster,
         Producer(cluster.bootstrap_servers) as producer,
@@ -92,8 +90,8 @@ async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
 
 
 @in_virtual_time
-async def test_partition_that_was_added_is_found_soon_after_it_was_refused() -> None:
-    """Not only when metadata is refreshed for its age, minutes later."""
+async def test_added_partition_is_found_soon_after_its_refusal() -> None:
+    """It must not take until metadata is refreshed for its age, minutes later."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, metadata_max_age_ms=2**40) as producer,
@@ -113,7 +111,7 @@ async def test_partition_that_was_added_is_found_soon_after_it_was_refused() -> 
 
 @in_virtual_time
 async def test_loop_of_refused_partitions_asks_at_a_measured_pace() -> None:
-    """A program that has the number wrong is no burden to the brokers."""
+    """A program with a wrong partition number must not burden the brokers."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.send("orders", b"0")
         before = sum(seen.api is ApiKey.METADATA for seen in cluster.requests)
@@ -147,7 +145,6 @@ async def test_all_brokers_are_replaced_one_after_another() -> None:
 
 @in_virtual_time
 async def test_whole_cluster_goes_away_and_comes_back() -> None:
-    """For a minute; the records wait for it."""
     async with (
         FakeCluster(3, topics={"orders": 3}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -168,8 +165,7 @@ async def test_whole_cluster_goes_away_and_comes_back() -> None:
 
 
 @in_virtual_time
-async def test_brokers_that_are_down_from_the_start_are_an_error_in_time() -> None:
-    """The start is bounded, and leaves nothing behind."""
+async def test_start_without_brokers_fails_in_time() -> None:
     async with FakeCluster(2) as cluster:
         for node_id in (1, 2):
             await cluster.kill(node_id)
@@ -185,8 +181,8 @@ async def test_brokers_that_are_down_from_the_start_are_an_error_in_time() -> No
 
 
 @in_virtual_time
-async def test_producer_started_before_its_brokers_sends_when_they_come() -> None:
-    """With `wait=False`."""
+async def test_producer_started_before_its_brokers_sends_later() -> None:
+    """`start(wait=False)` returns before a broker answers."""
     async with FakeCluster(2) as cluster:
         for node_id in (1, 2):
             await cluster.kill(node_id)
@@ -203,7 +199,7 @@ async def test_producer_started_before_its_brokers_sends_when_they_come() -> Non
 
 @in_virtual_time
 async def test_sends_flush_and_close_are_bounded_without_brokers() -> None:
-    """Aiokafka hung in all of them (B6)."""
+    """Regression in aiokafka: all of them hung."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(
             cluster.bootstrap_servers, request_timeout_ms=1_500, delivery_timeout_ms=2_000, max_block_ms=2_000
@@ -226,8 +222,8 @@ async def test_sends_flush_and_close_are_bounded_without_brokers() -> None:
 
 
 @in_virtual_time
-async def test_throttled_producer_waits_as_long_as_it_was_told() -> None:
-    """And not a request sooner (KIP-219)."""
+async def test_throttled_producer_waits_for_the_whole_pause() -> None:
+    """KIP-219: not a single request comes sooner."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -245,7 +241,7 @@ async def test_throttled_producer_waits_as_long_as_it_was_told() -> None:
 
 @in_virtual_time
 async def test_question_waits_for_a_throttle_no_longer_than_it_lasts() -> None:
-    """It was told of connections alone, and looked again after a second: a transaction took that long."""
+    """Regression: the request was tried again only after a second, which delayed a transaction."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -262,7 +258,7 @@ async def test_question_waits_for_a_throttle_no_longer_than_it_lasts() -> None:
 
 @in_virtual_time
 async def test_request_behind_a_throttled_one_is_not_lost_to_its_pause() -> None:
-    """The broker reads nothing meanwhile, as it has said; hanging up would leave a copy behind for it to write."""
+    """The throttling broker reads nothing meanwhile; hanging up would leave it a duplicate to write."""
     async with (
         FakeCluster(1, topics={"orders": 2}) as cluster,
         Producer(

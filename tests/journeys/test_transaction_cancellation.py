@@ -152,7 +152,7 @@ async def test_cancelled_block_aborts_only_itself(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_exception_of_the_body_outranks_the_aborts(release: Release) -> None:
-    """A failed abort becomes a note of it."""  # noqa: DOC501  # the body's own
+    """A failed abort becomes a note of it."""  # the body's own
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster, max_block_ms=200).start()
         stalled = cluster.faults.stall(END_TXN)

@@ -53,7 +53,7 @@ async def test_records_become_visible_together(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_aborted_records_never_become_visible(release: Release) -> None:
-    """Those before and after do; the exception of the body is raised."""  # noqa: DOC501  # the body's own
+    """Those before and after do; the exception of the body is raised."""  # the body's own
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for name in (b"a", b"b", b"c"):
             try:

@@ -1,4 +1,4 @@
-"""What a producer could leave behind: counted before and after many of them."""
+"""Counts of what a producer could leave behind, before and after many of them."""
 
 import asyncio
 import gc
@@ -13,20 +13,17 @@ THEIRS = "aioproducer.testing"  # the cluster keeps what it was sent
 
 
 class Count(NamedTuple):
-    """Of everything that must go."""
-
     tasks: int
     timers: int
-    """Of the virtual loop, those that were cancelled not counted."""
+    """Timers of the virtual loop that are set and not cancelled."""
     threads: int
     files: int
     """Descriptors, sockets among them."""
     objects: int
-    """That the collector knows, of classes of the producer and of the transports that it writes to."""
+    """Objects that the collector knows, of classes of the producer and of its transports."""
 
 
 def count() -> Count:
-    """Count, once all garbage is gone."""
     gc.collect()
     return Count(
         tasks=len(asyncio.all_tasks()),

@@ -17,7 +17,6 @@ from tests.lifecycle.left_behind import count
 
 STARTS = 1_000
 FAILED_SENDS = int(os.environ.get("AIOPRODUCER_FAILED_SENDS", "60000"))
-"""A million in a long run."""
 AT_A_TIME = 500
 MOST_BLOCKS_MORE = 200  # of the interpreter: caches of this and that
 FORBIDDEN = 29
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @in_virtual_time
 async def test_a_thousand_starts_and_closes_leave_nothing() -> None:
-    """Each with a record sent, every third one that nobody waited for."""
+    """Run producers with a record each; every third record is never awaited."""
     async with FakeCluster(1, topics={"t": 1}) as cluster:
         await start_and_close(cluster, 5)
         before = count()
@@ -41,7 +40,6 @@ async def test_a_thousand_starts_and_closes_leave_nothing() -> None:
 
 
 async def start_and_close(cluster: FakeCluster, times: int) -> None:
-    """One after the other."""
     for number in range(times):
         producer = await Producer(cluster.bootstrap_servers).start()
         delivery = producer.send("t", b"v")
@@ -52,7 +50,7 @@ async def start_and_close(cluster: FakeCluster, times: int) -> None:
 
 @in_virtual_time
 async def test_a_thousand_failing_starts_leave_nothing() -> None:
-    """No broker there, one that says nothing, and one whose caller gives up."""
+    """No broker, a silent one, and a caller that gives up."""
     async with FakeCluster(1) as cluster:
         cluster.faults.stall(Where(api=ApiKey.METADATA))
         await fail_to_start(cluster, 5)
@@ -67,7 +65,6 @@ async def test_a_thousand_failing_starts_leave_nothing() -> None:
 
 
 async def fail_to_start(cluster: FakeCluster, times: int) -> None:
-    """In three ways, in turn."""
     for number in range(times):
         servers = "127.0.0.1:1" if number % 3 == 0 else cluster.bootstrap_servers
         producer = Producer(servers, max_block_ms=50)
@@ -78,7 +75,7 @@ async def fail_to_start(cluster: FakeCluster, times: int) -> None:
 
 @in_virtual_time
 async def test_failed_sends_leave_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Refused by the broker, of an unknown topic, too large, of a wrong type, without room."""
+    """Refused by the broker, for an unknown topic, too large, of a wrong type, without room."""
     caplog.set_level(logging.CRITICAL, "aioproducer")  # pytest keeps every line
     async with FakeCluster(1, topics={"t": 1}, auto_create_topics=False) as cluster:
         cluster.faults.error(FORBIDDEN, Where(api=ApiKey.PRODUCE), times=None)
@@ -104,7 +101,6 @@ def clear(cluster: FakeCluster) -> None:
 
 
 async def fail_to_send(producer: Producer, times: int) -> None:
-    """Some hundred at a time; each fails, and is looked at."""
     for _ in range(times // AT_A_TIME):
         deliveries = []
         for number in range(AT_A_TIME):

@@ -1,8 +1,8 @@
 """Runs the native send path with one allocation failing, each in its turn: `python allocation_faults.py native|python`.
 
 A process of its own, because what fails is its allocator. For each step of the path, and for the first, second, third
-... allocation of that step: a fresh core, the step with that allocation failing, and then what must hold whatever
-happened. "native" is what the native modules ask of the C library, the memory of batches and headers: the record was
+... allocation of that step: a fresh core, the step with that allocation failing, and then what must hold afterwards.
+"native" is what the native modules ask of the C library, the memory of batches and headers: the record was
 accepted or the call has raised, never both; the next record goes; all memory comes back. "python" is each small object
 that Python makes on the way: MemoryError comes out and nothing else, and the next record goes; a record into an open
 batch was accepted or the call has raised, never both.
@@ -37,8 +37,6 @@ QUIET_AT_THE_END = 3  # numbers in a row that no allocation had
 
 
 class Path:
-    """A core, and what was accepted by it."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.parts = CoreParts(leaders=(1, 1), memory=1 << 20, batch_size=16_384)
@@ -46,7 +44,6 @@ class Path:
         self.send(b"before")
 
     def send(self, value: bytes, *, headers: "Headers | None" = None, on_delivery: "OnDelivery | None" = None) -> None:
-        """Append a record."""
         delivery = self.parts.appender.append("t", value, b"k", 0, None, headers, on_delivery)
         assert delivery is not None, "there is room for all that is sent here"
         self.accepted.append(delivery)
@@ -63,17 +60,14 @@ class Path:
 
 
 def append(path: Path) -> None:
-    """A record into the open batch."""
     path.send(b"v" * 100)
 
 
 def append_with_headers(path: Path) -> None:
-    """The scratch grows for them."""
     path.send(b"v", headers=[(f"name-{number}", b"x" * 100) for number in range(20)])
 
 
 def append_with_callback(path: Path) -> None:
-    """It is kept by the batch."""
     path.send(b"v", on_delivery=print)
 
 
@@ -81,7 +75,6 @@ class Passing(ProducerInterceptor):
     """Returns every record, and listens to what becomes of it."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return it."""
         return record
 
     def on_error(self, topic_partition: object, error: Exception, headers: object) -> None:
@@ -89,11 +82,7 @@ class Passing(ProducerInterceptor):
 
 
 def append_through_hooks(path: Path) -> None:
-    """An interceptor that listens, and a serializer; what the serializer could not allocate is its failure.
-
-    Raises:
-        MemoryError: also where it is the cause of a SerializationError.
-    """
+    """An interceptor that listens, and a serializer; what the serializer could not allocate is its failure."""
     pipeline = pipeline_of(path.parts, interceptors=[Passing()], serializer=bytes.upper)
     try:
         delivery = pipeline.take("t", b"v" * 100, b"k", 0, None, [("name", b"x")], print)
@@ -104,18 +93,15 @@ def append_through_hooks(path: Path) -> None:
 
 
 def append_that_grows_the_batch(path: Path) -> None:
-    """Into a larger chunk."""
     path.send(b"v" * 6_000)
 
 
 def append_that_fills_the_batch(path: Path) -> None:
-    """And opens the next one."""
     path.send(b"v" * 9_000)
     path.send(b"w" * 9_000)
 
 
 def append_of_a_large_record(path: Path) -> None:
-    """Into a batch of its own."""
     path.send(b"v" * 50_000)
 
 
@@ -127,7 +113,7 @@ def seal(path: Path) -> None:
 
 
 def deliver(path: Path) -> None:
-    """A result with a waiter, a callback and a metadata that somebody asks for."""
+    """A result with a waiter, a callback and requested metadata."""
     result = BatchResult(path.loop, ("t", 0))  # type: ignore[arg-type]  # a pair is enough
     delivery = result.delivery(0, 5)
     next(iter(delivery.__await__()))
@@ -141,7 +127,6 @@ def deliver(path: Path) -> None:
 
 
 def split(_path: Path) -> None:
-    """Records taken apart in place."""
     section = bytes.fromhex("0e 00 00 00 01 02 76 00")
     chunk = Chunk(len(section))
     chunk.fill(section)
@@ -164,7 +149,7 @@ STEPS: list[Callable[[Path], None]] = [
 
 
 INTO_AN_OPEN_BATCH = (append, append_with_headers, append_with_callback, append_through_hooks)
-"""Steps that are one native call; their accounts hold whatever small object cannot be made."""
+"""Steps that are one native call; their accounts hold when any small object cannot be made."""
 
 
 class NativeFaults:
@@ -175,7 +160,6 @@ class NativeFaults:
 
     @contextlib.contextmanager
     def failing_at(self, number: int) -> Iterator[None]:
-        """Have one of the allocations fail."""
         self._library.allocation_faults_fail_at(ctypes.c_long(number))
         try:
             yield
@@ -188,8 +172,6 @@ class NativeFaults:
 
 
 class PythonFaults:
-    """What Python allocates, for objects, their arrays and itself."""
-
     def __init__(self) -> None:
         import _testcapi  # noqa: PLC0415  # where the interpreter brings it
 
@@ -197,7 +179,6 @@ class PythonFaults:
 
     @contextlib.contextmanager
     def failing_at(self, number: int) -> Iterator[None]:
-        """Have one of the allocations fail."""
         self._hooks.set_nomemory(number + 1, number + 2)
         try:
             yield
@@ -227,7 +208,7 @@ def check(step: Callable[[Path], None], path: Path, failing: AbstractContextMana
 
 
 def check_accounts(step: Callable[[Path], None], path: Path, failing: AbstractContextManager[None]) -> dict[str, int]:
-    """As `check`, and what was accepted is what is sent, and all memory comes back."""
+    """Check the core, that accepted records are the sent ones, and that all memory is returned."""
     found = check(step, path, failing)
     sent = path.drain()
     found["sent_and_refused"] = max(sent - len(path.accepted), 0)
@@ -237,7 +218,6 @@ def check_accounts(step: Callable[[Path], None], path: Path, failing: AbstractCo
 
 
 def sweep(step: Callable[[Path], None], faults: NativeFaults | PythonFaults) -> dict[str, int]:
-    """All allocations of one step; the sums."""
     look = check_accounts if isinstance(faults, NativeFaults) or step in INTO_AN_OPEN_BATCH else check
     loop = asyncio.new_event_loop()
     sums: collections.Counter[str] = collections.Counter()

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a 
 
 
 def swept(kind: str, **environment: str) -> dict[str, dict[str, dict[str, int]]]:
-    """What the program says."""
     command = [sys.executable, str(HERE / "allocation_faults.py"), kind]
     package = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -32,7 +31,6 @@ def swept(kind: str, **environment: str) -> dict[str, dict[str, dict[str, int]]]
 
 @pytest.fixture
 def faulty_malloc(tmp_path: Path) -> Path:
-    """The library that lets allocations fail."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         pytest.skip(f"no C compiler ({compiler}); install gcc")
@@ -43,8 +41,8 @@ def faulty_malloc(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_memory_that_the_c_library_refuses_is_an_error_of_the_call(faulty_malloc: Path) -> None:
-    """What was refused is not sent, what was accepted is; all bytes come back, and no block is left."""
+def test_failed_c_allocation_is_an_error_of_the_call(faulty_malloc: Path) -> None:
+    """A refused record is not sent, an accepted one is; all bytes are returned, and no block is left."""
     if "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("AddressSanitizer has its own malloc, which must be the first")
 

@@ -41,11 +41,9 @@ class OneChunkEach:
         self._loop = asyncio.new_event_loop()
 
     def close(self) -> None:
-        """Close the loop that results belong to."""
         self._loop.close()
 
     def make_room(self, slot: OpenPartition, size: int) -> bool:
-        """Open the partition's only batch."""
         assert slot.builder is None
         assert size <= CAPACITY
         result = BatchResult(self._loop, TopicPartition("t", slot.partition))
@@ -53,25 +51,20 @@ class OneChunkEach:
         return True
 
     def batch_full(self, slot: OpenPartition) -> None:
-        """Not reached: the chunk is larger than the records."""
         pytest.fail(f"full: {slot}")
 
     def choose_partition(self, topic: TopicInfo) -> int:
-        """Keyless records all go to one."""
         assert topic.topic == "t"
         return 0
 
     def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
-        """Not reached."""
         pytest.fail(f"no partition {partition} of {topic}")
 
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
-        """Not reached."""
         pytest.fail(f"too large for {topic}: {size}")
 
 
 def refuse() -> NoReturn:
-    """Not reached: the appender is open."""
     pytest.fail("not reached")
 
 
@@ -96,7 +89,6 @@ def body_of(builder: RecordBatchBuilder) -> bytes:
 
 @given(RECORDS)
 def test_records_section_equals_the_references(records: list[Record]) -> None:
-    """Nulls, headers, and timestamps in any order."""
     builder = append_all(records, partition=3)[3]
 
     assert builder is not None
@@ -112,7 +104,6 @@ def test_records_section_equals_the_references(records: list[Record]) -> None:
 )
 @settings(max_examples=50)
 def test_whole_batch_equals_the_references(records: list[Record], identity: BatchIdentity) -> None:
-    """The header with its CRC, and the records behind it."""
     builder = append_all(records, partition=0)[0]
     assert builder is not None
     body = body_of(builder)
@@ -142,7 +133,6 @@ def test_key_goes_where_java_sends_it(key: bytes) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 100])
 def test_keyless_records_share_a_batch(count: int) -> None:
-    """They stay with the partition that was chosen for them."""
     builders = append_all([Record(None, b"v", 0)] * count, partition=None)
 
     assert [builder.count if builder else 0 for builder in builders] == [count, 0, 0, 0, 0, 0, 0]

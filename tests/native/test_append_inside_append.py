@@ -18,31 +18,29 @@ class SendsInside:
         self.left = 1
 
     def __call__(self) -> None:
-        """Send, once."""
         if self.left:
             self.left -= 1
             headers = [("inner", b"i" * 50)]
             delivery = self.core.appender.append("t", b"inner", None, 0, None, headers, None)
             assert delivery is None
-            record = self.core.wait_in_line(b"inner")
+            record = self.core.wait_in_queue(b"inner")
             self.sent.append(record.delivery)
 
 
 def records_of(core: CoreParts) -> Iterator[bytes]:
-    """The bytes of every batch that can be sent."""
     for batch in core.drain():
         yield bytes(batch.records())
 
 
-def test_record_sent_inside_an_append_waits_in_line_and_both_are_whole() -> None:
-    """The outer one keeps its room, its headers and its batch."""
+def test_record_sent_inside_an_append_waits() -> None:
+    """The outer record keeps its room, its headers and its batch."""
     core = CoreParts()
     inside = SendsInside(core)
     core.on_clock = inside
     outer = core.appender.append("t", b"outer", None, 0, None, [("outer", b"o" * 50)], None)
     core.on_clock = lambda: None
     assert outer is not None
-    core.lines.serve()
+    core.wait_queues.serve()
     core.flush()
 
     [records] = records_of(core)
@@ -53,7 +51,7 @@ def test_record_sent_inside_an_append_waits_in_line_and_both_are_whole() -> None
 
 
 class SendsWhenRead(bytearray):
-    """A header's value that sends when somebody wants its bytes, as a finalizer may at any allocation."""
+    """A header's value that sends when its bytes are read, as a finalizer may at any allocation."""
 
     def __init__(self, inside: Callable[[], None]) -> None:
         super().__init__(b"not yet")
@@ -64,14 +62,13 @@ class SendsWhenRead(bytearray):
         return bytes(50)
 
 
-def test_record_sent_while_headers_are_read_waits_in_line_and_both_are_whole() -> None:
-    """What was written of the outer one's headers stays."""
+def test_record_sent_while_headers_are_read_waits() -> None:
     core = CoreParts()
     inside = SendsInside(core)
     headers = [("first", b"f" * 50), ("reads", SendsWhenRead(inside)), ("last", b"l" * 50)]
     assert core.appender.append("t", b"outer", None, 0, None, headers, None) is None  # behind the inner one
     _, _, _, size = core.appender.measure("t", b"outer", None, 0, None, headers)
-    core.lines.serve()
+    core.wait_queues.serve()
     assert core.appender.append("t", b"outer", None, 0, None, headers, None) is not None
     core.flush()
 
@@ -82,8 +79,8 @@ def test_record_sent_while_headers_are_read_waits_in_line_and_both_are_whole() -
     assert size >= len(written)
 
 
-def test_second_record_sent_while_headers_are_read_waits_like_the_first() -> None:
-    """The first was measured, as what waits is; the append that both are in goes on all the same."""
+def test_second_record_sent_while_headers_are_read_waits() -> None:
+    """The first one was measured, as waiting records are; the outer append goes on."""
     core = CoreParts(leaders=(1, 1))
     answers: list[Delivery | None] = []
 
@@ -102,17 +99,15 @@ def test_second_record_sent_while_headers_are_read_waits_like_the_first() -> Non
 
 
 def test_record_sent_while_another_is_measured_leaves_its_size() -> None:
-    """The headers of the inner one are no part of it."""
     core = CoreParts()
     headers = [("first", b"f"), ("reads", SendsWhenRead(SendsInside(core)))]
     _, _, _, size = core.appender.measure("t", b"outer", None, 0, None, headers)
 
     assert core.appender.measure("t", b"outer", None, 0, None, headers)[3] == size
-    assert core.lines.records == 1
+    assert core.wait_queues.records == 1
 
 
-def test_headers_that_change_while_they_are_read_are_those_of_the_call() -> None:
-    """Their number is written first."""
+def test_headers_changed_while_read_are_those_of_the_call() -> None:
     core = CoreParts()
     inside = SendsInside(core)
     inside.left = 0
@@ -131,13 +126,12 @@ def test_headers_that_change_while_they_are_read_are_those_of_the_call() -> None
     assert records.endswith(b"\x02\x06one\x02v")
 
 
-def test_line_is_empty_afterwards() -> None:
-    """Later records are appended at once again."""
+def test_queue_is_empty_afterwards() -> None:
     core = CoreParts()
     core.on_clock = SendsInside(core)
     core.appender.append("t", b"outer", None, 0, None, None, None)
     core.on_clock = lambda: None
-    core.lines.serve()
+    core.wait_queues.serve()
     slot = core.queue().slot
 
     assert isinstance(slot, OpenPartition)
@@ -145,10 +139,9 @@ def test_line_is_empty_afterwards() -> None:
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None
 
 
-def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
-    """Later records would be appended before it."""
+def test_unplaceable_record_leaves_its_queue_unchanged() -> None:
     core = CoreParts()
-    core.wait_in_line(b"first")
+    core.wait_in_queue(b"first")
     slot = core.queue().slot
     line = slot.line
 
@@ -164,16 +157,16 @@ def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
     assert core.appender.append("t", b"later", None, 0, None, None, None) is None
 
 
-def test_record_that_joins_a_line_while_its_first_is_placed_is_counted() -> None:
-    """Else the line of its partition looks empty while somebody stands in it, and is never empty afterwards."""
+def test_record_queued_while_the_first_is_placed_is_counted() -> None:
+    """Else the queue of its partition would look empty while a record waits, and never be empty afterwards."""
     core = CoreParts()
-    core.wait_in_line(b"first")
+    core.wait_in_queue(b"first")
     inside = SendsInside(core)
     core.on_clock = inside
-    core.lines.serve()
+    core.wait_queues.serve()
     core.on_clock = lambda: None
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert len(inside.sent) == 1
-    assert (core.lines.records, core.queue().slot.line) == (0, 0)
+    assert (core.wait_queues.records, core.queue().slot.line) == (0, 0)
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None

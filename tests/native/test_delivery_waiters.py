@@ -1,4 +1,4 @@
-"""Who waits for a delivery: those who gave up are forgotten, and the others are told in their own context."""
+"""Waiters for a delivery: those that gave up are forgotten, and the others run in their own context."""
 
 import asyncio
 import weakref
@@ -7,7 +7,7 @@ from contextvars import ContextVar, copy_context
 from aioproducer._native.delivery import Delivery
 from tests.native.test_delivery import awaited, result_of
 
-NAME = ContextVar("NAME", default="nobody")
+NAME = ContextVar("NAME", default="unset")
 
 
 def look_and_give_up(delivery: Delivery) -> "weakref.ref[asyncio.Future[None]]":
@@ -18,15 +18,14 @@ def look_and_give_up(delivery: Delivery) -> "weakref.ref[asyncio.Future[None]]":
 
 
 async def test_waiters_that_gave_up_are_not_kept() -> None:
-    """Polling with time-outs would keep one for each look, for as long as the record is on its way."""
+    """Polling with timeouts would otherwise keep a waiter per look until the record ends."""
     delivery = awaited().delivery(0, 0)
     given_up = [look_and_give_up(delivery) for _ in range(100)]
 
     assert sum(waiter() is not None for waiter in given_up) == 1
 
 
-async def test_callback_that_is_added_to_what_is_done_runs_in_its_context() -> None:
-    """As one that was added before."""
+async def test_callback_added_to_a_done_delivery_has_its_context() -> None:
     result, told = awaited(), list[str]()
     delivery = result.delivery(0, 0)
     result.complete(0, -1, 0, 1)
@@ -39,8 +38,8 @@ async def test_callback_that_is_added_to_what_is_done_runs_in_its_context() -> N
     assert told == ["given"]
 
 
-def test_delivery_whose_callbacks_were_all_removed_has_nobody_who_waits() -> None:
-    """It would end the linger of the batch that its record gets a place in."""
+def test_delivery_without_callbacks_has_no_waiter() -> None:
+    """A waiter would end the linger of the batch that its record gets a place in."""
     delivery = result_of().delivery(0, 0)
     delivery.add_done_callback(print)
 

@@ -8,7 +8,6 @@ from aioproducer._native.memory import Chunk
 
 
 def test_chunk_holds_what_was_filled_in() -> None:
-    """At its start; the rest of it is nobody's business."""
     chunk = Chunk(10)
 
     chunk.fill(b"abc")
@@ -20,7 +19,6 @@ def test_chunk_holds_what_was_filled_in() -> None:
 
 
 def test_chunk_takes_no_more_than_it_has_room_for() -> None:
-    """And stays as it was."""
     chunk = Chunk(2)
     chunk.fill(b"ab")
 
@@ -32,13 +30,11 @@ def test_chunk_takes_no_more_than_it_has_room_for() -> None:
 
 @pytest.mark.parametrize("capacity", [0, -1])
 def test_chunk_of_nothing_is_refused(capacity: int) -> None:
-    """It would be our own bug."""
     with pytest.raises(ValueError, match="at least 1 byte"):
         Chunk(capacity)
 
 
 def test_chunk_that_cannot_be_allocated_says_so() -> None:
-    """With its size."""
     with pytest.raises(MemoryError, match=str(2**62)):
         Chunk(2**62)
 
@@ -52,7 +48,6 @@ def test_views_are_read_only() -> None:
 
 
 def test_every_view_and_slice_counts_until_it_is_gone() -> None:
-    """Slices of a view are the same loan."""
     chunk = Chunk(10)
     view = memoryview(chunk)
     part = view[2:4]
@@ -68,8 +63,7 @@ def test_every_view_and_slice_counts_until_it_is_gone() -> None:
     assert [*counted, chunk.exports] == [2, 1, 1, 0]
 
 
-def test_owner_is_told_at_once_when_nobody_reads() -> None:
-    """The usual case."""
+def test_owner_is_notified_at_once_without_readers() -> None:
     told: list[Chunk] = []
     chunk = Chunk(1)
 
@@ -78,8 +72,7 @@ def test_owner_is_told_at_once_when_nobody_reads() -> None:
     assert told == [chunk]
 
 
-def test_owner_is_told_once_by_the_last_reader() -> None:
-    """And not by those who read after that."""
+def test_owner_is_notified_once_by_the_last_reader() -> None:
     told: list[Chunk] = []
     chunk = Chunk(1)
     first, last = memoryview(chunk), memoryview(chunk)
@@ -93,8 +86,8 @@ def test_owner_is_told_once_by_the_last_reader() -> None:
     assert told == [chunk]
 
 
-def test_owner_is_told_by_a_view_that_is_dropped() -> None:
-    """Transports do not release their views, they forget them."""
+def test_owner_is_notified_by_a_dropped_view() -> None:
+    """Transports do not release their views, they drop them."""
     told: list[Chunk] = []
     chunk = Chunk(1)
     queue = [memoryview(chunk)]
@@ -107,7 +100,6 @@ def test_owner_is_told_by_a_view_that_is_dropped() -> None:
 
 
 def test_chunk_may_be_lent_again_from_within_its_return() -> None:
-    """The next batch takes it at once."""
     chunk = Chunk(4)
     lent: list[memoryview] = []
     view = memoryview(chunk)
@@ -119,7 +111,6 @@ def test_chunk_may_be_lent_again_from_within_its_return() -> None:
 
 
 def test_view_keeps_its_memory_alive() -> None:
-    """Though its owner is gone."""
     chunk = Chunk(3)
     chunk.fill(b"abc")
     view = memoryview(chunk)
@@ -128,13 +119,3 @@ def test_view_keeps_its_memory_alive() -> None:
     gc.collect()
 
     assert bytes(view) == b"abc"
-
-
-def test_chunk_shows_its_size_and_readers() -> None:
-    """And never its bytes."""
-    chunk = Chunk(6)
-    chunk.fill(b"secret")
-    view = memoryview(chunk)
-
-    assert repr(chunk) == "<Chunk capacity=6 exports=1>"
-    view.release()

@@ -21,7 +21,6 @@ records = st.builds(
 
 @given(st.lists(records, min_size=1, max_size=20))
 def test_what_the_oracle_writes_is_taken(batch: list[Record]) -> None:
-    """And its highest timestamp is found, the first of equals."""
     base = batch[0].timestamp
     times = [record.timestamp for record in batch]
 
@@ -32,7 +31,6 @@ def test_what_the_oracle_writes_is_taken(batch: list[Record]) -> None:
 
 @given(st.lists(records, min_size=1, max_size=5), st.data())
 def test_bytes_cut_off_are_noticed(batch: list[Record], data: st.DataObject) -> None:
-    """Wherever the cut is."""
     whole = encode_records(batch)
     cut = data.draw(st.integers(0, len(whole) - 1))
 
@@ -42,7 +40,7 @@ def test_bytes_cut_off_are_noticed(batch: list[Record], data: st.DataObject) -> 
 
 @given(st.binary(max_size=200), st.integers(-5, 50))
 def test_garbage_is_an_error_or_a_batch(garbage: bytes, count: int) -> None:
-    """It never reads past the end, and never takes a batch of another length."""
+    """The check never reads past the end, and never takes a batch of another length."""
     try:
         check_records(garbage, count, **ANY_TIME)
     except ValueError:
@@ -52,7 +50,6 @@ def test_garbage_is_an_error_or_a_batch(garbage: bytes, count: int) -> None:
 
 
 def record(body: bytes) -> bytes:
-    """A record of this body."""
     return encode_varint(len(body)) + body
 
 
@@ -74,13 +71,12 @@ NO_HEADERS = encode_varint(0)
     ],
 )
 def test_fault_is_named(records_section: bytes, complaint: str) -> None:
-    """So that whoever writes an encoder finds it."""
     with pytest.raises(ValueError, match=complaint):
         check_records(records_section, 1, **ANY_TIME)
 
 
 def test_times_out_of_range_are_listed() -> None:
-    """The first sixteen; all are counted; -1 is no time."""
+    """The first sixteen are listed; all are counted; -1 means no time."""
     times = [100, -1, *[500] * 20]
     section = encode_records([Record(b"", b"", time) for time in times])
 
@@ -90,7 +86,6 @@ def test_times_out_of_range_are_listed() -> None:
 
 
 def test_missing_keys_are_listed() -> None:
-    """Where the topic is compacted."""
     section = encode_records([Record(None, b"", 0), Record(b"k", b"", 0), Record(None, b"", 0)])
 
     *_, missing, missing_at = check_records(section, 3, keys_required=True, **ANY_TIME)

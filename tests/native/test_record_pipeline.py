@@ -22,7 +22,6 @@ class Passing(ProducerInterceptor):
         self.copies = copies
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return it."""
         if not self.copies:
             return record
         return ProducerRecord(
@@ -31,20 +30,15 @@ class Passing(ProducerInterceptor):
 
 
 class First:
-    """A partitioner."""
-
     def partition(self, *_: object) -> int:
-        """Choose partition 0."""
         return 0
 
 
 def identity(value: object) -> bytes | None:
-    """Serialize what is bytes already."""
     return value  # type: ignore[return-value]
 
 
 def sections(core: CoreParts) -> list[bytes]:
-    """The records of each partition."""
     core.flush()
     return sorted(bytes(batch.records()) for batch in core.drain())
 
@@ -75,7 +69,6 @@ HOOKS: dict[str, Callable[[CoreParts], RecordPipeline]] = {
 def test_hooks_that_change_nothing_leave_the_bytes(
     hooks: str, records: list[tuple[bytes | None, bytes | None, int | None, int, Headers | None]]
 ) -> None:
-    """As of records that go straight into the append."""
     plain, hooked = CoreParts(leaders=(1, 1)), CoreParts(leaders=(1, 1))
     pipeline = HOOKS[hooks](hooked)
     for value, key, partition, timestamp, headers in records:
@@ -86,7 +79,6 @@ def test_hooks_that_change_nothing_leave_the_bytes(
 
 
 def test_partitioner_chooses_natively_what_it_chooses() -> None:
-    """The record is in the batch of that partition."""
     core = CoreParts(leaders=(1, 1))
     delivery = pipeline_of(core, partitioner=First()).take("t", b"v", b"k", None, None, None, None)
 
@@ -117,7 +109,7 @@ def test_record_that_a_serializer_sends_is_before_its_own() -> None:
 
 
 def test_hooks_run_once_where_the_append_is_busy() -> None:
-    """A record given inside another append has to wait; what is to be appended later has its bytes."""
+    """A record sent inside another append has to wait; a later append has the serialized bytes."""
     core = CoreParts()
     calls: list[object] = []
     taken: list[object] = []
@@ -143,8 +135,6 @@ def test_hooks_run_once_where_the_append_is_busy() -> None:
 
 
 def test_refusal_of_an_intercepted_record_is_notified_once() -> None:
-    """By the serializer here; without interceptors nothing is."""
-
     def fails(value: object) -> bytes:
         raise KeyError(value)
 
@@ -168,7 +158,7 @@ def test_refusal_of_an_intercepted_record_is_notified_once() -> None:
         ("a b", b"v", b"k", None, None, None),
     ],
 )
-def test_interceptors_never_see_what_no_record_can_be(arguments: tuple[str, bytes, bytes, int, int, Headers]) -> None:
+def test_interceptors_never_see_an_invalid_record(arguments: tuple[str, bytes, bytes, int, int, Headers]) -> None:
     """The record is made natively, with the checks of `ProducerRecord`."""
     seen: list[object] = []
 
@@ -184,7 +174,7 @@ def test_interceptors_never_see_what_no_record_can_be(arguments: tuple[str, byte
 
 
 def test_record_that_interceptors_see_is_as_one_made_in_python() -> None:
-    """Equal, with the same text, frozen, and with headers as a tuple."""
+    """Records are equal, with the same text, frozen, and with headers as a tuple."""
     seen: list[ProducerRecord] = []
 
     class Sees(ProducerInterceptor):

@@ -21,24 +21,21 @@ RECORDS = st.lists(
     max_size=8,
 )
 MANY = [Record(None, b"v", 1_000 + index) for index in range(300)]
-"""So many that the later offset deltas take two bytes, and get shorter."""
+"""Enough records that the later offset deltas take two bytes, and get shorter."""
 
 
 def chunk_of(data: bytes) -> Chunk:
-    """The bytes in a chunk of exactly their size."""
     chunk = Chunk(len(data))
     chunk.fill(data)
     return chunk
 
 
 def section(chunk: Chunk, start: int, size: int) -> bytes:
-    """Part of a chunk."""
     return bytes(memoryview(chunk)[start : start + size])
 
 
 @given(RECORDS)
 def test_starts_are_where_the_records_are(records: list[Record]) -> None:
-    """And the last is the end."""
     starts = record_starts(encode_records(records), len(records))
 
     assert starts == [len(encode_records(records[:index])) if index else 0 for index in range(len(records) + 1)]
@@ -46,7 +43,7 @@ def test_starts_are_where_the_records_are(records: list[Record]) -> None:
 
 @given(RECORDS, st.data())
 def test_rewritten_records_are_the_same_records_from_zero(records: list[Record], data: st.DataObject) -> None:
-    """Any range of them; their timestamps stay relative to the batch's first."""
+    """For any range of records; timestamps stay relative to the batch's first."""
     first = data.draw(st.integers(0, len(records) - 1))
     stop = data.draw(st.integers(first + 1, len(records)))
     body = encode_records(records)
@@ -61,8 +58,7 @@ def test_rewritten_records_are_the_same_records_from_zero(records: list[Record],
 
 
 @pytest.mark.parametrize("first, count", [(0, 300), (150, 150), (299, 1), (60, 10)])
-def test_rewritten_records_are_never_longer_and_leave_the_others_alone(first: int, count: int) -> None:
-    """They are rewritten over themselves."""
+def test_rewritten_records_are_never_longer(first: int, count: int) -> None:
     body = encode_records(MANY)
     chunk, starts = chunk_of(body), record_starts(body, len(MANY))
     start, end = starts[first], starts[first + count]
@@ -76,7 +72,6 @@ def test_rewritten_records_are_never_longer_and_leave_the_others_alone(first: in
 
 
 def test_records_already_from_zero_stay_as_they_are() -> None:
-    """Byte for byte."""
     body = encode_records(MANY)
     chunk = chunk_of(body)
 
@@ -86,7 +81,7 @@ def test_records_already_from_zero_stay_as_they_are() -> None:
 
 
 def test_records_that_are_not_where_the_batch_says_are_refused() -> None:
-    """Our own bug must not send something else."""
+    """A bug of our own must not send something else."""
     body = encode_records(MANY[:3])
     starts = record_starts(body, 3)
 
@@ -107,13 +102,11 @@ def test_records_that_are_not_where_the_batch_says_are_refused() -> None:
     ids=["cut length", "too long", "negative", "empty", "cut inside", "endless number"],
 )
 def test_bytes_that_are_no_records_are_refused(body: bytes) -> None:
-    """Nothing outside of them is read."""
     with pytest.raises(ValueError, match="record 0"):
         renumber_records(chunk_of(body), 0, 0, 1)
 
 
 @pytest.mark.parametrize("count", [2, 100])
 def test_more_records_than_there_are_have_no_starts(count: int) -> None:
-    """The count and the bytes disagree."""
     with pytest.raises(ValueError, match="do not fit"):
         record_starts(encode_records(MANY[:1]), count)

@@ -16,7 +16,7 @@ PACKAGE = Path(aioproducer.__file__).parent
     "arguments", [["-c", "import aioproducer"], ["-m", "aioproducer"], ["-c", "import aioproducer.testing"]]
 )
 def test_unbuilt_sources_say_so(tmp_path: Path, arguments: list[str]) -> None:
-    """By what to do, instead of the name of a module that users do not know; Python looks in the folder first."""
+    """The error says what to do; users do not know the missing module, which Python looks up in the folder first."""
     shutil.copytree(PACKAGE, tmp_path / "aioproducer", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
 
     done = subprocess.run(

@@ -7,7 +7,7 @@ from tests.fakes.core_parts import CoreParts, refuse
 
 
 def test_wall_clock_counts_milliseconds() -> None:
-    """Consumers look records up by it, and brokers delete by it; within a second it must not run slower."""
+    """Consumers search, and brokers delete, by it; within a second it must not run slower."""
     appender = RecordAppender(CoreParts().open_batches, refuse=refuse, batch_size=16_384, max_record_size=100_000)
     seen: set[int] = set()
 

@@ -108,23 +108,19 @@ class Listener(asyncio.Protocol):
         self._so_far = b""
 
     def data_received(self, data: bytes) -> None:
-        """Keep it."""
         self._so_far += data
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Hand out what was heard."""
         self.heard.set_result(self._so_far)
 
 
 async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say one word."""
     writer.write(b"here")
     writer.close()
 
 
 @LOOPS
 def test_link_local_address_is_connected_to_with_its_scope(new_loop: NewLoop) -> None:
-    """Without the scope the system answers EINVAL."""
     address, scope_id = scoped_address() or pytest.skip("no interface of this machine has a link-local address")
 
     async def story() -> bytes:

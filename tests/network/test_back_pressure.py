@@ -1,4 +1,4 @@
-"""What a broker that does not read does to us, on real sockets and on each interpreter that runs the tests."""
+"""A broker that does not read, on real sockets and on each interpreter that runs the tests."""
 
 import asyncio
 import random
@@ -24,31 +24,25 @@ REQUEST_BYTES = 1_000_000
 
 
 class DeafBroker(ScriptedBroker):
-    """Shakes hands, then reads nothing until told."""
-
     is_deaf = True
 
     def data_received(self, data: bytes) -> None:
-        """Answer the first bytes only."""
         super().data_received(data)
         if self.is_deaf:
             self.transport.pause_reading()
 
     def listen(self) -> None:
-        """Read again."""
         self.is_deaf = False
         self.transport.resume_reading()
 
 
 @pytest.fixture(params=LOOPS)
 def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
-    """Runs on each kind of loop."""
     with asyncio.Runner(loop_factory=LOOPS[request.param]) as each:
         yield each
 
 
 async def connect(broker: ScriptedBroker) -> tuple[BrokerConnection, asyncio.AbstractServer]:
-    """A connection over loopback to this broker."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: broker, "127.0.0.1", 0, family=socket.AF_INET)
     driver = TimerDriver(loop)
@@ -78,8 +72,8 @@ async def send_until_choked(connection: BrokerConnection, ends: Ends, *, acks: i
     return sent
 
 
-def test_connection_stops_taking_when_nobody_reads(runner: asyncio.Runner) -> None:
-    """The kernel's buffers and ours are full after a few megabytes, whatever writelines does here."""
+def test_connection_stops_taking_when_the_broker_stops_reading(runner: asyncio.Runner) -> None:
+    """The kernel's buffers and ours are full after a few megabytes."""
 
     async def story() -> tuple[int, list[str]]:
         broker, ends = DeafBroker(), Ends()
@@ -105,9 +99,7 @@ def test_connection_stops_taking_when_nobody_reads(runner: asyncio.Runner) -> No
     assert ended == [str(number) for number in range(sent)]
 
 
-def test_acks_0_is_not_done_while_nobody_reads(runner: asyncio.Runner) -> None:
-    """Its bytes are still ours; once read, it ends, in order."""
-
+def test_acks_0_is_not_done_while_the_broker_does_not_read(runner: asyncio.Runner) -> None:
     async def story() -> tuple[int, int, list[str]]:
         broker, ends = DeafBroker(), Ends()
         connection, server = await connect(broker)
@@ -143,7 +135,6 @@ def test_acks_0_is_not_done_while_nobody_reads(runner: asyncio.Runner) -> None:
     ],
 )
 def test_interpreters_whose_writelines_never_pauses_are_known(version: tuple[int, ...], expected: bool) -> None:  # noqa: FBT001
-    """They write piece by piece."""
     loop = asyncio.new_event_loop()
     try:
         assert honours_back_pressure(loop, version) is expected

@@ -1,11 +1,10 @@
-"""What a cluster has agreed on, as brokers tell that have heard of it at different times."""
+"""Finalized features of a cluster, as brokers report them at different times."""
 
 from aioproducer._network.context import ClusterFeatures
 from aioproducer._protocol.api_versions import FinalizedFeatures
 
 
 def agreed(epoch: int, transaction_version: int) -> FinalizedFeatures:
-    """One broker's word."""
     return FinalizedFeatures(epoch, {"transaction.version": transaction_version})
 
 
@@ -20,8 +19,8 @@ def test_broker_that_is_behind_takes_nothing_back() -> None:
     assert features.transaction_version == 1
 
 
-def test_another_cluster_counts_its_epochs_anew() -> None:
-    """Its word is taken whatever was known of the one before."""
+def test_another_cluster_has_its_own_feature_epochs() -> None:
+    """The new node's features replace those of the one before."""
     features = ClusterFeatures()
     features.take(agreed(7, 2))
 

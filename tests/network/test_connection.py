@@ -17,7 +17,6 @@ from tests.fakes.virtual_loop import run
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer a request with its own end."""
     broker.answer(heard, heard.body[-4:])
 
 
@@ -33,7 +32,7 @@ async def refused(broker: ScriptedBroker) -> KafkaError:
 
 
 async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) -> tuple[list[str], KafkaError]:
-    """What happens to two requests when the broker says this after them."""
+    """Return the ends of two requests when the broker sends this after them."""
     pair = await connected(settings=settings)
     ends = Ends()
     pair.connection.send(ends.request("a"))
@@ -44,8 +43,8 @@ async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) 
     return ends.names(), ends.errors()[0]
 
 
-def test_handshake_that_fails_when_its_attempt_was_called_off_is_no_complaint() -> None:
-    """A producer that closes while it connects leaves nobody to look at the failure."""
+def test_handshake_failing_after_cancellation_is_silent() -> None:
+    """A producer that closes while it connects leaves no failure unretrieved."""
 
     async def story() -> list[object]:
         complaints: list[object] = []
@@ -65,8 +64,6 @@ def test_handshake_that_fails_when_its_attempt_was_called_off_is_no_complaint() 
 
 
 def test_versions_are_known_when_it_is_ready() -> None:
-    """The handshake asks the broker what it speaks."""
-
     async def story() -> int:
         pair = await connected()
         return pair.connection.versions.highest_common(PRODUCE)
@@ -89,8 +86,6 @@ def test_answers_come_in_order() -> None:
 
 
 def test_takes_no_more_than_max_in_flight() -> None:
-    """A full connection says so; an answer makes room."""
-
     async def story() -> list[bool]:
         pair = await connected(settings=NetworkSettings(max_in_flight=2))
         ends = Ends()
@@ -118,7 +113,7 @@ def test_takes_no_more_than_max_in_flight() -> None:
     ],
 )
 def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[KafkaError], text: str) -> None:
-    """What is no answer to the oldest request ends the connection; both requests are lost, oldest first."""
+    """A frame that does not answer the oldest request ends the connection; both requests are lost, oldest first."""
     names, error = run(lost_after(answer))
 
     assert names == ["a", "b"]
@@ -127,9 +122,7 @@ def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[Kafka
     assert text in str(error)
 
 
-def test_retiring_connection_takes_no_request_and_closes_after_its_last_answer() -> None:
-    """Else one that is busy would never close."""
-
+def test_retiring_connection_closes_after_its_last_answer() -> None:
     async def story() -> tuple[list[bool], list[str]]:
         pair = await connected()
         ends = Ends()
@@ -162,7 +155,7 @@ def test_large_frame_is_refused_at_its_size() -> None:
     ],
 )
 def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError], text: str) -> None:
-    """Whoever is there instead of Kafka, the error says so."""
+    """The error names the server that answers instead of Kafka."""
     error = run(refused(ScriptedBroker(lambda broker, _: broker.say(words), greets=False)))
 
     assert type(error) is kind
@@ -170,7 +163,6 @@ def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError],
 
 
 def test_silent_hang_up_in_the_handshake_hints_at_tls() -> None:
-    """A TLS listener often just closes."""
     error = run(refused(ScriptedBroker(lambda broker, _: broker.transport.close(), greets=False)))
 
     assert "without TLS" in str(error)
@@ -184,7 +176,7 @@ def test_broker_too_old_is_named() -> None:
     assert "too old" in str(error)
 
 
-def test_garbled_answer_is_lost_with_those_behind_it() -> None:
+def test_garbled_answer_is_lost_with_later_ones() -> None:
     """An `on_response` that raises ProtocolError counts as not called: first lost of all."""
 
     async def story() -> list[str]:
@@ -208,7 +200,7 @@ def test_garbled_answer_is_lost_with_those_behind_it() -> None:
 
 
 def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
-    """Whoever keeps the error of a delivery must not keep the memory of its batch."""
+    """Keeping the error of a delivery must not keep the memory of its batch."""
 
     async def story() -> bytearray:
         pair = await connected()
@@ -232,7 +224,7 @@ def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
     kept: list[KafkaError] = []
     memory = run(story())
 
-    memory.extend(b"a bytearray of which somebody holds a view cannot grow")
+    memory.extend(b"a bytearray with an exported view cannot grow")
     assert "garbled" in str(kept[0])
 
 
@@ -332,8 +324,6 @@ def test_idle_connection_closes_after_its_time() -> None:
 
 
 def test_idle_connection_stays_when_told_so() -> None:
-    """A negative limit is none."""
-
     async def story() -> bool:
         pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
         await asyncio.sleep(100_000)

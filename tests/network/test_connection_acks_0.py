@@ -1,4 +1,4 @@
-"""What a connection does with requests that nobody answers, and with a transport that is choked."""
+"""Requests without a response (acks=0), and a transport that does not take more bytes."""
 
 import asyncio
 import dataclasses
@@ -15,7 +15,6 @@ from tests.fakes.virtual_loop import run
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer a request with its own end."""
     broker.answer(heard, heard.body[-4:])
 
 
@@ -149,7 +148,7 @@ def test_acks_0_to_a_broker_in_its_pause_waits_for_the_end_of_it() -> None:
     assert run(story()) == pytest.approx(6, abs=0.2)
 
 
-def test_acks_0_that_has_left_before_the_broker_hangs_up_was_written() -> None:
+def test_acks_0_record_sent_before_hang_up_was_written() -> None:
     """A broker that refuses it cannot say so, and closes: sooner than anybody polled. What stayed here is lost."""
 
     async def story() -> list[tuple[str, type]]:
@@ -221,9 +220,7 @@ def test_acks_0_that_leaves_byte_by_byte_is_not_idle() -> None:
     assert run(story()) == (True, 1)
 
 
-def test_bytes_that_nobody_answers_are_counted_too() -> None:
-    """All that a connection has written, its handshake included."""
-
+def test_unanswered_bytes_are_counted_too() -> None:
     async def story() -> tuple[int, int]:
         pair = await connected()
         for acks in (0, -1):

@@ -16,22 +16,18 @@ SEED = Node(-1, "seed", 9092)
 
 
 def name_nodes(network: ClientAndNetwork, *nodes: Node) -> None:
-    """Let metadata name these nodes."""
     network.client.update_nodes(Cluster.empty().merge(MetadataResponse(-1, nodes, ()), 0.0))
 
 
 class HangsUp(ScriptedBroker):
-    """Takes connections, and closes them."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say nothing."""
         super().connection_made(transport)
         self.transport.close()
 
 
 @pytest.mark.parametrize("is_change_first", [True, False])
-def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_change_first: bool) -> None:
-    """As they do when the loop was blocked for longer than the wait: whoever comes second finds nothing to do."""
+def test_wait_for_a_change_ends_when_a_timeout_coincides(*, is_change_first: bool) -> None:
+    """As when the loop was blocked for longer than the wait: the second waiter finds nothing to do."""
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
@@ -49,7 +45,7 @@ def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_c
     run(story())
 
 
-def test_who_was_cancelled_waits_for_no_change() -> None:
+def test_cancelled_waiter_is_forgotten() -> None:
     """The next change may be long in coming, and those who give up are many."""
 
     async def story() -> str:
@@ -64,9 +60,7 @@ def test_who_was_cancelled_waits_for_no_change() -> None:
     assert run(story()) == "<NodeLinks 1 waiting=0>"
 
 
-def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_node_is_gone() -> None:
-    """Its name may lead to another broker by then."""
-
+def test_bootstrap_address_is_free_again_after_its_node_left() -> None:
     async def story() -> tuple[list[Node], list[Node]]:
         network = client_on()
         links = network.client._links  # noqa: SLF001  # no broker needs to answer for this
@@ -86,7 +80,7 @@ def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_no
 
 @pytest.mark.parametrize("place", [("elsewhere", 9092), ("host", 9093)], ids=["host", "port"])
 def test_node_that_has_moved_is_looked_for_where_it_is_now(place: tuple[str, int]) -> None:
-    """To another address, or to another port of its own: a container that was started anew is there."""
+    """To another address, or to another port: a restarted container is there."""
 
     async def story() -> list[tuple[str, int]]:
         network = client_on()
@@ -144,8 +138,8 @@ def test_next_attempt_begins_with_the_next_address() -> None:
     assert run(story()) == ["10.0.0.1", "10.0.0.2"]
 
 
-def test_bootstrap_addresses_are_not_asked_while_one_node_can_be_reached() -> None:
-    """Only when all have failed (KIP-899): whoever is behind those addresses has been left for good reasons."""
+def test_bootstrap_is_not_asked_while_a_node_is_reachable() -> None:
+    """Only when all have failed (KIP-899): the bootstrap addresses were left for good reasons."""
 
     async def story() -> list[int]:
         network = client_on()
@@ -162,9 +156,7 @@ def test_bootstrap_addresses_are_not_asked_while_one_node_can_be_reached() -> No
     assert run(story()) == [1, 2]
 
 
-def test_errors_of_a_node_name_it_though_its_connection_was_a_bootstrap_address() -> None:
-    """Its number is what metadata and logs of brokers call it by."""
-
+def test_errors_name_the_node_of_a_bootstrap_connection() -> None:
     async def story() -> list[str]:
         network = client_on()
         network.loop.servers["seed", 9092] = ScriptedBroker

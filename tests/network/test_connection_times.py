@@ -1,4 +1,4 @@
-"""When a connection that is not needed closes, and when a node that asked for a pause is sent to again."""
+"""When an unused connection closes, and when a throttled node is sent to again."""
 
 import asyncio
 
@@ -16,7 +16,6 @@ from tests.network.test_network_client import cluster_of, until
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer a request with its own end."""
     broker.answer(heard, heard.body[-4:])
 
 
@@ -34,9 +33,7 @@ def test_idle_connection_closes_before_a_request_would_time_out() -> None:
     assert run(story()) == pytest.approx(5, abs=0.1)
 
 
-def test_request_that_takes_longer_than_an_idle_connection_lives_is_waited_for() -> None:
-    """It is not idle."""
-
+def test_request_longer_than_the_idle_limit_is_waited_for() -> None:
     async def story() -> list[tuple[str, object]]:
         settings = NetworkSettings(connections_max_idle_ms=5_000, request_timeout_ms=30_000)
         pair = await connected(settings=settings)
@@ -50,9 +47,7 @@ def test_request_that_takes_longer_than_an_idle_connection_lives_is_waited_for()
     assert run(story()) == [("a", b"late")]
 
 
-def test_retired_connection_closes_when_the_last_without_an_answer_has_left() -> None:
-    """Nothing comes back that would have it looked at."""
-
+def test_retired_acks_0_connection_closes_after_its_last_request() -> None:
     async def story() -> tuple[bool, list[tuple[str, object]], bool]:
         pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
         ends = Ends()

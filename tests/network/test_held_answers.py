@@ -1,4 +1,4 @@
-"""What brokers send and do not end is bounded, over all connections."""
+"""Bytes of unfinished responses are bounded over all connections."""
 
 import asyncio
 import struct
@@ -20,7 +20,6 @@ MIB = 1024 * 1024
 
 
 async def asking(surroundings: NetworkContext, broker: ScriptedBroker, *, ends: Ends, name: str) -> BrokerConnection:
-    """A connection with a request in flight."""
     connection = BrokerConnection(surroundings, f"broker {name} at host:9092")
     connect_in_memory(surroundings.loop, connection, broker)
     await connection.ready
@@ -86,8 +85,6 @@ def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> No
 
 
 def test_answers_that_end_hold_nothing() -> None:
-    """However they come."""
-
     async def story() -> tuple[list[str], str]:
         pair = await connected()
         ends = Ends()

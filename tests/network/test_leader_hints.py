@@ -1,4 +1,4 @@
-"""What taking the leaders costs that a produce answer names (KIP-951): there may be thousands in one answer."""
+"""Cost of taking the leaders that a Produce response names (KIP-951): there may be thousands in one."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ class _CountedView(TopicView):
         return super()._replace(**changes)
 
 
-def test_partitions_of_a_topic_are_copied_once_for_all_hints_of_an_answer() -> None:
-    """A broker that gives up a thousand leaders says so in one answer, and the loop stands still meanwhile."""
+def test_leader_hints_copy_a_topics_partitions_once() -> None:
+    """A broker that gives up a thousand leaders sends them in one response, which blocks the loop meanwhile."""
     count = 1000
     view = _CountedView("a", ID, Partitions.of([PartitionView(1, 5)] * count), 0)
 

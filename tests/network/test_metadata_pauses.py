@@ -1,4 +1,4 @@
-"""How long the pauses between two refreshes of metadata are, on a virtual network."""
+"""Pauses between two refreshes of metadata, on a virtual network."""
 
 import asyncio
 from itertools import pairwise
@@ -9,7 +9,7 @@ from tests.fakes.virtual_loop import run
 
 
 async def _wish(refresher: MetadataRefresher, *, for_s: float) -> None:
-    """As producers do of whom many partitions are refused: somebody wishes for metadata all the time."""
+    """Ask all the time, as a producer does whose partitions refuse it."""
     for _ in range(round(for_s * 1000)):
         refresher.request_update("not_leader")
         await asyncio.sleep(0.001)

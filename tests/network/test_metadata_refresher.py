@@ -14,8 +14,6 @@ from tests.fakes.virtual_loop import run
 
 
 def test_first_answer_names_nodes_before_any_topic() -> None:
-    """A producer can start without topics."""
-
     async def story() -> Cluster:
         async with refreshing(Answers()) as (refresher, _):
             await refresher.first_answer(5)
@@ -37,9 +35,7 @@ def test_first_answer_that_never_comes_says_why() -> None:
     assert run(story()) == pytest.approx(5, abs=0.01)
 
 
-def test_first_answer_does_not_wait_for_what_time_cannot_heal() -> None:
-    """A broker too old is told at once."""
-
+def test_first_answer_does_not_wait_after_a_permanent_error() -> None:
     async def story() -> None:
         async with refreshing(None) as (refresher, network):
             network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 1), (3, 0, 1), (18, 0, 0)))
@@ -50,8 +46,6 @@ def test_first_answer_does_not_wait_for_what_time_cannot_heal() -> None:
 
 
 def test_new_topic_is_asked_for_at_once_and_alone() -> None:
-    """No pause since the last refresh, and only the new one."""
-
     async def story() -> list[tuple[float, bytes]]:
         topic_a, topic_b = (0, "a", ID, [(1, 0)]), (0, "b", ID, [(1, 0)])
         answers = Answers([], [topic_a], [topic_b])
@@ -116,8 +110,6 @@ def test_topic_of_which_no_partition_is_named_is_asked_for_again() -> None:
 
 
 def test_topic_that_never_comes_is_asked_for_once_a_second() -> None:
-    """The pauses grow to retry_backoff_max_ms."""
-
     async def story() -> int:
         answers = Answers([(3, "a", bytes(16), [])])
         async with refreshing(answers) as (refresher, network):
@@ -130,8 +122,6 @@ def test_topic_that_never_comes_is_asked_for_once_a_second() -> None:
 
 
 def test_forbidden_topic_is_not_asked_for_again_by_itself() -> None:
-    """Only when someone sends to it once more."""
-
     async def story() -> list[int]:
         answers = Answers([(29, "a", bytes(16), [])])
         async with refreshing(answers) as (refresher, network):
@@ -164,8 +154,6 @@ def test_never_two_refreshes_at_once() -> None:
 
 
 def test_old_metadata_is_refreshed() -> None:
-    """Every metadata_max_age_ms, of all topics in use."""
-
     async def story() -> list[tuple[float, bytes]]:
         answers = Answers([(0, "a", ID, [(1, 0)])])
         async with refreshing(answers, MetadataSettings(metadata_max_age_ms=10_000)) as (refresher, network):
@@ -298,7 +286,7 @@ def test_answer_without_a_broker_is_a_failure() -> None:
     assert run(story()) == (1, [1])
 
 
-def test_lower_epoch_of_a_suspected_topic_is_believed_though_a_refresh_has_failed_meanwhile() -> None:
+def test_suspected_topics_lower_epoch_survives_a_failed_refresh() -> None:
     """A topic that was made again, without ids: no other produce is refused before its new epochs are known."""
 
     async def story() -> list[int]:
@@ -319,9 +307,7 @@ def test_lower_epoch_of_a_suspected_topic_is_believed_though_a_refresh_has_faile
     assert run(story()) == [7, 3]
 
 
-def test_lower_epoch_is_old_news_again_once_a_suspected_topic_was_described() -> None:
-    """What the refused produce was about is known by then."""
-
+def test_lower_epoch_is_old_once_a_suspect_was_described() -> None:
     async def story() -> list[int]:
         there: Topics = [(0, "a", bytes(16), [(1, 7)])]
         answers = Answers([], there, there, [(0, "a", bytes(16), [(1, 3)])])
@@ -340,7 +326,7 @@ def test_lower_epoch_is_old_news_again_once_a_suspected_topic_was_described() ->
     assert run(story()) == [7, 7]
 
 
-def test_another_cluster_at_the_same_address_is_told_and_asked_for_all_topics() -> None:
+def test_another_cluster_is_reported_and_all_topics_asked_for() -> None:
     """The answer that showed it may have been about one topic alone; librdkafka's test 0121 wants the warning."""
 
     async def story() -> tuple[list[bytes], list[object], int | None]:

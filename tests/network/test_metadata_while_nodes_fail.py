@@ -1,4 +1,4 @@
-"""How often the cluster is asked about while one of its nodes cannot be reached, on a virtual network."""
+"""Frequency of metadata requests while one node cannot be reached, on a virtual network."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
 
 
-def test_node_that_fails_is_a_reason_to_ask_once_for_each_failure() -> None:
+def test_failed_node_causes_one_metadata_request() -> None:
     """Others may lead its partitions by now; and asking again and again would load those who answer."""
 
     async def story() -> tuple[int, int, int]:
@@ -54,14 +54,14 @@ def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None:
 
 
 async def lose_unused_node(network: ClientAndNetwork) -> None:
-    """Connect to node 2, which is up, and have it close what nobody uses."""
+    """Connect to node 2, which is up, and have it close its idle connection."""
     network.loop.servers["other", 9092] = ScriptedBroker
     network.client.connect(2)
     await asyncio.sleep(1)
     network.client.disconnect(2, BrokerConnectionError("idle for too long"))
 
 
-def test_node_that_is_lost_and_wanted_by_nobody_wakes_nobody() -> None:
+def test_lost_unwanted_node_causes_no_request() -> None:
     """A broker closes a connection that is not used: in the hour after, metadata grows old twelve times, and is all."""
 
     async def story() -> tuple[int, int]:
@@ -79,9 +79,7 @@ def test_node_that_is_lost_and_wanted_by_nobody_wakes_nobody() -> None:
     assert turns < 400
 
 
-def test_node_that_was_lost_long_ago_is_a_reason_to_ask_once_it_is_tried_in_vain() -> None:
-    """Its attempt hangs, and metadata is minutes old."""
-
+def test_lost_node_causes_a_request_once_a_connect_fails() -> None:
     async def story() -> list[int]:
         answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
         async with refreshing(answers) as (refresher, network):

@@ -24,17 +24,14 @@ PRODUCER_ID_77 = bytes(6) + (77).to_bytes(8, "big") + bytes(2) + b"\x00"
 
 
 def cluster_of(*nodes: Node) -> Cluster:
-    """A cluster of these nodes and no topics."""
     return Cluster.empty().merge(MetadataResponse(-1, nodes, ()), 0.0)
 
 
 def gives_ids(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer InitProducerId."""
     broker.answer(heard, PRODUCER_ID_77)
 
 
 async def producer_id(network: ClientAndNetwork, node_id: int | None = None) -> ProducerIdResponse:
-    """Ask for a producer id."""
     return await network.client.request(
         INIT_PRODUCER_ID,
         encode_init_producer_id_request,
@@ -44,7 +41,6 @@ async def producer_id(network: ClientAndNetwork, node_id: int | None = None) -> 
 
 
 async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_s: float = 100.0) -> None:
-    """Let the clock run until something holds."""
     deadline = network.loop.time() + limit_s
     while not condition():
         assert network.loop.time() < deadline
@@ -52,8 +48,6 @@ async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_
 
 
 def test_request_connects_and_asks_any_broker() -> None:
-    """Nothing is connected before; the bootstrap address is enough."""
-
     async def story() -> ProducerIdResponse:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
@@ -65,8 +59,6 @@ def test_request_connects_and_asks_any_broker() -> None:
 
 
 def test_every_address_of_a_name_is_tried() -> None:
-    """A name with a dead and a living address works."""
-
     async def story() -> list[str]:
         network = client_on()
         network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
@@ -95,7 +87,7 @@ def test_unreachable_address_is_given_up_for_the_next() -> None:
 
 
 def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
-    """Nobody waits out a black hole while another broker would answer."""
+    """A silent broker delays no request that another broker would answer."""
 
     async def story() -> float:
         network = client_on(bootstrap=[("slow", 1), ("slow2", 2), ("good", 3)])
@@ -109,7 +101,7 @@ def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
     assert run(story()) < 3.5
 
 
-def test_nobody_reachable_says_why_for_each() -> None:
+def test_unreachable_brokers_are_each_named_with_the_reason() -> None:
     """One attempt for every bootstrap broker, then an error that names them all."""
 
     async def story() -> KafkaError:
@@ -126,9 +118,7 @@ def test_nobody_reachable_says_why_for_each() -> None:
     assert "cannot resolve 'two'" in text
 
 
-def test_broker_too_old_is_told_as_such() -> None:
-    """Not as a connection that failed: time will not heal it."""
-
+def test_broker_too_old_has_its_own_error() -> None:
     async def story() -> None:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 2), (3, 0, 5), (18, 0, 2)))
@@ -140,8 +130,6 @@ def test_broker_too_old_is_told_as_such() -> None:
 
 
 def test_unreadable_answer_is_an_error_of_the_question() -> None:
-    """And closes the connection."""
-
     async def story() -> str:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b"?"))
@@ -174,7 +162,7 @@ def test_reconnects_with_growing_pauses() -> None:
     assert len({round(pause, 3) for pause in pauses[5:]}) > 5
 
 
-def test_broker_that_answers_nothing_but_the_handshake_is_as_good_as_down() -> None:
+def test_broker_that_only_handshakes_counts_as_down() -> None:
     """Connections that it takes and drops follow the same growing pauses."""
 
     async def story() -> int:
@@ -212,8 +200,6 @@ def test_wish_to_connect_is_kept_through_the_pause() -> None:
 
 
 def test_connection_id_changes_with_every_connection() -> None:
-    """0 while there is none."""
-
     async def story() -> list[int]:
         network = client_on()
         network.loop.servers["a", 1] = ScriptedBroker
@@ -272,8 +258,6 @@ def test_bootstrap_connection_becomes_the_nodes() -> None:
 
 
 def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
-    """Its last answer still counts."""
-
     async def story() -> tuple[bool, list[tuple[str, object]], bool]:
         network = client_on()
         brokers: list[ScriptedBroker] = []
@@ -300,7 +284,7 @@ def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
     assert run(story()) == (False, [("a", b"late")], False)
 
 
-def test_bootstrap_addresses_are_asked_again_when_all_nodes_are_gone() -> None:
+def test_bootstrap_is_asked_again_when_all_nodes_are_gone() -> None:
     """All brokers were replaced; their name leads to the new ones (KIP-899)."""
 
     async def story() -> int:
@@ -317,8 +301,6 @@ def test_bootstrap_addresses_are_asked_again_when_all_nodes_are_gone() -> None:
 
 
 def test_least_loaded_node_is_asked() -> None:
-    """Of two connected nodes the one with fewer requests in flight."""
-
     async def story() -> list[int]:
         network = client_on()
         asked: list[int] = []
@@ -346,8 +328,6 @@ def test_least_loaded_node_is_asked() -> None:
 
 
 def test_close_ends_connecting_and_in_flight() -> None:
-    """Nothing is left running, and everybody is told."""
-
     async def story() -> tuple[list[str], int]:
         network = client_on()
         network.loop.black_holes.add("hole")
@@ -369,8 +349,6 @@ def test_close_ends_connecting_and_in_flight() -> None:
 
 
 def test_counters_count() -> None:
-    """Requests, answers, bytes and connections."""
-
     async def story() -> ClientAndNetwork:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)

@@ -37,7 +37,7 @@ def test_what_an_attempt_has_waited_for_is_said(*, is_open: bool) -> None:
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_attempt_that_was_called_off_is_no_reason_not_to_try_again(turns: int) -> None:
+def test_cancelled_attempt_can_be_made_again(turns: int) -> None:
     """Metadata may arrive in the very turn in which the attempt begins: its task is cancelled before its first step."""
 
     async def story() -> tuple[bool, bool, str]:
@@ -81,7 +81,7 @@ def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, fa
 
 
 class ResolverError(Exception):
-    """As a resolver of a third party raises."""
+    """An error of a third party's resolver."""
 
 
 FOREIGN = [

@@ -1,4 +1,4 @@
-"""Who is asked what any broker can answer, and how long one that is asked by name is waited for."""
+"""The node for requests that any broker can answer, and how long a named node is waited for."""
 
 import asyncio
 from functools import partial
@@ -32,7 +32,6 @@ def asked_nodes(network: ClientAndNetwork, *node_ids: int) -> list[int]:
 
 
 async def connect(network: ClientAndNetwork, *node_ids: int) -> None:
-    """Connect to these nodes."""
     for node_id in node_ids:
         network.client.connect(node_id)
     await until(network, lambda: all(network.client.ready_connection(node_id) for node_id in node_ids))
@@ -46,9 +45,7 @@ async def ask_and_give_up(network: ClientAndNetwork, *, after_s: float, node_id:
     await asyncio.wait((asking,))
 
 
-def test_node_that_has_been_silent_is_asked_last_however_little_it_has_to_do() -> None:
-    """It may be stopped; one that is busy will answer."""
-
+def test_silent_node_is_asked_last() -> None:
     async def story() -> list[int]:
         network = client_on()
         asked = asked_nodes(network, 1, 2)
@@ -64,8 +61,8 @@ def test_node_that_has_been_silent_is_asked_last_however_little_it_has_to_do() -
     assert run(story()) == [2]
 
 
-def test_broker_that_stands_still_is_not_asked_again_by_its_bootstrap_address() -> None:
-    """It is the same one: a second connection would stand still too, and cost the broker a handshake."""
+def test_silent_broker_is_not_asked_by_its_bootstrap_address() -> None:
+    """A second connection to the same node would be silent too, and cost the broker a handshake."""
 
     async def story() -> int:
         network = client_on()
@@ -79,7 +76,7 @@ def test_broker_that_stands_still_is_not_asked_again_by_its_bootstrap_address() 
     assert run(story()) == 1
 
 
-def test_question_to_a_throttled_node_waits_until_its_pause_is_over() -> None:
+def test_request_to_a_throttled_node_waits_for_its_pause() -> None:
     """It can be reached, and is asked by name because no other has the answer."""
 
     async def story() -> float:

@@ -12,8 +12,6 @@ from tests.network.test_node_selection import ask_and_give_up, asked_nodes, conn
 
 
 def test_node_0_is_asked_when_it_is_meant() -> None:
-    """And not any broker: it alone coordinates what is asked for."""
-
     async def story() -> list[int]:
         network = client_on()
         asked = asked_nodes(network, 0, 1)
@@ -27,8 +25,6 @@ def test_node_0_is_asked_when_it_is_meant() -> None:
 
 
 def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
-    """Metadata names it."""
-
     async def story() -> tuple[list[str], dict[int, int]]:
         network = client_on()
         network.loop.servers["a", 1] = network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
@@ -41,9 +37,7 @@ def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
     assert run(story()) == (["a"], {0: 0})
 
 
-def test_failure_of_node_0_is_told() -> None:
-    """Others may lead its partitions by now."""
-
+def test_failure_of_node_0_is_notified() -> None:
     async def story() -> int:
         network = client_on()
         told: list[None] = []
@@ -59,8 +53,6 @@ def test_failure_of_node_0_is_told() -> None:
 
 
 def test_node_0_is_looked_for_where_it_is_now() -> None:
-    """As when its machine was exchanged."""
-
     async def story() -> list[str]:
         network = client_on()
         network.loop.servers["a", 1] = network.loop.servers["b", 1] = ScriptedBroker

@@ -1,4 +1,4 @@
-"""When a client begins anew from the addresses it was given, and when it does not."""
+"""When a client bootstraps again from its configured addresses, and when it does not."""
 
 import asyncio
 
@@ -45,7 +45,7 @@ def test_rebootstrap_when_all_brokers_were_replaced() -> None:
 
 
 def test_rebootstrap_after_too_long_without_metadata() -> None:
-    """Nodes that take connections but answer nothing useful do not hold the client for ever (KIP-1102)."""
+    """Nodes that take connections but answer nothing useful do not hold the client forever (KIP-1102)."""
 
     async def story() -> list[int]:
         stuck, new = Answers(nodes=[(1, "stuck", 1)]), Answers(nodes=[(7, "new", 7)])
@@ -63,15 +63,15 @@ def test_rebootstrap_after_too_long_without_metadata() -> None:
     assert run(story()) == [7]
 
 
-def test_one_answer_that_fails_after_a_quiet_time_is_no_reason_to_rebootstrap() -> None:
-    """The trigger counts from when metadata was asked for in vain, not from the last answer (librdkafka 5178)."""
+def test_one_failure_after_a_quiet_time_does_not_rebootstrap() -> None:
+    """The trigger counts from the first unanswered Metadata request, not from the last response (librdkafka 5178)."""
 
     async def story() -> list[str]:
         answers = Answers(nodes=[(1, "old", 1)])
         async with refreshing(answers) as (refresher, network):
             network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
             await refresher.first_answer(5)
-            del network.loop.servers["seed", 9092]  # nobody comes back from there
+            del network.loop.servers["seed", 9092]  # nothing listens there any more
             await asyncio.sleep(299)
             answers.error_code = -1
             await asyncio.sleep(1.05)
@@ -84,7 +84,7 @@ def test_one_answer_that_fails_after_a_quiet_time_is_no_reason_to_rebootstrap() 
     assert "rebootstrapping" not in run(story())
 
 
-def test_nodes_are_asked_again_once_the_bootstrap_addresses_have_named_them() -> None:
+def test_nodes_are_asked_again_after_bootstrap_named_them() -> None:
     """Those are asked alone only until then: an address that goes away later is no reason to hear no more."""
 
     async def story() -> tuple[int, int]:
@@ -116,8 +116,6 @@ def test_nodes_are_asked_again_once_the_bootstrap_addresses_have_named_them() ->
 
 
 def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
-    """It says nothing of the cluster that the addresses lead to."""
-
     async def story() -> tuple[list[int], list[int]]:
         answers = Answers([(0, "t", ID, [(1, 0)])], nodes=((1, "a", 1), (2, "b", 1)))
         async with refreshing(answers) as (refresher, network):
@@ -134,9 +132,7 @@ def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
     assert run(story()) == ([-1], [1, 2])
 
 
-def test_who_waits_for_a_broker_asks_the_bootstrap_addresses_as_soon_as_it_may() -> None:
-    """Not when the next second is over."""
-
+def test_waiter_for_a_broker_asks_bootstrap_when_allowed() -> None:
     async def story() -> float:
         network = client_on()
         network.loop.servers["seed", 9092] = ScriptedBroker

@@ -18,12 +18,11 @@ from tests.fakes.virtual_loop import run
 
 
 def who_answered(answer: RawResponse) -> MetadataResponse:
-    """An answer that says nothing but whose it is."""
     return MetadataResponse(answer.node_id, (), ())
 
 
-def test_version_that_is_refused_ends_the_connection_though_nobody_waits_for_the_answer_any_more() -> None:
-    """On it, whoever asks next would be refused as well."""
+def test_refused_version_ends_a_connection_without_waiters() -> None:
+    """A request on that connection would be refused as well."""
 
     async def story() -> int:
         network = client_on()
@@ -48,7 +47,7 @@ def test_version_that_is_refused_ends_the_connection_though_nobody_waits_for_the
     assert run(story()) == 1
 
 
-def test_answer_names_the_node_that_the_bootstrap_broker_has_become() -> None:
+def test_answer_names_the_node_behind_a_bootstrap_connection() -> None:
     """Metadata may come before it; a pause it asks for is that node's."""
 
     async def story() -> int:
@@ -67,8 +66,8 @@ def test_answer_names_the_node_that_the_bootstrap_broker_has_become() -> None:
     assert run(story()) == 5
 
 
-def test_only_node_is_connected_to_again_when_its_connection_closes_as_it_is_asked() -> None:
-    """For want of use; nobody else would wake who asks."""
+def test_only_node_is_connected_again_after_an_idle_close() -> None:
+    """An idle connection was closed; nothing else would wake the waiter."""
 
     async def story() -> int:
         network = client_on()

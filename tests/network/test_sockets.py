@@ -1,4 +1,4 @@
-"""What a connection asks of a real socket."""
+"""Options of a connection's real socket."""
 
 import asyncio
 import socket

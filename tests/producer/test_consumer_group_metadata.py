@@ -1,4 +1,4 @@
-"""Who commits offsets: taken from aiokafka's own consumer, or given."""
+"""The member that commits offsets: taken from aiokafka's consumer, or given."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,12 +22,11 @@ async def consuming(cluster: FakeCluster, *topics: str, **options: object) -> As
 
 @pytest.fixture(name="one")
 async def fixture_one() -> AsyncIterator[FakeCluster]:
-    """One broker with a topic of two partitions."""
     async with FakeCluster(nodes=1, topics={"t": 2}) as cluster:
         yield cluster
 
 
-async def test_member_is_what_the_coordinator_made_it(one: FakeCluster) -> None:
+async def test_member_has_the_coordinators_generation_and_id(one: FakeCluster) -> None:
     """Generation and member id, as its next heartbeat would say them."""
     async with consuming(one, "t") as consumer:
         group = ConsumerGroupMetadata.of(consumer)
@@ -43,7 +42,6 @@ async def test_static_member_keeps_its_own_name(one: FakeCluster) -> None:
 
 
 async def test_partitions_assigned_by_hand_have_no_generation(one: FakeCluster) -> None:
-    """Nobody else can be given them by the group."""
     async with consuming(one) as consumer:
         consumer.assign([aiokafka.TopicPartition("t", 0)])
 
@@ -51,7 +49,7 @@ async def test_partitions_assigned_by_hand_have_no_generation(one: FakeCluster) 
 
 
 async def test_next_generation_is_another(one: FakeCluster) -> None:
-    """A second consumer comes: what was taken before is of the past, and refused while nothing is assigned."""
+    """A second consumer joins: the old metadata is outdated, and refused while nothing is assigned."""
     async with consuming(one, "t") as consumer:
         before = ConsumerGroupMetadata.of(consumer)
 
@@ -64,14 +62,11 @@ async def test_next_generation_is_another(one: FakeCluster) -> None:
 
 
 class Revoking(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """Asks in the middle of a rebalance."""
-
     def __init__(self) -> None:
         self.consumer: aiokafka.AIOKafkaConsumer
         self.told: list[str] = []
 
     def on_partitions_revoked(self, revoked: object) -> None:  # noqa: ARG002 - aiokafka's signature
-        """Between two generations."""
         try:
             ConsumerGroupMetadata.of(self.consumer)
         except IllegalStateError as error:
@@ -82,7 +77,7 @@ class Revoking(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # unt
 
 
 async def test_between_two_generations_there_is_no_answer(one: FakeCluster) -> None:
-    """Generation -1 would switch off the check that KIP-447 is there for."""
+    """Generation -1 would switch off the check of KIP-447."""
     listener = Revoking()
     async with consuming(one) as consumer:
         listener.consumer = consumer
@@ -93,14 +88,12 @@ async def test_between_two_generations_there_is_no_answer(one: FakeCluster) -> N
 
 
 async def test_consumer_without_a_group_is_refused(one: FakeCluster) -> None:
-    """There is nothing to commit for."""
     async with consuming(one, "t", group_id=None) as consumer:
         with pytest.raises(IllegalStateError, match="no group_id"):
             ConsumerGroupMetadata.of(consumer)
 
 
 async def test_consumer_not_started_is_refused() -> None:
-    """With what to do."""
     consumer = aiokafka.AIOKafkaConsumer("t", group_id="g")
 
     with pytest.raises(IllegalStateError, match=r"await consumer\.start\(\) first"):
@@ -121,7 +114,6 @@ async def test_consumer_not_started_is_refused() -> None:
     ],
 )
 def test_fields_are_checked(arguments: tuple[object, ...], kind: type[Exception]) -> None:
-    """When it is made, not when a broker sees it."""
     with pytest.raises(kind):
         ConsumerGroupMetadata(*arguments)  # type: ignore[arg-type]
 
@@ -138,8 +130,8 @@ def test_fields_are_checked(arguments: tuple[object, ...], kind: type[Exception]
     ],
     ids=["generation too high", "generation too low", "long group", "long member", "member", "instance"],
 )
-def test_what_a_request_has_no_room_for_is_refused(arguments: tuple[str, int, str, str], text: str) -> None:
-    """It was found when the request was made, on the producer's own task, which died of it."""
+def test_too_long_member_fields_are_refused(arguments: tuple[str, int, str, str], text: str) -> None:
+    """Regression: the error came while the request was made, and ended a task of the producer."""
     with pytest.raises(ValueError, match=text):
         ConsumerGroupMetadata(*arguments)
 
@@ -151,6 +143,5 @@ def test_other_consumers_are_named() -> None:
 
 
 def test_values_are_equal_to_those_of_aiokafka() -> None:
-    """So that either may be given."""
     assert OffsetAndMetadata(5) == aiokafka.OffsetAndMetadata(5, "")
     assert TopicPartition("t", 1) == aiokafka.TopicPartition("t", 1)

@@ -1,4 +1,4 @@
-"""What bytes are derived from a type, and which types are refused."""
+"""Serializers that are derived from a type, and the types that are refused."""
 
 import json
 from collections.abc import Mapping
@@ -22,23 +22,17 @@ ParcelId = NewType("ParcelId", CustomerId)
 
 
 class Size(Enum):
-    """How large."""
-
     SMALL = "s"
 
 
 @dataclass
 class Line:
-    """A part of an order."""
-
     article: str
     price: Decimal
 
 
 @dataclass(frozen=True)
 class Order:
-    """What JSON has no words for, and what holds more of it."""
-
     id: UUID
     made: datetime
     day: date
@@ -47,27 +41,20 @@ class Order:
 
 
 class OrderModel(pydantic.BaseModel):  # type: ignore[explicit-any]  # pydantic's own
-    """As pydantic has it."""
-
     id: UUID
     price: Decimal
 
 
 class OrderStruct(msgspec.Struct):
-    """As msgspec has it."""
-
     id: UUID
     price: Decimal
 
 
 class OrderDict(TypedDict):
-    """As a plain dict."""
-
     id: int
 
 
 def serialized(kind: object, value: object, argument: str = "value") -> bytes | None:
-    """The bytes of a value of a type."""
     part = part_type(argument, kind)
     part.check(argument, value, "orders")
     assert part.serialize is not None
@@ -77,7 +64,6 @@ def serialized(kind: object, value: object, argument: str = "value") -> bytes | 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("value", [b"1", bytearray(b"1"), memoryview(b"1"), None])
 def test_bytes_stay_as_they_are(kind: type, value: object) -> None:
-    """No serializer runs, whichever of the three is given."""
     part = part_type("value", kind)
 
     part.check("value", value, "orders")
@@ -102,12 +88,11 @@ def test_bytes_stay_as_they_are(kind: type, value: object) -> None:
     ],
 )
 def test_type_says_how_its_values_become_bytes(kind: object, value: object, expected: bytes) -> None:
-    """Text as UTF-8, everything with fields as JSON."""
     assert serialized(kind, value) == expected
 
 
 def test_dataclass_becomes_an_object_of_its_fields() -> None:
-    """Dataclasses within it too, and times, enums and decimals in words that readers know."""
+    """Nested dataclasses work, too, and times, enums and decimals as readable text."""
     order = Order(UUID_7, datetime(2026, 1, 2, tzinfo=UTC), date(2026, 1, 3), Size.SMALL, [Line("a", Decimal("1.50"))])
 
     text = serialized(Order, order)
@@ -123,13 +108,10 @@ def test_dataclass_becomes_an_object_of_its_fields() -> None:
 
 
 def test_equal_keys_are_equal_bytes() -> None:
-    """They choose the partition: their fields are sorted."""
     assert serialized(dict, {"b": 1, "a": 2}, "key") == serialized(dict, {"a": 2, "b": 1}, "key")
 
 
 def test_subclass_is_of_the_type() -> None:
-    """As everywhere in Python."""
-
     @dataclass
     class Special(Line):
         note: str = ""
@@ -139,7 +121,6 @@ def test_subclass_is_of_the_type() -> None:
 
 @pytest.mark.parametrize("given", [JsonSerializer(), lambda value: json.dumps(value, separators=(",", ":")).encode()])
 def test_serializer_decides_itself(given: object) -> None:
-    """Nothing is checked before it."""
     assert serialized(given, {"id": 7}) == b'{"id":7}'
 
 
@@ -167,39 +148,34 @@ def test_value_of_another_type_is_refused(kind: object, value: object, name: str
 @pytest.mark.parametrize(
     "given", [int, float, Decimal, datetime, object, 5, "str", None, Mapping[str, int], str | int, Literal["a"]]
 )
-def test_what_has_no_one_encoding_is_refused(given: object) -> None:
-    """With the list of what there is."""
+def test_type_without_a_single_encoding_is_refused(given: object) -> None:
     with pytest.raises(TypeError, match=r"^value must be one of bytes, str, .* a pydantic model or a msgspec Struct"):
         part_type("value", given)
 
 
 @pytest.mark.parametrize("given", [dict[str, int] | None, Optional[dict[str, int]]], ids=["bar", "Optional"])  # noqa: UP045  # both are written
 def test_optional_gets_a_hint(given: object) -> None:
-    """At the topic, not with every record of it: null needs no word."""
     with pytest.raises(TypeError, match=r"dict\[str, int\].*; give the type alone, None is allowed with every type$"):
         part_type("value", given)
 
 
 def test_new_type_is_the_type_below() -> None:
-    """Which its values are; a type checker tells them apart."""
     assert serialized(ParcelId, ParcelId(CustomerId("7"))) == b"7"
     with pytest.raises(TypeError, match=r"^value for topic 'orders' must be str or None, not int$"):
         part_type("value", CustomerId).check("value", 7, "orders")
 
 
 def test_number_gets_a_hint() -> None:
-    """Whoever meant the digits finds the line that says so."""
+    """A user that meant the digits finds the line that says so."""
     with pytest.raises(TypeError, match=r"key=LongSerializer\(\) or .* or lambda number: str\(number\)\.encode\(\)"):
         part_type("key", int)
 
 
 def test_class_of_a_serializer_is_no_serializer() -> None:
-    """A forgotten pair of parentheses."""
     with pytest.raises(TypeError, match=r"value serializer must be an instance: JsonSerializer\(\)"):
         part_type("value", JsonSerializer)
 
 
-def test_what_json_has_no_word_for_is_an_error_of_the_value() -> None:
-    """It is found when the record is sent."""
+def test_value_without_json_is_an_error_of_the_value() -> None:
     with pytest.raises(SerializationError, match="complex has no JSON; give the topic a serializer"):
         serialized(dict, {"z": 1j})

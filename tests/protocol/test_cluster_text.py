@@ -1,4 +1,4 @@
-"""Text from the cluster is one short line, whatever it is."""
+"""Text from the cluster is always one short line."""
 
 import pytest
 
@@ -18,12 +18,11 @@ from aioproducer._protocol.cluster_text import LONGEST_MESSAGE, LONGEST_NAME, pr
     ],
 )
 def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
-    """Control characters of both ranges, and marks that turn the direction."""
+    """Control characters of both ranges, and direction marks."""
     assert printable(text) == shown
 
 
 def test_long_text_is_cut() -> None:
-    """Before it is escaped: that makes it ten times as long at most."""
     assert printable("x" * LONGEST_NAME) == "x" * LONGEST_NAME
     assert printable("x" * 40_000) == "x" * LONGEST_NAME + "..."
     assert printable("x" * 40_000, None) == "x" * 40_000

@@ -26,20 +26,17 @@ LONG = b"hello kafka " * 20_000
 
 
 @given(st.sampled_from(CODECS), st.sampled_from([None, 1, 9]), st.binary(max_size=500))
-def test_what_was_packed_is_unpacked(codec: CompressionType, level: int | None, data: bytes) -> None:
-    """Any bytes, any codec, any level that all of them know."""
+def test_compressed_bytes_are_decompressed(codec: CompressionType, level: int | None, data: bytes) -> None:
     assert decompress(codec, compress(codec, level, memoryview(data))) == data
 
 
 @pytest.mark.parametrize("codec", READERS)
 @pytest.mark.parametrize("size", [1, 32 * 1024, 32 * 1024 + 1, len(LONG)])
 def test_other_readers_understand_it(codec: CompressionType, size: int) -> None:
-    """Also across the blocks of snappy."""
     assert READERS[codec](compress(codec, None, LONG[:size])) == LONG[:size]
 
 
 def test_batch_that_is_not_packed_is_the_same_bytes() -> None:
-    """Both ways, as with a codec."""
     assert decompress(CompressionType.NONE, compress(CompressionType.NONE, None, memoryview(LONG))) == LONG
 
 
@@ -66,13 +63,12 @@ def test_levels_matter_where_there_are_some() -> None:
     [(codec, level) for codec, levels in LEVELS.items() for level in levels],
 )
 def test_first_and_last_level_of_kafkas_scale_are_taken(codec: CompressionType, level: int) -> None:
-    """Also the number that stands for the default: a codec that refused it would silently pack nothing."""
+    """Also the number of the default level: a codec that refused it would silently not compress."""
     assert READERS[codec](compress(codec, level, LONG[:2000])) == LONG[:2000]
 
 
 @pytest.mark.parametrize("codec", READERS)
 def test_garbage_is_refused(codec: CompressionType) -> None:
-    """With one kind of error."""
     with pytest.raises(SerializationError, match=codec.name.lower()):
         decompress(codec, b"garbage" * 10)
 

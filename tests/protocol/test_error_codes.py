@@ -6,13 +6,13 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from aioproducer._protocol.error_codes import ErrorCode
 
 NOT_WRITTEN = {2, 3, 6, 10, 14, 15, 16, 17, 18, 19, 21, 29, 31, 32, 35, 42, 43, 45, 47, 48, 49, 51, 53, 59, 76, 87, 90}
-"""Of the codes that Produce can bring: those that exclude an append by the attempt that they answer."""
+"""Produce error codes that exclude an append by the attempt that they answer."""
 NOT_WRITTEN_TOO = {100, 103, 120}
 
 
 @pytest.mark.parametrize("theirs", KioErrorCode, ids=lambda code: code.name)
 def test_every_code_of_kafka_has_a_row(theirs: KioErrorCode) -> None:
-    """Same number, same name; retriable where Kafka's exception is, but for 8, which names a missing broker."""
+    """Same number, same name; retriable where Kafka's exception is, except 8, which names a missing broker."""
     ours = ErrorCode.of(int(theirs))
 
     assert ours is not None
@@ -26,12 +26,11 @@ def test_there_is_no_row_too_many() -> None:
 
 
 def test_unknown_code_has_no_row() -> None:
-    """And is not an exception: a newer broker may send it."""
     assert ErrorCode.of(999) is None
 
 
 def test_traits_that_decide_about_records() -> None:
-    """Read in Kafka's source, and in part seen on real brokers."""
+    """The traits are read in Kafka's source, and in part seen on real brokers."""
     assert {int(row) for row in ErrorCode if row.not_written} == NOT_WRITTEN | NOT_WRITTEN_TOO
     assert {int(row) for row in ErrorCode if row.split} == {10, 18}
     assert {int(row) for row in ErrorCode if row.per_record} == {32, 87}
@@ -43,7 +42,6 @@ def test_traits_that_decide_about_records() -> None:
 
 
 def test_refresh_is_asked_where_metadata_is_wrong() -> None:
-    """Not for a slow or short replica set."""
     refreshing = {int(row) for row in ErrorCode if row.refresh_metadata}
 
     assert {3, 5, 6, 8, 9, 56, 74, 75, 100, 103} <= refreshing
@@ -51,5 +49,4 @@ def test_refresh_is_asked_where_metadata_is_wrong() -> None:
 
 
 def test_every_row_says_what_it_means() -> None:
-    """For messages to people."""
     assert all(row.meaning for row in ErrorCode)

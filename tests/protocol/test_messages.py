@@ -49,7 +49,6 @@ def read_by_kio(message: str, name: str, *, version: int, data: bytes):  # type:
 
 @pytest.mark.parametrize("version", range(4, 14))
 def test_metadata_request_is_what_kafka_describes(version: int) -> None:
-    """Topics by name, creation as asked."""
     data = encode_metadata_request(version, ["a", "bb"], allow_auto_topic_creation=False)
 
     entity = read_by_kio("metadata", "MetadataRequest", version=version, data=data)
@@ -60,7 +59,6 @@ def test_metadata_request_is_what_kafka_describes(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_producer_id_request_is_what_kafka_describes(version: int) -> None:
-    """Without a transactional id."""
     entity = read_by_kio(
         "init_producer_id", "InitProducerIdRequest", version=version, data=encode_init_producer_id_request(version)
     )
@@ -70,7 +68,6 @@ def test_producer_id_request_is_what_kafka_describes(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_request_is_what_kafka_describes(version: int) -> None:
-    """With our name, where there is a field for it."""
     data = encode_api_versions_request(version, software_version="1.2")
 
     entity = read_by_kio("api_versions", "ApiVersionsRequest", version=version, data=data)
@@ -121,7 +118,7 @@ def metadata_by_kio(version: int) -> bytes:
 
 @pytest.mark.parametrize("version", range(4, 14))
 def test_metadata_answer_is_read(version: int) -> None:
-    """Nodes, topics, leaders; partitions by number in whatever order they come."""
+    """Nodes, topics, leaders; partitions by number, in any order."""
     answer = decode_metadata_response(version, metadata_by_kio(version), from_node=9)
 
     epoch = 4 if version >= 7 else NO_EPOCH
@@ -133,7 +130,7 @@ def test_metadata_answer_is_read(version: int) -> None:
 
 
 def test_partition_numbers_that_cannot_be_are_left_out() -> None:
-    """A claim of partition 2^31 - 1 makes no two thousand million partitions."""
+    """A claimed partition 2^31 - 1 does not create two thousand million partitions."""
     body = bytearray(metadata_body([(1, "h", 1)], [(0, "a", bytes(16), [(1, 0), (1, 0)])]))
     at = body.index(struct.pack(">hiii", 0, 1, 1, 0))
     body[at : at + 6] = struct.pack(">hi", 0, 2**31 - 1)
@@ -154,14 +151,12 @@ def test_unknown_error_codes_are_passed_on() -> None:
 
 
 def test_api_versions_answer_is_read() -> None:
-    """By api key."""
     answer = decode_api_versions_response(4, api_versions_body(((0, 3, 13), (3, 0, 12))))
 
     assert answer.versions == {0: (3, 13), 3: (0, 12)}
 
 
 def test_api_versions_answer_in_the_oldest_shape_is_read() -> None:
-    """What follows error 35."""
     answer = decode_api_versions_response(0, struct.pack(">hihhh", 35, 1, 18, 0, 2))
 
     assert (answer.error_code, answer.versions) == (35, {18: (0, 2)})
@@ -169,7 +164,6 @@ def test_api_versions_answer_in_the_oldest_shape_is_read() -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_producer_id_answer_is_read(version: int) -> None:
-    """The same fields in every version."""
     payload = struct.pack(">ihqh", 3, 0, 77, 5) + (b"\x00" if version >= 2 else b"")
 
     assert decode_init_producer_id_response(version, payload) == (3, 0, 77, 5)
@@ -178,7 +172,7 @@ def test_producer_id_answer_is_read(version: int) -> None:
 @given(st.sampled_from(list(DECODERS)), st.integers(4, 5), st.binary(max_size=200))
 @settings(max_examples=500)
 def test_garbage_never_gets_through_as_another_error(message: str, version: int, payload: bytes) -> None:
-    """Any bytes: an answer or a ProtocolError, and never a dead process."""
+    """Any bytes give a response or a ProtocolError, and never end the process."""
     with contextlib.suppress(ProtocolError):
         DECODERS[message](4 if message == "api_versions" else version, payload)
 
@@ -186,7 +180,6 @@ def test_garbage_never_gets_through_as_another_error(message: str, version: int,
 @given(st.integers(4, 13), st.integers(0, 400), st.binary(min_size=1, max_size=8))
 @settings(max_examples=500)
 def test_damaged_metadata_never_gets_through_as_another_error(version: int, at: int, damage: bytes) -> None:
-    """A real answer with some bytes replaced."""
     payload = bytearray(metadata_by_kio(version))
     at %= len(payload)
     payload[at : at + len(damage)] = damage
@@ -208,12 +201,11 @@ def test_damaged_metadata_never_gets_through_as_another_error(version: int, at: 
     ],
 )
 def test_node_that_cannot_be_is_known_as_such(node: Node) -> None:
-    """A broker's word is not enough for a socket call or a log line."""
+    """A broker's address is checked before it reaches a socket call or a log line."""
     assert not node.is_valid
 
 
-def test_what_the_cluster_has_agreed_on_is_read() -> None:
-    """Among tagged fields that are not known here."""
+def test_finalized_features_of_the_cluster_are_read() -> None:
     tags = b"\x03" + b"\x00\x01\x01" + b"\x01\x08" + (9).to_bytes(8, "big")
     tags += b"\x02\x1a\x02\x14transaction.version" + b"\x00\x02\x00\x02\x00"
     body = api_versions_body(((0, 3, 13),))

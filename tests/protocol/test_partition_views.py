@@ -17,13 +17,10 @@ VERSIONS = (4, 5, 7, 9, 13)
 
 
 class Entry(NamedTuple):
-    """One partition of an answer."""
-
     number: int
     leader_id: int = 1
     epoch: int = 5
     nodes: tuple[int, int, int] = (3, 3, 0)
-    """Lengths of its lists of node ids."""
     tag: bytes = b""
 
 
@@ -43,7 +40,6 @@ def encoded(entries: Sequence[Entry], version: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, lowest first."""
     data = b""
     while value > 0x7F:
         data += bytes((value & 0x7F | 0x80,))
@@ -52,7 +48,6 @@ def varint(value: int) -> bytes:
 
 
 def read(data: bytes, version: int) -> Partitions:
-    """All of it must be read."""
     reader = (FlexibleResponseReader if version >= 9 else ResponseReader)(data)
     found = read_partitions(reader, version)
     assert reader.position == len(data)
@@ -60,7 +55,6 @@ def read(data: bytes, version: int) -> Partitions:
 
 
 def described(entries: Sequence[Entry], version: int) -> tuple[PartitionView, ...]:
-    """What they say, the last of each number counting."""
     views = [PartitionView()] * len(entries)
     for entry in entries:
         if 0 <= entry.number < len(entries):
@@ -77,10 +71,10 @@ LAYOUTS = st.tuples(st.sampled_from([(3, 3, 0), (3, 2, 1), (0, 0, 0), (126, 1, 0
     random=st.randoms(use_true_random=False),
     is_shuffled=st.booleans(),
 )
-def test_partitions_are_read_whatever_their_layouts(
+def test_partitions_are_read_in_any_layout(
     version: int, runs: list[tuple[int, tuple[tuple[int, int, int], bytes]]], random: object, *, is_shuffled: bool
 ) -> None:
-    """In any order, in runs of any length; numbers that cannot be are left out."""
+    """In any order, in runs of any length; invalid numbers are left out."""
     numbers = list(range(-1, sum(count for count, _ in runs)))
     if is_shuffled:
         random.shuffle(numbers)  # type: ignore[attr-defined]  # a random.Random
@@ -97,7 +91,7 @@ def test_partitions_are_read_whatever_their_layouts(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_array_that_is_cut_short_is_refused(version: int) -> None:
-    """At each of its bytes, between entries that are read together too."""
+    """At each of its bytes, also between entries that are read together."""
     data = encoded([Entry(number) for number in range(40)], version)
 
     for size in range(len(data)):
@@ -106,7 +100,7 @@ def test_array_that_is_cut_short_is_refused(version: int) -> None:
 
 
 def test_many_partitions_are_read_in_few_calls() -> None:
-    """A hundred thousand, in ascending order, those of one broker in trouble between them."""
+    """A hundred thousand in ascending order, with some of a failing broker between them."""
     entries = [Entry(number, nodes=(3, 2, 1) if number % 10_000 == 0 else (3, 3, 0)) for number in range(100_000)]
     data = encoded(entries, 13)
     calls = 0
@@ -123,8 +117,7 @@ def test_many_partitions_are_read_in_few_calls() -> None:
     assert calls < 20_000
 
 
-def test_views_show_what_they_hold() -> None:
-    """As a tuple of views would, without an object for each."""
+def test_views_behave_like_a_tuple() -> None:
     partitions = Partitions.of([PartitionView(1, 5), PartitionView(2, 6), PartitionView()])
 
     assert partitions[1] == PartitionView(2, 6)
@@ -135,4 +128,3 @@ def test_views_show_what_they_hold() -> None:
     assert partitions[2] == PartitionView()
     assert partitions != partitions[:2]
     assert partitions != "other"
-    assert repr(partitions) == "<Partitions 3>"

@@ -28,7 +28,6 @@ ID_A, ID_B = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
 def batch(topic: str, partition: int, body: bytes = b"body") -> BatchToSend:
-    """A batch of topic "a" or another."""
     return BatchToSend(topic, (ID_A if topic == "a" else ID_B).bytes, partition, HEADER, memoryview(body))
 
 
@@ -42,7 +41,6 @@ def plain_answer(index: int, offset: int, *, version: int, code: int = 0) -> byt
 
 
 def whole_answer(version: int, *partitions: bytes) -> bytes:
-    """An answer about one topic."""
     if version < 9:
         body = b"".join(partitions)
         return struct.pack(">ih", 1, 1) + b"a" + struct.pack(">i", len(partitions)) + body + struct.pack(">i", 7)
@@ -72,7 +70,7 @@ def test_request_is_what_kafka_describes(version: int) -> None:
 
 
 def test_bodies_are_passed_on_uncopied() -> None:
-    """The very objects, each behind its glue and header."""
+    """The same objects, each behind its glue and header."""
     batches = [batch("a", 0), batch("b", 0)]
 
     pieces = encode_produce_request(13, acks=1, timeout_ms=1, transactional_id=None, batches=batches)
@@ -83,13 +81,12 @@ def test_bodies_are_passed_on_uncopied() -> None:
 
 
 def test_no_topic_id_is_sixteen_zeros() -> None:
-    """What Kafka means by none."""
+    """Kafka's value for none."""
     assert bytes(16) == NO_TOPIC_ID
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_plain_answer_is_read(version: int) -> None:
-    """Two partitions, one refused."""
     payload = whole_answer(version, plain_answer(0, 42, version=version), plain_answer(3, -1, version=version, code=6))
 
     response = decode_produce_response(version, memoryview(payload))
@@ -114,7 +111,7 @@ int64s = st.integers(-1, 2**63 - 1)
 )
 @settings(deadline=None)
 def test_lone_partition_is_read_as_one_among_others(version: int, name: str, fixed: tuple[int, ...]) -> None:
-    """What nearly every answer to a small request is, is read in one look: to the same end."""
+    """The usual response to a small request is read in one step, with the same result."""
     row = struct.pack(">ihqqq" if version >= 5 else ">ihqq", *fixed[: 5 if version >= 5 else 4])
     row += b"\x01\x00\x00" if version >= 9 else struct.pack(">ih", 0, -1) if version >= 8 else b""
 
@@ -138,8 +135,8 @@ def renamed(version: int, answer: bytes, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("version", [9, 12, 13])
-def test_lone_partition_with_a_wrong_byte_is_refused_or_says_what_it_says(version: int) -> None:
-    """Each byte in turn, with every value: what was read, written again, is what came; a null array is an empty one."""
+def test_damaged_partition_is_refused_or_read_as_written(version: int) -> None:
+    """Each byte in turn, with every value: the result encodes to the same bytes; a null array is an empty one."""
     payload = whole_answer(version, plain_answer(2, 40, version=version))
     record_errors = len(payload) - struct.calcsize(">bbbbix")  # before message, two ends, throttle time, end
     for position in range(len(payload)):
@@ -154,7 +151,6 @@ def test_lone_partition_with_a_wrong_byte_is_refused_or_says_what_it_says(versio
 
 
 def written_again(version: int, response: ProduceResponse) -> bytes:
-    """The bytes of an answer about one partition."""
     [answer] = response.partitions
     topic = answer.topic_id if version >= 13 else string(answer.topic, flexible=True)
     return (
@@ -170,7 +166,7 @@ def written_again(version: int, response: ProduceResponse) -> bytes:
 
 
 def test_record_errors_are_read() -> None:
-    """KIP-467, in both dialects."""
+    """KIP-467, in both encodings."""
     flexible = (
         struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x00" + b"\x04all\x00"
     )
@@ -185,7 +181,7 @@ def test_record_errors_are_read() -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_record_errors_are_read_however_many_are_alike(version: int) -> None:
-    """Some in a row for one reason, some for another, some for none; the last of them at the end of the frame."""
+    """Some in a row for one reason, some for another, some for none; the last at the end of the frame."""
     reasons = [None, None, "bad", "bad", "bad", "sad", "bad", None, "worse", "worse"]
     flexible = version >= 9
     head = struct.pack(">ihqqq", 0, 87, -1, -1, -1)
@@ -202,7 +198,7 @@ def test_record_errors_are_read_however_many_are_alike(version: int) -> None:
 
 
 def test_record_errors_end_where_their_number_says() -> None:
-    """Those without a word are as long as what follows them, and look the same."""
+    """Errors without a message are as long as what follows them, and look the same."""
     rows = b"".join(struct.pack(">ixx", index) for index in (0, 2))
     partition = struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x03" + rows + b"\x00\x00"
 
@@ -212,7 +208,7 @@ def test_record_errors_end_where_their_number_says() -> None:
 
 
 def test_fields_of_newer_brokers_are_passed_over() -> None:
-    """Behind the error of a record, where the tag means nothing here."""
+    """After the error of a record, where the tag has no meaning here."""
     partition = struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x01\x07\x02xy"
 
     (answer,) = decode_produce_response(9, whole_answer(9, partition + b"\x00\x00")).partitions
@@ -221,7 +217,7 @@ def test_fields_of_newer_brokers_are_passed_over() -> None:
 
 
 def test_new_leader_and_its_address_are_read() -> None:
-    """KIP-951: in tagged fields, among others that are passed over."""
+    """KIP-951: in tagged fields, among unknown ones."""
     hint = b"\x02" + b"\x00\x09" + struct.pack(">ii", 2, 8) + b"\x00" + b"\x05\x01x"
     partition = struct.pack(">ihqqq", 0, 6, -1, -1, -1) + b"\x01\x00" + hint
     node = struct.pack(">i", 2) + b"\x05host" + struct.pack(">i", 9092) + b"\x00\x00"
@@ -249,8 +245,7 @@ def test_new_leader_and_its_address_are_read() -> None:
     ],
     ids=["empty", "short", "long", "cut", "offset", "count", "varint", "tag", "id"],
 )
-def test_what_is_no_answer_is_refused(payload: bytes) -> None:
-    """With one kind of error, whatever is wrong."""
+def test_invalid_answer_is_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError, match="Produce v13"):
         decode_produce_response(13, payload)
 
@@ -258,7 +253,6 @@ def test_what_is_no_answer_is_refused(payload: bytes) -> None:
 @given(st.sampled_from(list(VERSIONS)), st.binary(max_size=200))
 @settings(max_examples=500)
 def test_garbage_never_gets_through_as_another_error(version: int, payload: bytes) -> None:
-    """Any bytes: an answer or a ProtocolError."""
     try:
         response = decode_produce_response(version, payload)
     except ProtocolError:

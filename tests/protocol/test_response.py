@@ -1,4 +1,4 @@
-"""What every answer tells whoever carries it: how long to pause, and its error codes, wherever it has them."""
+"""What every response reports: how long to pause, and its error codes, at any place in it."""
 
 import pytest
 
@@ -29,7 +29,6 @@ ID = bytes(16)
 
 
 def refused_partition(partition: int, code: int) -> PartitionResponse:
-    """What Produce answers for one."""
     return PartitionResponse("t", None, partition, code, -1, -1, -1, (), None, -1, -1)
 
 
@@ -56,7 +55,7 @@ ANSWERS: tuple[Response, ...] = (
 @pytest.mark.parametrize(
     "answer", ANSWERS, ids=[f"{number}-{type(each).__name__}" for number, each in enumerate(ANSWERS)]
 )
-def test_answer_tells_its_pause_and_each_of_its_codes(answer: Response) -> None:
-    """Also one of many topics or partitions: whoever carries it looks no further."""
+def test_answer_reports_its_pause_and_each_of_its_codes(answer: Response) -> None:
+    """Also a response with many topics or partitions: its codes are found in one pass."""
     assert answer.throttle_time_ms == PAUSE_MS
     assert ODD in answer.error_codes

@@ -16,7 +16,7 @@ from aioproducer._protocol.transaction_messages import (
 
 @pytest.mark.parametrize("api", [API_VERSIONS, METADATA, LIST_TRANSACTIONS])
 def test_answers_that_do_not_depend_on_the_request(api: object) -> None:
-    """ApiVersions is small before anything is known of a broker; what describes the cluster has any size."""
+    """ApiVersions is small before the broker is known; a description of the cluster has any size."""
     limit = largest_response(api.key, 1_000_000)  # type: ignore[attr-defined]  # an Api
 
     assert limit == (SMALL_RESPONSE if api is API_VERSIONS else None)
@@ -40,6 +40,5 @@ def test_answer_with_committed_offsets_has_their_metadata() -> None:
 
 
 def test_answer_to_produce_has_a_reason_for_each_record() -> None:
-    """As when all of them are refused."""
     assert largest_produce_response(1, 0) < 2 * SMALL_RESPONSE
     assert largest_produce_response(2, 10_000) > 10_000 * 1_000

@@ -1,4 +1,4 @@
-"""What looks at transactions and at committed offsets, equal to what Kafka's own descriptions make of it."""
+"""Messages that describe transactions and committed offsets, compared with Kafka's own descriptions."""
 
 import datetime as dt
 import importlib
@@ -44,14 +44,12 @@ def schema(message: str, version: int, side: str) -> Any:
 
 
 def written(entity: Any) -> bytes:
-    """As the generated encoder writes it."""
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
 def read(kind: Any, data: bytes) -> Any:
-    """As the generated decoder reads it; it must take every byte."""
     entity, size = entity_reader(kind)(data, 0)
     assert size == len(data)
     return entity
@@ -68,7 +66,6 @@ def test_offset_fetch_request() -> None:
 
 
 def test_offset_fetch_answer() -> None:
-    """An offset, none, and one that is not stable."""
     made = schema("offset_fetch", 7, "response")
     partition = made.OffsetFetchResponsePartition
     topics = (
@@ -98,7 +95,6 @@ def test_offset_fetch_answer() -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_list_transactions_request(version: int) -> None:
-    """By state and by producer; of any duration."""
     data = encode_list_transactions_request(version, states=["Ongoing"], producer_ids=[4000])
 
     entity = read(schema("list_transactions", version, "request").ListTransactionsRequest, data)
@@ -110,7 +106,6 @@ def test_list_transactions_request(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_list_transactions_answer(version: int) -> None:
-    """With a state that the broker does not know."""
     made = schema("list_transactions", version, "response")
     state = made.TransactionState(transactional_id="t-1", producer_id=4000, transaction_state="Ongoing")
     data = written(
@@ -128,7 +123,6 @@ def test_list_transactions_answer(version: int) -> None:
 
 
 def test_describe_transactions() -> None:
-    """One that is open, of two that are asked about."""
     data = encode_describe_transactions_request(["t-1", "t-2"])
     made = schema("describe_transactions", 0, "response")
     topics = (made.TopicData(topic="a", partitions=(0, 2)), made.TopicData(topic="b", partitions=(7,)))
@@ -153,7 +147,7 @@ def test_describe_transactions() -> None:
 
 
 def test_describe_one_transaction() -> None:
-    """That which was asked for, with the pause that the broker asks for; never another."""
+    """The requested transaction, with the broker's pause; never another."""
     made = schema("describe_transactions", 0, "response")
     state = partial(
         made.TransactionState,
@@ -177,7 +171,7 @@ def test_describe_one_transaction() -> None:
 
 
 def test_describe_producers() -> None:
-    """One in a transaction; and a partition that this broker does not lead."""
+    """A producer in a transaction, and a partition that this broker does not lead."""
     data = encode_describe_producers_request(PARTITIONS)
     made = schema("describe_producers", 0, "response")
     producer = made.ProducerState(
@@ -210,7 +204,6 @@ def test_describe_producers() -> None:
 
 
 def test_write_txn_markers() -> None:
-    """One marker; its answer has the partition's code."""
     data = encode_write_txn_markers_request(TransactionMarker(4000, 3, 2, "a", 5))
     made = schema("write_txn_markers", 1, "response")
     partition = made.WritableTxnMarkerPartitionResult(partition_index=5, error_code=ErrorCode.invalid_producer_epoch)
@@ -226,7 +219,6 @@ def test_write_txn_markers() -> None:
 
 
 def test_marker_that_no_partition_has_answered_is_not_written() -> None:
-    """An empty answer was taken for a success of all."""
     made = schema("write_txn_markers", 1, "response")
 
     with pytest.raises(ProtocolError, match="nothing of any partition"):
@@ -244,7 +236,6 @@ def test_marker_that_no_partition_has_answered_is_not_written() -> None:
     ],
 )
 @pytest.mark.parametrize("data", [b"", b"\x05", b"\x00" * 4 + b"\xff\xff\xff\x7f", b"\x05" * 60])
-def test_what_is_no_answer_is_told(decode: Any, data: bytes) -> None:
-    """Never another error, and never an answer."""
+def test_invalid_admin_answer_is_refused(decode: Any, data: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"cannot be read|too many"):
         decode(data)

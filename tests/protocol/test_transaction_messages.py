@@ -58,7 +58,6 @@ def versions_of(*apis: Api) -> list[tuple[Api, int]]:
 
 
 def named(case: object) -> str | None:
-    """The id of a case."""
     return case.name if isinstance(case, Api) else None
 
 
@@ -81,7 +80,6 @@ def made_by_kio(message: str, name: str, version: int, /, **fields: object) -> o
 
 
 def written_by_kio(entity: object) -> bytes:
-    """Its bytes."""
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)  # type: ignore[type-var]
     return buffer.getvalue()
@@ -90,7 +88,6 @@ def written_by_kio(entity: object) -> bytes:
 @pytest.mark.parametrize("kind", list(CoordinatorType), ids=lambda kind: kind.name)
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: CoordinatorType) -> None:
-    """One key; from version 4 on as a batch of one."""
     data = encode_find_coordinator_request(version, "billing-1", kind)
 
     entity = read_by_kio("find_coordinator", "FindCoordinatorRequest", version=version, data=data)
@@ -101,7 +98,7 @@ def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: Co
 
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_answer_is_read(version: int) -> None:
-    """The coordinator of the key that was asked for, whatever others stand beside it."""
+    """The coordinator of the requested key, among others in the same response."""
     place = {
         "node_id": 3,
         "host": "h",
@@ -131,7 +128,7 @@ def test_find_coordinator_answer_is_read(version: int) -> None:
 
 
 def test_find_coordinator_answer_without_the_key_is_refused() -> None:
-    """Else the answer to one question would be taken for that to another."""
+    """Else the response to one request would be taken for that to another."""
     coordinator = made_by_kio(
         "find_coordinator",
         "Coordinator",
@@ -154,8 +151,8 @@ def test_find_coordinator_answer_without_the_key_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_init_producer_id_request_of_a_transactional_id_is_what_kafka_describes(version: int) -> None:
-    """With the identity that is to be renewed, where there is a field for it."""
+def test_transactional_init_producer_id_matches_kafka(version: int) -> None:
+    """The identity to be renewed is included where the version has a field for it."""
     data = encode_init_producer_id_request(
         version, transactional_id="billing-1", transaction_timeout_ms=60_000, producer_id=77, producer_epoch=5
     )
@@ -168,7 +165,6 @@ def test_init_producer_id_request_of_a_transactional_id_is_what_kafka_describes(
 
 @pytest.mark.parametrize("version", range(7))
 def test_init_producer_id_answer_is_read(version: int) -> None:
-    """Fields of prepared transactions are passed over."""
     data = written_by_kio(
         made_by_kio(
             "init_producer_id",
@@ -188,7 +184,6 @@ def test_init_producer_id_answer_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions_request_is_what_kafka_describes(version: int) -> None:
-    """Partitions by topic."""
     partitions = [TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("a", 2)]
     data = encode_add_partitions_request(version, IDENTITY, partitions)
 
@@ -202,7 +197,6 @@ def test_add_partitions_request_is_what_kafka_describes(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions_answer_is_read(version: int) -> None:
-    """One code a partition."""
     results = [
         made_by_kio(
             "add_partitions_to_txn",
@@ -235,7 +229,6 @@ def test_add_partitions_answer_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -> None:
-    """The group, and a code."""
     data = encode_add_offsets_request(version, IDENTITY, "readers")
     code = KioErrorCode.group_authorization_failed
     answer = made_by_kio(
@@ -252,7 +245,7 @@ def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("version", range(6))
 def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_commit: bool) -> None:  # noqa: FBT001
-    """From version 5 on the answer has the identity of the next transaction."""
+    """From version 5 on the response has the identity of the next transaction."""
     data = encode_end_txn_request(version, IDENTITY, is_commit=is_commit)
     answer = made_by_kio(
         "end_txn",
@@ -274,7 +267,7 @@ def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_co
 
 @pytest.mark.parametrize("version", range(6))
 def test_txn_offset_commit_request_is_what_kafka_describes(version: int) -> None:
-    """Offsets by topic, and the member of the group where there are fields for it."""
+    """Offsets by topic, and the member of the group where the version has fields for it."""
     offsets = {
         TopicPartition("a", 1): OffsetAndMetadata(2**40, "seen"),
         TopicPartition("b", 0): OffsetAndMetadata(0),
@@ -299,7 +292,7 @@ def test_txn_offset_commit_request_is_what_kafka_describes(version: int) -> None
 
 @pytest.mark.parametrize("version", range(3, 6))
 def test_member_without_an_instance_id_names_none(version: int) -> None:
-    """An empty one is an id, of a static member that no group knows."""
+    """An empty instance id would name a static member that no group knows."""
     member = ConsumerGroupMetadata("readers", 4, "member-1")
     offsets = {TopicPartition("a", 1): OffsetAndMetadata(2**40)}
     data = encode_txn_offset_commit_request(version, identity=IDENTITY, member=member, offsets=offsets)
@@ -311,7 +304,6 @@ def test_member_without_an_instance_id_names_none(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_txn_offset_commit_answer_is_read(version: int) -> None:
-    """One code a partition."""
     partition = made_by_kio(
         "txn_offset_commit",
         "TxnOffsetCommitResponsePartition",
@@ -328,7 +320,6 @@ def test_txn_offset_commit_answer_is_read(version: int) -> None:
 
 
 def features_by_kio(version: int, **features: object) -> bytes:
-    """An answer to ApiVersions."""
     return written_by_kio(
         made_by_kio(
             "api_versions",
@@ -346,7 +337,7 @@ def features_by_kio(version: int, **features: object) -> bytes:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_finalized_features_are_read(version: int) -> None:
-    """The level in effect, and the epoch that says which of two answers is newer."""
+    """The level in effect, and the epoch that says which of two responses is newer."""
     levels = tuple(
         made_by_kio(
             "api_versions",
@@ -367,7 +358,7 @@ def test_finalized_features_are_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.max_version + 1))
 def test_broker_that_says_nothing_of_features_has_none(version: int) -> None:
-    """Older than Kafka 2.7, or with nothing finalized."""
+    """Kafka before 2.7, or without finalized features."""
     data = features_by_kio(version, finalized_features_epoch=-1, finalized_features=())
 
     answer = decode_api_versions_response(version, data)
@@ -388,7 +379,7 @@ DECODERS: dict[Api, Callable[[int, bytes], object]] = {
 @given(st.sampled_from(versions_of(*DECODERS)), st.binary(max_size=120))
 @settings(max_examples=600)
 def test_garbage_never_gets_through_as_another_error(case: tuple[Api, int], payload: bytes) -> None:
-    """Any bytes: an answer or a ProtocolError, and never a dead process."""
+    """Any bytes give a response or a ProtocolError, and never end the process."""
     api, version = case
     with contextlib.suppress(ProtocolError):
         DECODERS[api](version, payload)

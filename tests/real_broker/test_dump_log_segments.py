@@ -19,13 +19,12 @@ TOOLS = {"3.9.1": (False, "kafka.tools.DumpLogSegments"), "4.3.1": (True, "org.a
 
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 TIMESTAMP = time.time_ns() // 1_000_000
-"""Of today: the broker deletes the log of what is older than a week, sooner or later."""
+"""Today: the broker deletes logs that are older than a week."""
 VALUES = (b"a" * 300, None, b"", b"b" * 300)
 
 
 @pytest.fixture(params=list(TOOLS))
 def kafka(request: pytest.FixtureRequest) -> KafkaCluster:
-    """Each tested version."""
     running: KafkaCluster = request.getfixturevalue(f"kafka_{request.param.replace('.', '')}")
     return running
 
@@ -39,13 +38,12 @@ def codec(request: pytest.FixtureRequest) -> Codec:
 
 @pytest.fixture
 async def printed(kafka: KafkaCluster, codec: Codec, topic: str) -> str:
-    """What the tool printed of one batch."""
     await send_one_batch(kafka, topic, codec)
     return await dump(kafka, topic)
 
 
 async def dump(kafka: KafkaCluster, topic: str) -> str:
-    """What this version's own tool says of the first log file of partition 0."""
+    """Return the output of this version's own tool for the first log file of partition 0."""
     with_tools, main_class = TOOLS[kafka.version]
     jars = await kafka_jars(kafka.version, tools=with_tools)
     log = kafka.node(1).log_folder / f"{topic}-0" / "00000000000000000000.log"
@@ -67,8 +65,8 @@ def fields(line: str) -> dict[str, str]:
 
 
 def test_batch_is_listed_as_it_was_sent(printed: str, codec: Codec, tmp_path: Path) -> None:
-    """One batch, valid, of its codec and with its identity; and each of its records."""
-    (tmp_path / "listing.txt").write_text(printed, "utf-8")  # for whoever wants to read it
+    """One valid batch of its codec and with its identity, and each of its records."""
+    (tmp_path / "listing.txt").write_text(printed, "utf-8")  # for the reader of a failure
     [batch] = [fields(line) for line in printed.splitlines() if line.startswith("baseOffset")]
     records = [fields(line) for line in printed.splitlines() if line.startswith("| offset")]
 

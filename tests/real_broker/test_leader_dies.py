@@ -15,7 +15,6 @@ READ_TIMEOUT_S = 30
 
 
 async def read(kafka: KafkaCluster, topic: str, count: int) -> list[bytes]:
-    """The values of partition 0."""
     place = aiokafka.TopicPartition(topic, 0)
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest")
     consumer.assign([place])
@@ -48,7 +47,7 @@ async def leader_of(producer: Producer, kafka: KafkaCluster, topic: str) -> int:
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 async def test_no_record_is_lost_doubled_or_out_of_place(three_kafka_nodes: KafkaCluster, topic: str, how: str) -> None:
-    """When the leader is killed, or stops answering with its connections open, in the middle."""
+    """The leader is killed, or goes silent with open connections, while records are sent."""
     kafka = three_kafka_nodes
     async with Producer(kafka.bootstrap_servers, batch_size=2_000, request_timeout_ms=5_000) as producer:
         await producer.send(topic, b"first", partition=0)

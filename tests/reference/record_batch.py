@@ -48,8 +48,6 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 
 @dataclass(frozen=True)
 class Record:
-    """One record as it is written."""
-
     key: bytes | None
     value: bytes | None
     timestamp: int
@@ -58,8 +56,6 @@ class Record:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch and what its header says."""
-
     records: tuple[Record, ...]
     codec: int = 0
     base_offset: int = 0
@@ -100,7 +96,6 @@ def encode_batch(batch: Batch, compress: Callable[[bytes], bytes] = bytes) -> by
 
 
 def encode_records(records: Sequence[Record]) -> bytes:
-    """Return the records section, not compressed."""
     base_timestamp = records[0].timestamp
     return b"".join(
         _encode_record(record, timestamp_delta=record.timestamp - base_timestamp, offset_delta=index)
@@ -109,11 +104,7 @@ def encode_records(records: Sequence[Record]) -> bytes:
 
 
 def decode_batch(data: bytes, decompress: Callable[[bytes], bytes] = bytes) -> Batch:
-    """Return the batch that takes all of `data`.
-
-    Raises:
-        ValueError: a length, the magic, the CRC, a delta or a count does not fit.
-    """
+    """Return the batch that takes all of `data`."""
     base_offset, length, leader_epoch, magic = _BEFORE_CRC.unpack_from(data)
     (crc,) = struct.unpack_from(">I", data, 17)
     attributes, last_delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = _AFTER_CRC.unpack_from(
@@ -140,11 +131,7 @@ def decode_batch(data: bytes, decompress: Callable[[bytes], bytes] = bytes) -> B
 
 
 def decode_records(section: bytes, *, count: int, base_timestamp: int) -> tuple[Record, ...]:
-    """Return the records of a section that is not compressed.
-
-    Raises:
-        ValueError: a length or delta does not fit, or bytes are left over.
-    """
+    """Return the records of a section that is not compressed."""
     reader = _Reader(section)
     records = tuple(_decode_record(reader, index, base_timestamp) for index in range(count))
     _require(reader.at == len(section), "bytes after the last record")

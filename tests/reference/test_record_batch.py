@@ -24,7 +24,7 @@ RECORDS = st.builds(
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_encoder_writes_kafkas_own_bytes(name: str) -> None:
-    """What Java's MemoryRecordsBuilder wrote is read and written again unchanged."""
+    """Batches written by Java's MemoryRecordsBuilder are read and written again unchanged."""
     assert encode_batch(decode_batch(BATCHES[name])) == BATCHES[name]
 
 
@@ -36,7 +36,7 @@ def test_decoder_reads_kafkas_headers() -> None:
 
 
 def test_decoder_reads_kafkas_identity() -> None:
-    """Producer id, epoch, sequence and the transactional bit are where the drawing says."""
+    """Producer id, epoch, sequence and the transactional bit."""
     idempotent = decode_batch(BATCHES["idempotent"])
     transactional = decode_batch(BATCHES["transactional"])
 
@@ -46,7 +46,6 @@ def test_decoder_reads_kafkas_identity() -> None:
 
 @given(st.lists(RECORDS, min_size=1, max_size=5).map(tuple))
 def test_decoder_reads_what_encoder_wrote(records: tuple[Record, ...]) -> None:
-    """Any records come back equal."""
     batch = Batch(records, producer_id=1, producer_epoch=2, base_sequence=3)
 
     assert decode_batch(encode_batch(batch)) == batch
@@ -67,5 +66,4 @@ def test_decoder_refuses_a_changed_byte(at: int) -> None:
     [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (-64, "7f"), (64, "8001"), (2**63 - 1, "feffffffffffffffff01")],
 )
 def test_encode_varint_gives_kafkas_bytes(number: int, expected: str) -> None:
-    """Zigzag, seven bits a byte, low bits first."""
     assert encode_varint(number).hex() == expected

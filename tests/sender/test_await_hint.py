@@ -33,7 +33,7 @@ def test_habit_is_told_once() -> None:
     ],
     ids=["pauses", "overlaps", "batches", "nobody awaits"],
 )
-def test_others_are_not_told(kind: dict[str, float]) -> None:
+def test_other_callers_get_no_hint(kind: dict[str, float]) -> None:
     """Whose batches differ in one respect."""
     assert told(**kind) == []  # type: ignore[arg-type]
 

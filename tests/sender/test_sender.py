@@ -92,7 +92,7 @@ def test_confirmed_partition_has_up_to_five_requests_on_the_wire() -> None:
 
 
 def test_partition_left_out_of_the_answer_is_resent_on_another_connection() -> None:
-    """Aiokafka hung (B9)."""
+    """Aiokafka hung."""
     script = ScriptedSender(leaders=[1, 1])
     deliveries = [script.core.send(b"v", partition=number) for number in (0, 1)]
     script.turn()
@@ -280,7 +280,7 @@ def test_memory_of_what_is_overdue_is_lent_in_the_same_turn() -> None:
     held = [pool.try_lend(pool.total_bytes * 3 // 4, None), pool.try_lend(pool.total_bytes // 4 - SMALLEST_CHUNK, 1)]
     overdue = script.core.send(b"v")
     script.turn(seconds=5)
-    waiting = script.core.wait_in_line()
+    waiting = script.core.wait_in_queue()
     assert None not in held
     assert pool.available_bytes == 0
 

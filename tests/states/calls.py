@@ -1,7 +1,9 @@
-"""Every public call of a producer, each as one thing to do; what comes of it in one word."""
+"""Every public call of a producer, its outcome in one word, and the outcomes that the page about states promises."""
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
 
 from aioproducer import Producer
@@ -29,7 +31,7 @@ CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyType(
         "config": lambda producer: producer.config,
     }
 )
-"""By the name that the page about states has for it. What `send` returns is not awaited here."""
+"""Calls by their name on the page about states. The result of `send` is not awaited here."""
 
 ACCEPTED_WHEN_RETURNED = {"send", "send_nowait", "send_threadsafe", "topic(...).send"}
 
@@ -42,7 +44,7 @@ async def outcome(producer: Producer, name: str) -> str:
 async def outcome_of(
     call: Callable[[Producer], object], producer: Producer, *, is_accepted_when_returned: bool = False
 ) -> str:
-    """As `outcome`, of any call."""
+    """Return the outcome of any call."""
     try:
         given = call(producer)
         if is_accepted_when_returned or not hasattr(given, "__await__"):
@@ -54,3 +56,38 @@ async def outcome_of(
     except Exception as error:  # noqa: BLE001  # that is the question
         return type(error).__name__
     return "ok"
+
+
+# The tables of the page about states, as data: what the tests hold the producer to
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
+
+
+WITH_AN_ID = "## With a transactional id"
+
+
+def cells() -> dict[tuple[str, str], str]:
+    """(where the producer is, call) -> "ok", "waits", or the name of an error."""
+    return _cells_in(PAGE.read_text("utf-8").partition(WITH_AN_ID)[0])
+
+
+def transactional_cells() -> dict[tuple[str, str], str]:
+    """The same of a producer with a transactional id."""
+    return _cells_in(PAGE.read_text("utf-8").partition(WITH_AN_ID)[2])
+
+
+def _cells_in(text: str) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    places: list[str] = []
+    lines = text.splitlines()
+    for line, following in pairwise([*lines, ""]):
+        if following.startswith("| ---"):
+            places = _columns(line)[1:]
+        elif line.startswith("| `"):
+            call, *outcomes = _columns(line)
+            found.update(zip(((place, call) for place in places), outcomes, strict=True))
+    return found
+
+
+def _columns(line: str) -> list[str]:
+    return [column.strip().strip("`") for column in line.strip().strip("|").split("|")]

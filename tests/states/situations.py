@@ -24,7 +24,6 @@ async def new(_cluster: FakeCluster, _producer: Producer) -> None:
 
 
 async def starting(cluster: FakeCluster, producer: Producer) -> None:
-    """No broker has answered yet."""
     cluster.faults.stall(METADATA)
     waiting = asyncio.create_task(producer.start())
     waiting.add_done_callback(_look)
@@ -32,20 +31,17 @@ async def starting(cluster: FakeCluster, producer: Producer) -> None:
 
 
 async def running(_cluster: FakeCluster, producer: Producer) -> None:
-    """A broker has answered, the topic is known."""
     await producer.start()
     await producer.partitions_for(TOPIC)
 
 
 async def failed(cluster: FakeCluster, producer: Producer) -> None:
-    """Something it cannot do without has died."""
     await running(cluster, producer)
     background_tasks()["sender"].cancel()
     await asyncio.sleep(0.1)
 
 
 async def closing(cluster: FakeCluster, producer: Producer) -> None:
-    """What was accepted is not answered yet."""
     await running(cluster, producer)
     cluster.faults.stall(PRODUCE)
     await producer.enqueue(TOPIC, b"v")
@@ -55,7 +51,6 @@ async def closing(cluster: FakeCluster, producer: Producer) -> None:
 
 
 async def closed(cluster: FakeCluster, producer: Producer) -> None:
-    """All has ended."""
     await running(cluster, producer)
     await producer.close()
 
@@ -63,7 +58,7 @@ async def closed(cluster: FakeCluster, producer: Producer) -> None:
 STATES: Mapping[str, Callable[[FakeCluster, Producer], "asyncio._CoroutineLike[None]"]] = MappingProxyType(
     {"new": new, "starting": starting, "running": running, "failed": failed, "closing": closing, "closed": closed}
 )
-"""By the word that `repr` has for it."""
+"""States by their name in the producer's `repr`."""
 
 
 def _look(task: "asyncio.Task[object]") -> None:
@@ -84,8 +79,6 @@ async def producer_in(state: str) -> AsyncIterator[Producer]:
 
 
 def on_the_loop(state: str, call: str) -> str:
-    """Make a call where it belongs."""
-
     async def story() -> str:
         async with producer_in(state) as producer:
             return await outcome(producer, call)
@@ -113,7 +106,7 @@ def on_another_thread(call: str) -> str:
 def after_its_loop(call: str) -> str:
     """Make a call of a running producer whose loop has ended, on another loop."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # nobody can close what belongs to a loop that is gone
+        warnings.simplefilter("ignore", ResourceWarning)  # a producer cannot be closed after its loop
         with asyncio.Runner(loop_factory=ClusterLoop) as runner:
             producer = runner.run(_left_running())
         with asyncio.Runner(loop_factory=ClusterLoop) as runner:

@@ -15,8 +15,7 @@ from aioproducer._producer.transaction import TransactionMethods
 from aioproducer.testing import FakeCluster
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.virtual_cluster import ClusterLoop
-from tests.states.calls import CALLS, TOPIC, outcome
-from tests.states.page import cells
+from tests.states.calls import CALLS, TOPIC, cells, outcome, transactional_cells
 from tests.states.situations import (
     METADATA,
     PRODUCE,
@@ -26,6 +25,7 @@ from tests.states.situations import (
     on_another_thread,
     on_the_loop,
 )
+from tests.states.transactional_situations import SITUATIONS, TRANSACTIONAL_CALLS, made_in
 
 ELSEWHERE = {
     "on another thread": on_another_thread,
@@ -35,12 +35,10 @@ ELSEWHERE = {
 
 
 def test_page_has_every_cell() -> None:
-    """No call and no state is left out."""
     assert cells().keys() == {(place, call) for place in (*STATES, *ELSEWHERE) for call in CALLS}
 
 
 def test_every_state_has_its_column() -> None:
-    """Those of the state machine."""
     assert set(STATES) == {state.value for state in ProducerState}
 
 
@@ -60,7 +58,6 @@ def test_every_public_call_has_its_row() -> None:
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("state", list(STATES))
 def test_call_in_state(state: str, call: str) -> None:
-    """On the producer's own loop."""
     assert on_the_loop(state, call) == cells()[state, call]
 
 
@@ -68,7 +65,6 @@ def test_call_in_state(state: str, call: str) -> None:
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("place", list(ELSEWHERE))
 def test_call_elsewhere(place: str, call: str) -> None:
-    """Of a running producer."""
     assert ELSEWHERE[place](call) == cells()[place, call]
 
 
@@ -104,7 +100,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(call=st.sampled_from(list(CALLS)))
     def make(self, call: str) -> None:
-        """Make a call."""
         before = state_of(self.producer)
         expected = cells()[before, call]
 
@@ -114,7 +109,7 @@ class Walk(RuleBasedStateMachine):
         assert reachable(before, state_of(self.producer))
 
     def made_by_trouble(self, call: str, expected: str) -> set[str]:
-        """What else may come of a call when a broker stands still, or stood, or was not asked for the topic yet."""
+        """Return other outcomes of a call while a broker is silent, or was, or has not been asked for the topic yet."""
         if call.startswith("close("):
             return {"ok", "UndeliveredError", *(["waits"] if self.stalls else [])}
         if expected != "ok":
@@ -124,7 +119,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(call=st.sampled_from(["start()", "close()"]))
     def begin(self, call: str) -> None:
-        """Begin to start or close, and let somebody else wait for it."""
+        """Begin to start or close, and let another task wait for it."""
 
         async def begin() -> None:
             task = asyncio.ensure_future(CALLS[call](self.producer))  # type: ignore[arg-type]  # these two are awaitable
@@ -141,8 +136,6 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.stalls)
     @rule()
     def answer(self) -> None:
-        """Have it answer again."""
-
         async def heal() -> None:
             for stall in self.stalls:
                 self.cluster.faults.remove(stall)  # type: ignore[arg-type]  # what `stall` gave
@@ -153,8 +146,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["sender", "metadata", "supervisor"]))
     def die(self, kind: str) -> None:
-        """Cancel one of its tasks, if it is there."""
-
         async def cancel() -> None:
             if kind in background_tasks():
                 background_tasks()[kind].cancel()
@@ -164,12 +155,9 @@ class Walk(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.01, 3.0, 40.0, 130.0]))
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.runner.run(asyncio.sleep(seconds))
 
     def teardown(self) -> None:
-        """Close; nothing may be left."""
-
         async def end() -> None:
             with contextlib.suppress(KafkaError):
                 await self.producer.close(0)
@@ -184,3 +172,27 @@ class Walk(RuleBasedStateMachine):
 
 Walk.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestWalk = pytest.mark.slow(Walk.TestCase)
+
+
+# Every call in every place a producer with a transactional id can be in: the page about states says what comes
+
+
+def test_page_has_every_transactional_cell() -> None:
+    assert transactional_cells().keys() == {(place, call) for place in SITUATIONS for call in TRANSACTIONAL_CALLS}
+
+
+def test_every_transactional_verb_has_its_row() -> None:
+    """A new method needs a row; the excluded ones belong to other classes."""
+    verbs = {name for name in dir(TransactionMethods) if not name.startswith("_")} | {"committed_offsets"}
+    verbs -= {"transaction_in_hand"}
+    rows = {call.removeprefix("async with ").partition("(")[0] for call in TRANSACTIONAL_CALLS}
+
+    assert verbs & set(dir(Producer)) == verbs
+    assert verbs - rows == set()
+
+
+@pytest.mark.parametrize("call", list(TRANSACTIONAL_CALLS))
+@pytest.mark.parametrize("place", list(SITUATIONS))
+def test_call_in_place(place: str, call: str) -> None:
+    """On the producer's own loop, by the task that made the situation."""
+    assert made_in(place, call) == transactional_cells()[place, call]

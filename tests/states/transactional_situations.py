@@ -18,7 +18,6 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 async def one_block(producer: Producer) -> None:
-    """A whole transaction without records."""
     async with producer.transaction():
         pass
 
@@ -37,7 +36,6 @@ TRANSACTIONAL_CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyTy
         **CALLS,
     }
 )
-"""By the name that the page about states has for it."""
 
 Situation = Callable[[FakeCluster, Producer], AbstractAsyncContextManager[object]]
 
@@ -55,20 +53,17 @@ def _in_background(work: "asyncio._CoroutineLike[object]") -> "asyncio.Task[obje
 
 @asynccontextmanager
 async def without_an_id(cluster: FakeCluster, _: Producer) -> AsyncIterator[Producer]:
-    """It runs, and has none."""
     async with Producer(cluster.bootstrap_servers) as producer:
         yield producer
 
 
 @asynccontextmanager
 async def new(_cluster: FakeCluster, _producer: Producer) -> AsyncIterator[None]:
-    """Nothing was called."""
     yield
 
 
 @asynccontextmanager
 async def initializing(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    """It runs, and no coordinator has answered yet."""
     cluster.faults.stall(COORDINATOR)
     await producer.start(wait=False)
     await asyncio.sleep(0.1)
@@ -77,7 +72,6 @@ async def initializing(cluster: FakeCluster, producer: Producer) -> AsyncIterato
 
 @asynccontextmanager
 async def ready(_cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    """No transaction is open."""
     await producer.start()
     await producer.partitions_for(TOPIC)
     yield
@@ -101,8 +95,6 @@ async def in_own_block(cluster: FakeCluster, producer: Producer) -> AsyncIterato
 
 @asynccontextmanager
 async def in_anothers_block(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    """Another task is, and stays there."""
-
     async def stay() -> None:
         async with producer.transaction():
             await asyncio.sleep(1_000)
@@ -117,7 +109,6 @@ async def in_anothers_block(cluster: FakeCluster, producer: Producer) -> AsyncIt
 
 @asynccontextmanager
 async def committing(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    """EndTxn is not answered."""
     async with in_transaction(cluster, producer):
         cluster.faults.stall(END_TXN)
         _in_background(producer.commit_transaction())
@@ -127,7 +118,6 @@ async def committing(cluster: FakeCluster, producer: Producer) -> AsyncIterator[
 
 @asynccontextmanager
 async def aborting(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    """EndTxn is not answered."""
     async with in_transaction(cluster, producer):
         cluster.faults.stall(END_TXN)
         _in_background(producer.abort_transaction())
@@ -137,7 +127,6 @@ async def aborting(cluster: FakeCluster, producer: Producer) -> AsyncIterator[No
 
 @asynccontextmanager
 async def abortable(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    """A record of the open transaction has failed."""
     async with in_transaction(cluster, producer):
         cluster.faults.error(29, PRODUCE, times=1)
         with contextlib.suppress(KafkaError):
@@ -168,7 +157,6 @@ async def closing(cluster: FakeCluster, producer: Producer) -> AsyncIterator[Non
 
 @asynccontextmanager
 async def closed(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    """All has ended."""
     async with ready(cluster, producer):
         await producer.close()
         yield
@@ -191,7 +179,6 @@ SITUATIONS: Mapping[str, Situation] = MappingProxyType(
         "closed": closed,
     }
 )
-"""By the word that the page has for it."""
 
 
 def made_in(situation: str, call: str) -> str:

@@ -17,13 +17,14 @@ from aioproducer.testing.fake_broker.effects import Close, PauseReading, ResumeR
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicRequest
 from tests.reference.record_batch import Batch, Record, encode_batch
+from tests.testing.kio_classes import schema
 
 WALL_CLOCK_MS = 1_700_000_000_000
 UNSAID: dict[str, object] = {"bool": False, "timedelta_i32": timedelta()}
 
 
 class Answer(NamedTuple):
-    """What came back for one partition of a Produce."""
+    """The response for one partition of a Produce."""
 
     error_code: int
     base_offset: int
@@ -142,7 +143,7 @@ class ModelNetwork:
         return client
 
     def deliver(self, client: ModelClient, frame: bytes) -> None:
-        """Hand a frame to the client's broker."""
+        """Pass a frame to the client's broker."""
         self.model.brokers[client.node_id].receive(client.number, memoryview(frame), self.now)
         self.settle()
 
@@ -156,7 +157,7 @@ class ModelNetwork:
         self.now = end
 
     def settle(self) -> None:
-        """Carry out what the brokers want done."""
+        """Carry out the effects of the brokers."""
         for effect in self.model.take_effects():
             client = self._clients[effect.connection_id]
             match effect:
@@ -168,16 +169,10 @@ class ModelNetwork:
                     client.is_paused = isinstance(effect, PauseReading)
 
     def partition(self, topic: str = "t", index: int = 0):  # noqa: ANN201 - the model's own
-        """A partition of the model."""
+        """Return a partition of the model."""
         found = self.model.topics.named(topic)
         assert found is not None
         return found.partitions[index]
-
-
-def schema(api: ApiKey, version: int, kind: str):  # noqa: ANN201 - one of kio's classes
-    """The class of a message."""
-    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
-    return getattr(module, "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize())
 
 
 def batch(

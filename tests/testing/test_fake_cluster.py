@@ -30,7 +30,7 @@ class Client:
         return int(struct.unpack_from(">i", answer)[0])
 
     async def close(self) -> None:
-        """Close the socket, whatever became of it."""
+        """Close the socket."""
         self.writer.close()
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
@@ -56,7 +56,7 @@ async def test_brokers_answer_on_their_ports() -> None:
 
 
 async def test_killed_broker_closes_port_and_connections() -> None:
-    """And comes back on the same port."""
+    """A restart opens the same port."""
     async with FakeCluster(2, topics={"t": 2}) as cluster:
         client = await connect(cluster)
         await client.ask()
@@ -76,7 +76,7 @@ async def test_killed_broker_closes_port_and_connections() -> None:
 
 
 async def test_frame_of_two_gigabytes_closes_the_connection() -> None:
-    """At its size, not when the memory is full."""
+    """The connection closes when the size is read, before memory is allocated."""
     async with FakeCluster(1) as cluster:
         client = await connect(cluster)
         client.writer.write(struct.pack(">i", 2**31 - 1))
@@ -87,7 +87,7 @@ async def test_frame_of_two_gigabytes_closes_the_connection() -> None:
 
 
 async def test_removing_a_stall_lets_requests_go() -> None:
-    """Without any other event to wake the brokers."""
+    """No other event is needed to wake the brokers."""
     async with FakeCluster(1) as cluster:
         client = await connect(cluster)
         stall = cluster.faults.stall(Where())
@@ -111,7 +111,7 @@ async def test_ports_can_be_given() -> None:
 
 @pytest.mark.parametrize("turns", range(12))
 async def test_cancelled_start_leaves_no_port_and_can_be_repeated(turns: int) -> None:
-    """As after any other that failed, wherever it was."""
+    """This holds for a cancellation at any point."""
     (port,) = free_ports(1)
     cluster = FakeCluster(2, ports=[port, 0])
     starting = asyncio.create_task(cluster.start())
@@ -129,7 +129,7 @@ async def test_cancelled_start_leaves_no_port_and_can_be_repeated(turns: int) ->
 
 
 async def test_topics_come_and_go() -> None:
-    """Made by the test, deleted by the test."""
+    """Tests can create and delete topics."""
     async with FakeCluster(3, min_insync_replicas=2) as cluster:
         cluster.create_topic("t", 2, configs={"max.message.bytes": "2000"})
         with pytest.raises(TopicRefusedError, match="already exists"):
@@ -144,19 +144,19 @@ async def test_topics_come_and_go() -> None:
 
 @pytest.mark.parametrize("options", [{"nodes": 0}, {"nodes": 2, "ports": [0]}, {"profile": "0.8"}])
 def test_nonsense_is_refused(options: dict[str, object]) -> None:
-    """Before anything is opened."""
+    """The constructor refuses it before anything is opened."""
     with pytest.raises(ValueError, match=r"at least one|ports|profile"):
         FakeCluster(**options)  # type: ignore[arg-type]
 
 
 async def test_not_started_says_so() -> None:
-    """With the line that starts it."""
+    """The error shows the line that starts the cluster."""
     with pytest.raises(RuntimeError, match="async with FakeCluster"):
         _ = FakeCluster().bootstrap_servers
 
 
 async def test_second_start_is_refused() -> None:
-    """It would forget the first ports, which nobody could close then."""
+    """Otherwise the first ports would be forgotten and never closed."""
     async with FakeCluster(1) as cluster:
         address = cluster.bootstrap_servers
         with pytest.raises(RuntimeError, match="started already"):
@@ -167,16 +167,14 @@ async def test_second_start_is_refused() -> None:
         await connect(cluster)
 
 
-async def test_stopped_cluster_says_so_and_can_be_read_and_started_again() -> None:
-    """Its records are there until the next start; nothing can befall it any more."""
+async def test_stopped_cluster_can_be_read_and_restarted() -> None:
+    """Its records stay until the next start; changes are refused."""
     cluster = FakeCluster(1, topics={"t": 1})
     for _ in range(2):
         await cluster.start()
         stall = cluster.faults.stall(Where())
-        assert "at 127.0.0.1:" in repr(cluster)
         await cluster.stop()
 
-        assert repr(cluster).endswith("stopped>")
         assert (cluster.end_offset("t", 0), cluster.records("t", 0)) == (0, [])
         cluster.faults.remove(stall)
         for act in (cluster.restart, cluster.kill):
@@ -230,24 +228,24 @@ def test_uvloop_runs_it_too() -> None:
 def test_what_no_cluster_can_be_is_refused_by_the_constructor(
     options: dict[str, object], kind: type[Exception], message: str
 ) -> None:
-    """By the name that was given."""
+    """The error names the argument."""
     with pytest.raises(kind, match=re.escape(message)):
         FakeCluster(**options)  # type: ignore[arg-type]
 
 
 async def test_broker_that_does_not_exist_is_named() -> None:
-    """With those that do."""
+    """The error lists the valid node ids."""
     async with FakeCluster(2, topics={"t": 1}) as cluster:
         for act in (cluster.kill, cluster.restart):
             with pytest.raises(LookupError, match="no broker 9: node_id must be 1 to 2"):
                 await act(9)
-        for befall in (
+        for change in (
             partial(cluster.move_leader, "t", 0),
             partial(cluster.move_coordinator, "key"),
             cluster.hold_replication,
         ):
             with pytest.raises(LookupError, match="no broker 9: node_id must be 1 to 2"):
-                befall(9)
+                change(9)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +261,7 @@ async def test_broker_that_does_not_exist_is_named() -> None:
 async def test_fault_that_cannot_be_is_refused_where_it_is_laid_down(  # noqa: PLR0917  # one row
     code: object, where: object, kind: type[Exception], message: str
 ) -> None:
-    """Not in a broker, at the request it is for."""
+    """The test fails at its own line, not inside a broker at the request."""
     async with FakeCluster(1) as cluster:
         for lay_down in (cluster.faults.error, cluster.faults.error_after_append):
             with pytest.raises(kind, match=message):

@@ -26,7 +26,7 @@ def feed(reader: FrameReader, data: bytes, sizes: list[int]) -> list[bytes]:
     st.lists(st.integers(1, 50_000), max_size=30),
 )
 def test_any_split_gives_the_same_frames(sizes: list[int], pieces: list[int]) -> None:
-    """Small ones, empty ones, and those larger than the buffer."""
+    """The frames include small ones, empty ones, and some larger than the buffer."""
     frames = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 
@@ -35,6 +35,6 @@ def test_any_split_gives_the_same_frames(sizes: list[int], pieces: list[int]) ->
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 def test_impossible_size_is_refused_at_its_four_bytes(size: int) -> None:
-    """Before a byte of the frame has come."""
+    """No byte of the frame has arrived yet."""
     with pytest.raises(ValueError, match="a frame of"):
         feed(FrameReader(1000), struct.pack(">i", size), [])

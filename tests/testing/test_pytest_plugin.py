@@ -138,7 +138,7 @@ def run_pytest(project: Path, files: dict[str, str], *options: str) -> str:
     ],
 )
 def test_fixtures_serve_sync_and_async_tests(tmp_path: Path, mark: str, options: list[str]) -> None:
-    """With warnings as errors: nothing is left open either."""
+    """Warnings are errors, so nothing is left open either."""
     tests = {"test_sync.py": SYNC_TESTS, "test_async.py": ASYNC_TESTS.format(mark=mark)}
 
     output = run_pytest(tmp_path, tests, *options)
@@ -148,7 +148,7 @@ def test_fixtures_serve_sync_and_async_tests(tmp_path: Path, mark: str, options:
 
 
 def test_fixtures_need_no_plugin_for_async_tests(tmp_path: Path) -> None:
-    """Sync tests alone."""
+    """The suite has only sync tests."""
     output = run_pytest(tmp_path, {"test_sync.py": SYNC_TESTS}, "-p", "no:asyncio", "-p", "no:anyio")
 
     assert output.startswith("exit code 0"), output
@@ -175,7 +175,7 @@ def test_cluster_of_a_wider_scope_in_nested_conftest(tmp_path: Path) -> None:
 
 
 def test_undelivered_record_fails_its_test(tmp_path: Path) -> None:
-    """Nobody awaited it; the test that follows is not affected."""
+    """The record was not awaited; the next test is not affected."""
     test = """
     from aioproducer.testing import ApiKey, ErrorCode, Where
 
@@ -195,7 +195,7 @@ def test_undelivered_record_fails_its_test(tmp_path: Path) -> None:
 
 
 def test_plugin_is_found_and_imports_nothing_of_the_package() -> None:
-    """Pytest imports it in each run of each project of the environment, and before coverage is measured."""
+    """Pytest imports it in every run of the environment, and before coverage is measured."""
     (plugin,) = [found for found in entry_points(group="pytest11") if found.name == "aioproducer"]
     look = f"import sys, {plugin.value}; print([name for name in sys.modules if name.startswith('aioproducer')])"
 

@@ -68,7 +68,7 @@ async def read_with_aiokafka(bootstrap_servers: str) -> list[bytes]:
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_every_codec_is_read_by_aiokafka(codec: str) -> None:
-    """Values, headers, keys and times are the broker's business only as bytes."""
+    """Values, headers, keys and times arrive unchanged."""
     async with FakeCluster(2, topics={"t": 2}) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers, codec=codec)
 
@@ -91,21 +91,12 @@ async def test_records_are_decoded_for_tests(codec: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_every_profile_is_read_by_confluent(profile: str) -> None:
-    """Old and new request versions alike."""
+async def test_every_profile_is_read_by_confluent_and_aiokafka(profile: str) -> None:
+    """The profiles use old and new request versions."""
     async with FakeCluster(2, topics={"t": 2}, profile=profile) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
 
         assert sorted(await asyncio.to_thread(read_with_confluent, cluster.bootstrap_servers)) == sorted(VALUES)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_every_profile_is_read_by_aiokafka(profile: str) -> None:
-    """Old and new request versions alike."""
-    async with FakeCluster(2, topics={"t": 2}, profile=profile) as cluster:
-        await asyncio.to_thread(write, cluster.bootstrap_servers)
-
         assert sorted(await read_with_aiokafka(cluster.bootstrap_servers)) == sorted(VALUES)
 
 
@@ -113,7 +104,7 @@ async def test_every_profile_is_read_by_aiokafka(profile: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("profile", ["4.3.1", "2.1"])
 async def test_kafka_python_reads(profile: str) -> None:
-    """By assignment."""
+    """The consumer uses a manual assignment."""
     async with FakeCluster(2, topics={"t": 2}, profile=profile) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
 
@@ -121,7 +112,7 @@ async def test_kafka_python_reads(profile: str) -> None:
 
 
 async def test_reader_follows_a_leader_that_dies() -> None:
-    """Nothing that was acknowledged is missing."""
+    """No acknowledged record is missing."""
     async with FakeCluster(3, topics={"t": 2}) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
 
@@ -156,7 +147,7 @@ async def test_group_shares_partitions_and_goes_on_where_it_was() -> None:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that other tasks bring about."""
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - consumers tell nobody
+        while not condition():  # noqa: ASYNC110 - consumers have no event for it
             await asyncio.sleep(0.01)
 
 

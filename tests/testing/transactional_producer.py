@@ -1,4 +1,4 @@
-"""A transactional producer of a model cluster, made of single requests that go to whoever is in charge."""
+"""A transactional producer of a model cluster, made of single requests to the right brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Identity(NamedTuple):
 
 
 class ModelProducer:
-    """Transactional id `x` on one broker after the other."""
+    """A producer with transactional id `x` that sends single requests to the model's brokers."""
 
     def __init__(self, network: ModelNetwork, transactional_id: str = "x") -> None:
         self.network = network
@@ -38,7 +38,7 @@ class ModelProducer:
         return self._clients[node_id]
 
     def coordinator(self) -> int:
-        """Node id of the coordinator, as a broker that is up tells it."""
+        """Return the node id of the coordinator, from any live broker."""
         asked = self.client(self.network.model.live_nodes()[0])
         return int(asked.ask(ApiKey.FIND_COORDINATOR, 2, key=self.transactional_id, key_type=1).node_id)
 
@@ -50,14 +50,14 @@ class ModelProducer:
         return {"producer_id": self.producer_id, "producer_epoch": self.epoch}
 
     def init(self, *, timeout_s: float = 60.0) -> Identity:
-        """InitProducerId."""
+        """Send InitProducerId."""
         answer = self._ask(ApiKey.INIT_PRODUCER_ID, 4, transaction_timeout=timedelta(seconds=timeout_s))
         if int(answer.error_code) == 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         return Identity(int(answer.error_code), answer.producer_id, answer.producer_epoch)
 
     def add_partition(self, topic: str = "t", partition: int = 0) -> int:
-        """AddPartitionsToTxn; returns the error."""
+        """Send AddPartitionsToTxn; returns the error."""
         topics = import_module("kio.schema.add_partitions_to_txn.v3.request").AddPartitionsToTxnTopic
         answer = self.client(self.coordinator()).ask(
             ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -92,7 +92,7 @@ class ModelProducer:
         leader.send_message(ApiKey.PRODUCE, version, topic_data=(data,), **fields)
 
     def has_answer(self) -> bool:
-        """Whether the leader has answered."""
+        """Whether the leader has responded."""
         return bool(self.client(self.network.partition().leader).received)
 
     def produced(self, version: int = 11) -> int:
@@ -101,7 +101,7 @@ class ModelProducer:
         return int(answer.responses[0].partition_responses[0].error_code)
 
     def end(self, *, commit: bool, version: int = 4) -> Identity:
-        """EndTxn; takes what version 5 returns."""
+        """Send EndTxn; keeps the identity that version 5 returns."""
         answer = self._ask(ApiKey.END_TXN, version, committed=commit, **self._identity())
         found = Identity(
             int(answer.error_code), getattr(answer, "producer_id", -1), getattr(answer, "producer_epoch", -1)
@@ -112,7 +112,7 @@ class ModelProducer:
 
     @property
     def state(self) -> str:
-        """Where the coordinator has it."""
+        """Return the state of the transactional id at its coordinator."""
         entry = self.network.model.transactions.entry(self.transactional_id)
         assert entry is not None
         return entry.state.value

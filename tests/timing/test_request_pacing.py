@@ -24,27 +24,23 @@ def pauses(pacing: RequestPacing, count: int, *, is_soon: bool = False) -> list[
 
 
 def test_pauses_double_to_the_longest(pacing: RequestPacing) -> None:
-    """And stay there, however long it takes."""
     assert pauses(pacing, 6) == [100, 200, 400, 800, 1000, 1000]
     assert set(pauses(pacing, 100)) == {1000}
 
 
-def test_what_is_over_in_a_moment_is_asked_for_in_short_steps(pacing: RequestPacing) -> None:
-    """The marker of the last transaction."""
+def test_brief_trouble_is_retried_in_short_steps(pacing: RequestPacing) -> None:
     assert pauses(pacing, 7, is_soon=True) == [1, 2, 4, 8, 16, 20, 20]
 
 
 def test_moment_that_does_not_end_is_none(pacing: RequestPacing) -> None:
-    """A coordinator that answers CONCURRENT_TRANSACTIONS for good (4.3.1 can) was asked fifty times a second."""
+    """Regression: a coordinator that always answers CONCURRENT_TRANSACTIONS (4.3.1 can) got 50 requests a second."""
     waited = pauses(pacing, SOON_AT_MOST, is_soon=True)
 
     assert 900 < sum(waited) < 1100
     assert pauses(pacing, 3, is_soon=True) == [1000, 1000, 1000]
-    assert repr(pacing) == "<RequestPacing attempts=53 trouble='busy'>"
 
 
-def test_short_steps_begin_anew_with_the_next_request(pacing: RequestPacing) -> None:
-    """Another transaction, another marker."""
+def test_short_steps_start_again_with_the_next_request(pacing: RequestPacing) -> None:
     pauses(pacing, SOON_AT_MOST + 3, is_soon=True)
     pacing.passed()
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from aioproducer._timing.timers import TimerHeap
 
 
-def test_timers_fire_earliest_first_whatever_their_order_of_scheduling() -> None:
-    """Those of the same time in the order in which they were set."""
+def test_timers_fire_earliest_first() -> None:
     heap, fired = TimerHeap(), list[str]()
     heap.schedule(2.0, lambda _: fired.append("b"))
     heap.schedule(1.0, lambda _: fired.append("a"))
@@ -22,7 +21,6 @@ def test_timers_fire_earliest_first_whatever_their_order_of_scheduling() -> None
 
 
 def test_timer_waits_until_its_time_has_come() -> None:
-    """And not a moment less."""
     heap, fired = TimerHeap(), list[float]()
     heap.schedule(1.0, fired.append)
 
@@ -32,8 +30,7 @@ def test_timer_waits_until_its_time_has_come() -> None:
     assert fired == [1.0]
 
 
-def test_cancelled_timer_never_fires_and_cancelling_twice_is_harmless() -> None:
-    """The heap forgets it."""
+def test_cancelled_timer_never_fires() -> None:
     heap, fired = TimerHeap(), list[float]()
     timer = heap.schedule(1.0, fired.append)
 
@@ -44,8 +41,8 @@ def test_cancelled_timer_never_fires_and_cancelling_twice_is_harmless() -> None:
     assert (fired, heap.next_at(), len(heap), timer.is_pending) == ([], None, 0, False)
 
 
-def test_timer_scheduled_for_the_past_by_another_runs_in_the_same_turn() -> None:
-    """Nobody would fire it otherwise until the next deadline."""
+def test_timer_scheduled_for_the_past_runs_in_the_same_turn() -> None:
+    """Otherwise it would not fire until the next deadline."""
     heap, fired = TimerHeap(), list[str]()
 
     def schedule_another(_: float) -> None:
@@ -58,8 +55,8 @@ def test_timer_scheduled_for_the_past_by_another_runs_in_the_same_turn() -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_timers_left_after_many_were_cancelled_fire_when_they_are_due(seed: int) -> None:
-    """The heap is tidied then, and must be one afterwards."""
+def test_timers_left_after_many_cancellations_fire_in_time(seed: int) -> None:
+    """The heap is cleaned up then, and must stay a heap."""
     chance = random.Random(seed)
     heap, fired = TimerHeap(), list[int]()
     times = [chance.randrange(1_000) for _ in range(200)]
@@ -74,8 +71,7 @@ def test_timers_left_after_many_were_cancelled_fire_when_they_are_due(seed: int)
     assert heap.next_at() == min(when for when in left if when > 500)
 
 
-def test_timer_that_cancels_itself_while_it_fires_is_counted_once() -> None:
-    """The number of pending timers stays right."""
+def test_timer_cancelling_itself_is_counted_once() -> None:
     heap = TimerHeap()
     heap.schedule(9.0, lambda _: None)
     timer = heap.schedule(1.0, lambda _: timer.cancel())
@@ -85,8 +81,7 @@ def test_timer_that_cancels_itself_while_it_fires_is_counted_once() -> None:
     assert len(heap) == 1
 
 
-def test_sleeper_is_told_of_a_timer_earlier_than_all_others() -> None:
-    """Only of such."""
+def test_sleeper_is_woken_for_an_earlier_timer() -> None:
     heap, told = TimerHeap(), list[float]()
     heap.on_earlier = told.append
 
@@ -97,7 +92,7 @@ def test_sleeper_is_told_of_a_timer_earlier_than_all_others() -> None:
 
 
 def test_ten_thousand_cancelled_timers_do_not_stay_in_memory() -> None:
-    """The heap is tidied when cancelled ones outnumber the others."""
+    """The heap is cleaned up when cancelled timers outnumber the others."""
     heap = TimerHeap()
     keep = heap.schedule(1e9, lambda _: None)
 
@@ -107,17 +102,7 @@ def test_ten_thousand_cancelled_timers_do_not_stay_in_memory() -> None:
     assert (len(heap), heap.next_at(), keep.is_pending) == (1, 1e9, True)
 
 
-def test_heap_shows_how_many_are_pending_and_when_the_first_is_due() -> None:
-    """In one line; nobody need listen."""
-    heap = TimerHeap()
-    heap.schedule(2.5, lambda _: None)
-    heap.schedule(1.5, lambda _: None).cancel()
-
-    assert repr(heap) == "<TimerHeap pending=1 next_at=2.5>"
-
-
 def test_timer_that_fired_does_not_fire_again() -> None:
-    """Whoever holds it may ask it to."""
     heap, fired = TimerHeap(), list[float]()
     timer = heap.schedule(1.0, fired.append)
     heap.fire(1.0)
@@ -128,8 +113,7 @@ def test_timer_that_fired_does_not_fire_again() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=200))
-def test_what_fires_is_what_was_due_and_not_cancelled(timers: list[tuple[float, bool]]) -> None:
-    """For any mixture."""
+def test_due_uncancelled_timers_fire(timers: list[tuple[float, bool]]) -> None:
     heap, fired = TimerHeap(), list[float]()
     for when, is_cancelled in timers:
         timer = heap.schedule(when, lambda _, when=when: fired.append(when))  # type: ignore[misc]

@@ -564,3 +564,17 @@ def test_v1_stray_offsets_count_per_group() -> None:
     scene.do("TxnOffsetCommit")
 
     assert scene.manager.late.begin_at == scene.now - 1 + STRAY_DELAY_S
+
+
+def test_renewal_unanswered_by_node_0_delays_next_transaction() -> None:
+    """Node 0 is a node like any other."""
+    scene = Scene(version=0)
+    scene.coordinator = 0
+    scene.begun(0)
+    scene.identity.needs_epoch = True
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+
+    assert scene.manager.late.begin_at == scene.now + STRAY_DELAY_S

@@ -1,4 +1,4 @@
-"""What type checkers must accept and know of producers and deliveries, as users write. Checked, never run."""
+"""Types of producers and deliveries that checkers must accept and infer, as users write. Checked, never run."""
 
 import asyncio
 import concurrent.futures
@@ -24,7 +24,6 @@ from aioproducer import (
 
 
 async def producers() -> None:
-    """Ways to make, start and end one."""
     async with Producer("localhost:9092", linger_ms=5, acks="all", compression_type="zstd") as producer:
         assert_type(producer, Producer)
         assert_type(producer.config, ProducerConfig)
@@ -41,7 +40,6 @@ async def producers() -> None:
 
 
 async def verbs(producer: Producer) -> None:
-    """What each verb takes and gives."""
     assert_type(producer.send("orders", b"v"), Delivery)
     assert_type(await producer.send("orders", b"v", key=b"k", partition=0, timestamp=0), RecordMetadata)
     assert_type(await producer.send_and_wait("orders", b"v", headers=[("h", b"1"), ("n", None)]), RecordMetadata)
@@ -60,7 +58,6 @@ async def verbs(producer: Producer) -> None:
 
 
 def note(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-    """Take note of a delivery."""
     if metadata is not None:
         assert_type(metadata.offset, int)
     elif error is not None:
@@ -93,7 +90,6 @@ async def deliveries(producer: Producer) -> None:
 
 
 def blocking() -> None:
-    """For threads and scripts."""
     with BlockingProducer("localhost:9092", linger_ms=5) as producer:
         assert_type(producer, BlockingProducer)
         assert_type(producer.send("orders", b"v", key=b"k"), RecordMetadata)

@@ -1,4 +1,4 @@
-"""What type checkers must accept and know of the stand-in for aiokafka's producer. Checked, never run."""
+"""Types of the stand-in for aiokafka's producer that checkers must accept and infer. Checked, never run."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ def choose(key: bytes | None, every: list[int], available: list[int]) -> int:
 
 
 async def program() -> None:
-    """As written for aiokafka."""
+    """A program as written for aiokafka."""
     async with AIOKafkaProducer(
         bootstrap_servers=["a:9092", "b:9092"],
         acks="all",
@@ -41,7 +41,7 @@ async def program() -> None:
 
 
 async def transactions(producer: AIOKafkaProducer) -> None:
-    """By the block and by the verbs; offsets as aiokafka takes them."""
+    """Transactions by the block and by the methods; offsets as aiokafka takes them."""
     async with producer.transaction():
         await producer.send("orders", b"v")
         await producer.send_offsets_to_transaction({TopicPartition("orders", 0): 5}, "billing")
@@ -55,7 +55,6 @@ async def transactions(producer: AIOKafkaProducer) -> None:
 
 
 async def batches(producer: AIOKafkaProducer) -> None:
-    """Made by hand."""
     batch = producer.create_batch()
     assert_type(batch, BatchBuilder)
     appended = batch.append(timestamp=None, key=b"k", value=b"v")
@@ -65,7 +64,6 @@ async def batches(producer: AIOKafkaProducer) -> None:
 
 
 def mistakes() -> None:
-    """What must not pass."""
     AIOKafkaProducer("localhost:9092")  # type: ignore[arg-type, call-arg]
     AIOKafkaProducer(linger=5)  # type: ignore[call-arg]
     AIOKafkaProducer(acks=5)  # type: ignore[arg-type]

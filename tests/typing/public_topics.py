@@ -1,4 +1,4 @@
-"""What type checkers must accept and know of topics whose keys and values have types. Checked, never run."""
+"""Types of topics with typed keys and values that checkers must accept and infer. Checked, never run."""
 
 from dataclasses import dataclass
 from typing import TypedDict, assert_type
@@ -27,44 +27,31 @@ from aioproducer import (
 
 @dataclass
 class Order:
-    """As a dataclass."""
-
     id: int
 
 
 class Model(pydantic.BaseModel):
-    """As pydantic has it."""
-
     id: int
 
 
 class Struct(msgspec.Struct):
-    """As msgspec has it."""
-
     id: int
 
 
 class Fields(TypedDict):
-    """As a plain dict."""
-
     id: int
 
 
 class OrderSerializer:
-    """One of the user's own."""
-
     def serialize(self, _topic: str, value: Order, /) -> bytes:
-        """Return the number."""
         return b"%d" % value.id
 
 
 def number_text(number: int) -> bytes:
-    """Serialize by a plain function."""
     return b"%d" % number
 
 
 def handles(producer: Producer) -> None:
-    """The types are known from the arguments."""
     assert_type(producer.topic("orders", value=Order), Topic[bytes, Order])
     assert_type(producer.topic("orders", key=str, value=Order, headers=[("h", b"1")]), Topic[str, Order])
     assert_type(producer.topic("orders", key=UUID, value=Model), Topic[UUID, Model])
@@ -84,7 +71,6 @@ def handles(producer: Producer) -> None:
 
 
 async def verbs(orders: Topic[str, Order], order: Order) -> None:
-    """What each verb takes and gives."""
     assert_type(orders.name, str)
     assert_type(orders.send(order), Delivery)
     assert_type(await orders.send(order, key="k", partition=0, timestamp=0, headers=[("h", b"1")]), RecordMetadata)
@@ -96,7 +82,6 @@ async def verbs(orders: Topic[str, Order], order: Order) -> None:
 
 
 async def mistakes(orders: Topic[str, Order], order: Order) -> None:
-    """What must not pass."""
     orders.send({"id": 7})  # type: ignore[arg-type]
     orders.send(order, key=b"k")  # type: ignore[arg-type]
     await orders.send_and_wait("order")  # type: ignore[arg-type]
@@ -108,7 +93,6 @@ async def mistakes(orders: Topic[str, Order], order: Order) -> None:
 
 
 def blocking(producer: BlockingProducer, order: Order) -> None:
-    """For threads and scripts."""
     orders = producer.topic("orders", key=str, value=Order)
     assert_type(orders, BlockingTopic[str, Order])
     assert_type(producer.topic("orders", value=bytes), BlockingTopic[bytes, bytes])

@@ -1,4 +1,4 @@
-"""What type checkers must accept and know of the public values. Checked, never run."""
+"""Types of the public values that checkers must accept and infer. Checked, never run."""
 
 from dataclasses import replace
 from typing import assert_type
@@ -22,37 +22,25 @@ from aioproducer import (
 
 
 class Order:
-    """A value of the user's own."""
-
     def as_bytes(self) -> bytes:
-        """Return nothing much."""
         return b""
 
 
 class OrderSerializer:
-    """A serializer object for one type."""
-
     def serialize(self, topic: str, value: Order) -> bytes | None:
-        """Return the order's bytes."""
         return value.as_bytes() if topic else None
 
 
 def order_as_bytes(order: Order) -> bytes:
-    """Return the order's bytes."""
     return order.as_bytes()
 
 
 class Tracing(ProducerInterceptor):
-    """Overrides one method of three."""
-
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Add a header."""
         return replace(record, headers=(*record.headers, ("trace", b"1")))
 
 
 class ByLength:
-    """A partitioner that subclasses nothing."""
-
     def partition(  # noqa: PLR0917  # Kafka's signature
         self,
         topic: str,
@@ -91,13 +79,11 @@ assert_type(config.compression_type, str)
 
 
 def read(metadata: RecordMetadata) -> TopicPartition:
-    """Metadata is a tuple with names."""
     assert_type(metadata.offset, int)
     return metadata.topic_partition
 
 
 def look(error: KafkaError) -> None:
-    """Errors have their details as attributes."""
     assert_type(error.outcome, Outcome | None)
     assert_type(error.partition, int | None)
     assert_type(error.fresh(), KafkaError)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aioproducer.compat.aiokafka.batch_builder import AiokafkaSerializer
+    from aioproducer.compat.aiokafka.client import ProducerBehind
     from aioproducer.compat.aiokafka.options import ChoosePartition
-    from aioproducer.compat.aiokafka.producer import ProducerBehind
     from aioproducer.config import ProducerConfig
     from aioproducer.records import RecordMetadata
 
 
-class BatchVerbs:
+class BatchMethods:
     """Mixin with the batch methods. `AIOKafkaProducer` has the producer, its configuration, and the other methods."""
 
     _config: ProducerConfig
@@ -60,7 +60,7 @@ class BatchVerbs:
     ) -> asyncio.Future[RecordMetadata]:
         """Queue the records of a batch, in order, to one partition.
 
-        Refused or cancelled on its way, it keeps its transaction from being committed with a part of it.
+        If it is refused or cancelled halfway, its transaction cannot be committed with a part of the batch.
 
         Args:
             batch: of `create_batch`; it is closed.
@@ -69,7 +69,7 @@ class BatchVerbs:
                 default picks any partition that has a leader.
 
         Returns:
-            What to await for the metadata of the first; None in its place for an empty batch and with `acks=0`.
+            A future for the metadata of the first record; its result is None for an empty batch and with `acks=0`.
 
         Raises:
             AssertionError: there is no such partition.
@@ -110,7 +110,7 @@ class BatchVerbs:
 
 
 def let_go(futures: Iterable[asyncio.Future[RecordMetadata]]) -> None:
-    """Let asyncio not complain of futures that nobody can look at, because the call raises instead."""
+    """Cancel futures that no caller gets, because the call raises; mark their exceptions as retrieved."""
     for future in futures:
         if not future.cancel():
             future.exception()

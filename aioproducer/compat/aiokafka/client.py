@@ -1,11 +1,17 @@
-"""The part of `producer.client` that tracing libraries read."""
+"""The `Producer` behind an `AIOKafkaProducer`, and the part of `producer.client` that tracing libraries read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Self
+
+from aioproducer._producer.producer import Producer
+from aioproducer._producer.producer_state import ProducerState
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer.errors import BrokerError
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
+    from aioproducer.errors import KafkaError
 
 
 class ClientView:
@@ -31,3 +37,44 @@ class ClientView:
             f"no {name!r}: there is no AIOKafkaClient behind this producer; "
             "`await producer.partitions_for(topic)` asks the cluster"
         )
+
+
+class ProducerBehind(Producer):
+    """Warns in aiokafka's words when it is dropped unclosed; a start that failed is not its end."""
+
+    _dropped_as = "Unclosed AIOKafkaProducer"
+
+    def for_start(self, *, is_final: bool) -> Self:
+        """Return what to start next: another one if a start has failed and this one is cleaned up, else this one.
+
+        Args:
+            is_final: it was stopped, and stays so.
+        """
+        if is_final or self._lifecycle.state is not ProducerState.CLOSED:
+            return self
+        other = type(self)(self._config)
+        other._made_at = self._made_at  # noqa: SLF001  # its own kind
+        return other
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no start was tried yet."""
+        return self._lifecycle.state is ProducerState.NEW
+
+    def partitions_with_leader(self, topic: str) -> list[int]:
+        """Return the partitions of a known topic that have a leader, in order."""
+        cluster = self._open_running().metadata.cluster
+        every = range(cluster.partition_count(topic) or 0)
+        return [number for number in every if cluster.leader_of(topic, number) is not None]
+
+    def reason_not_sent(self, topic: str | None, partition: int | None) -> KafkaError | None:
+        """Return why nothing can be sent to a partition at present: no leader, or no connection to the leader.
+
+        Returns None if the leader is connected, and for a record that has no partition yet.
+        """
+        if self._running is None or topic is None or partition is None:
+            return None
+        leader = self._running.metadata.cluster.leader_of(topic, partition)
+        if leader is None:
+            return BrokerError.of(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+        return self._running.client.last_error(leader)

@@ -1,6 +1,6 @@
-"""Our errors as aiokafka's: whoever catches `aiokafka.errors.KafkaError` goes on catching it.
+"""Translation of errors to aiokafka's, so that `except aiokafka.errors.KafkaError` keeps working.
 
-The error that this library would have raised is the `__cause__`: it says what became of the record.
+The error that this library would have raised is the `__cause__`; it tells what happened to the record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from types import TracebackType
 
-    from aioproducer.compat.aiokafka.producer import ProducerBehind
+    from aioproducer.compat.aiokafka.client import ProducerBehind
 
 FutureT = TypeVar("FutureT")
 
@@ -44,11 +44,11 @@ _CLASSES: Final[tuple[tuple[type[ours.KafkaError], type[Exception]], ...]] = (
 _FENCED_CODES: Final = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED))
 
 _LAST_ERROR_COUNTS: Final = (ours.DeliveryTimeoutError, ours.TransactionAbortableError)
-"""aiokafka tells what the last attempt met, and of a transaction what went wrong in it."""
+"""aiokafka raises the error of the last attempt, or what went wrong in a transaction."""
 
 
 def as_aiokafka(error: ours.KafkaError) -> Exception:
-    """Return what aiokafka would have raised, with our error as its cause; of a failed partitioner its own error."""
+    """Return what aiokafka would have raised, with our error as its cause; for a failed partitioner its own error."""
     if isinstance(error, ours.InvalidPartitionError) and isinstance(error.__cause__, Exception):
         return error.__cause__
     return _with_cause(_class_for(error), error)
@@ -57,12 +57,12 @@ def as_aiokafka(error: ours.KafkaError) -> Exception:
 def undelivered(error: ours.KafkaError, producer: ProducerBehind) -> Exception:
     """Return the error of a record's future, of the class that aiokafka has for the last attempt.
 
-    aiokafka retries until a record's time is over and then raises what the last attempt met. A record that could not be
-    sent any more, because its partition has no leader or the leader has no connection, gets the class of that.
+    aiokafka retries until a record has expired and then raises the error of the last attempt. A record that could not
+    be sent, because its partition has no leader or the leader has no connection, gets the class of that error.
 
     Args:
-        error: ours, as the delivery has it.
-        producer: it knows the leaders and the connections.
+        error: the delivery's, of this library.
+        producer: knows the leaders and the connections.
     """
     last = error.last_broker_error
     if not isinstance(error, ours.DeliveryTimeoutError):
@@ -73,7 +73,7 @@ def undelivered(error: ours.KafkaError, producer: ProducerBehind) -> Exception:
     if now is not None and str(now) != str(last):
         return _with_cause(theirs.NodeNotReadyError, error)
     if last is None and error.partition is not None:
-        return _with_cause(theirs.RequestTimedOutError, error)  # no answer yet, to this request or to those before it
+        return _with_cause(theirs.RequestTimedOutError, error)  # no response yet to this request or an earlier one
     return as_aiokafka(error)
 
 
@@ -82,8 +82,8 @@ def set_error(future: Future[FutureT], error: BaseException) -> None:
 
     Args:
         future: of a record or batch.
-        error: aiokafka's. Of a record that was given up with its transaction, the end of that tells: asyncio need not
-            complain that nobody looked at the future.
+        error: aiokafka's. For a record that was aborted with its transaction, the end of the transaction raises, so
+            asyncio need not warn of an exception that was never retrieved.
     """
     future.set_exception(error)
     if isinstance(error.__cause__, ours.TransactionAbortedError):
@@ -109,10 +109,10 @@ def _class_for(error: ours.KafkaError) -> type[Exception]:
 
 
 class Translated:
-    """Around a call of ours: raises aiokafka's errors in the place of ours.
+    """Context manager that raises aiokafka's errors instead of this library's.
 
     Args:
-        wrong_order: what a call becomes that does not fit the state; None: aiokafka's `IllegalStateError`.
+        wrong_order: the class for a call that does not fit the state; None: aiokafka's `IllegalStateError`.
     """
 
     __slots__ = ("_wrong_order",)
@@ -126,7 +126,7 @@ class Translated:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Translate; everything that is not ours passes."""
+        """Translate this library's errors; others pass."""
         if not isinstance(error, ours.KafkaError):
             return
         is_wrong_order = type(error) is ours.IllegalStateError and error.__cause__ is None  # else the producer failed
@@ -140,4 +140,4 @@ class Translated:
 TRANSLATED: Final = Translated()
 
 IN_ORDER: Final = Translated(wrong_order=AssertionError)
-"""For the verbs that begin and end transactions: aiokafka asserts the order of their calls."""
+"""For the methods that begin and end transactions: aiokafka asserts the order of their calls."""

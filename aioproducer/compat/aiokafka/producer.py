@@ -3,8 +3,6 @@
 The two-step send stays: `await send(...)` is queued, awaiting the future it returns is delivered. Behind it is
 `Producer.enqueue`, so what differs from aiokafka is what a `Producer` does better or elsewhere; the page
 docs/how-to/migrate_from_aiokafka.md lists it.
-
-The `Producer` behind an `AIOKafkaProducer`.
 """
 
 from __future__ import annotations
@@ -20,12 +18,9 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
 
-from aioproducer._producer.producer import Producer
-from aioproducer._producer.producer_state import ProducerState
-from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.compat.aiokafka.batch_builder import serialized
-from aioproducer.compat.aiokafka.batches import BatchVerbs, let_go
-from aioproducer.compat.aiokafka.client import ClientView
+from aioproducer.compat.aiokafka.batches import BatchMethods, let_go
+from aioproducer.compat.aiokafka.client import ClientView, ProducerBehind
 from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_error, undelivered
 from aioproducer.compat.aiokafka.options import (
     ACKS_NOT_GIVEN,
@@ -42,10 +37,10 @@ from aioproducer.compat.aiokafka.options import (
     warn_of_deprecated,
     with_default_port,
 )
-from aioproducer.compat.aiokafka.transactions import TransactionVerbs
+from aioproducer.compat.aiokafka.transactions import TransactionMethods
 from aioproducer.config import ProducerConfig
 from aioproducer.config.option_types import IntOption
-from aioproducer.errors import BrokerError, KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
+from aioproducer.errors import KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +55,7 @@ _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
-class AIOKafkaProducer(TransactionVerbs, BatchVerbs):
+class AIOKafkaProducer(TransactionMethods, BatchMethods):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python
@@ -349,44 +344,3 @@ def _as_aiokafka_metadata(metadata: RecordMetadata) -> RecordMetadata:
     """As aiokafka's consumer wants it, which looks at the type; annotated as ours, for aiokafka has no annotations."""
     topic, partition, _, *rest = metadata
     return cast("RecordMetadata", AiokafkaMetadata(topic, partition, TopicPartition(topic, partition), *rest))
-
-
-class ProducerBehind(Producer):
-    """Warns in aiokafka's words when it is dropped unclosed; a start that failed is not its end."""
-
-    _dropped_as = "Unclosed AIOKafkaProducer"
-
-    def for_start(self, *, is_final: bool) -> Self:
-        """Return what to start next: another one if a start has failed and this one is cleaned up, else this one.
-
-        Args:
-            is_final: it was stopped, and stays so.
-        """
-        if is_final or self._lifecycle.state is not ProducerState.CLOSED:
-            return self
-        other = type(self)(self._config)
-        other._made_at = self._made_at  # noqa: SLF001  # its own kind
-        return other
-
-    @property
-    def is_new(self) -> bool:
-        """Whether no start was tried yet."""
-        return self._lifecycle.state is ProducerState.NEW
-
-    def partitions_with_leader(self, topic: str) -> list[int]:
-        """Return the partitions of a known topic that have a leader, in order."""
-        cluster = self._open_running().metadata.cluster
-        every = range(cluster.partition_count(topic) or 0)
-        return [number for number in every if cluster.leader_of(topic, number) is not None]
-
-    def reason_not_sent(self, topic: str | None, partition: int | None) -> KafkaError | None:
-        """Return why nothing can be sent to a partition at present: no leader, or no connection to the leader.
-
-        Returns None if the leader is connected, and for a record that has no partition yet.
-        """
-        if self._running is None or topic is None or partition is None:
-            return None
-        leader = self._running.metadata.cluster.leader_of(topic, partition)
-        if leader is None:
-            return BrokerError.of(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
-        return self._running.client.last_error(leader)

@@ -1,7 +1,7 @@
 """aiokafka's transactions, over those of a `Producer`: one at a time, and every record sent meanwhile belongs to it.
 
-The states are the producer's. Where aiokafka asserts that a call fits the state, so does this; where it leaves a
-transaction behind that nobody can end (a commit that was cancelled, or failed in a block), this goes on from there.
+The states are the producer's. Where aiokafka asserts that a call fits the state, so does this. Where aiokafka leaves a
+transaction that cannot be ended (after a commit that was cancelled, or failed in a block), this one can continue.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
 
 
-class TransactionVerbs:
-    """What an `AIOKafkaProducer` with a `transactional_id` can do; without one, every verb is refused.
+class TransactionMethods:
+    """Mixin with the transaction methods; without a `transactional_id` each of them raises.
 
-    Whoever inherits has the producer and its configuration.
+    `AIOKafkaProducer` has the producer and its configuration.
     """
 
     _config: ProducerConfig
@@ -41,7 +41,7 @@ class TransactionVerbs:
     async def begin_transaction(self) -> None:
         """Begin a transaction; every record sent until its end belongs to it.
 
-        If the last one is still being committed or aborted, because whoever asked for that was cancelled, this waits.
+        If the last one is still being committed or aborted, because that call was cancelled, this waits.
 
         Raises:
             aiokafka.errors.IllegalOperation: there is no `transactional_id`.
@@ -50,7 +50,7 @@ class TransactionVerbs:
             aiokafka.errors.KafkaTimeoutError: the last one is not over after `request_timeout_ms`.
         """
         self._refuse_without_id()
-        await asyncio.sleep(0)  # as there: whoever is cancelled at once has begun nothing
+        await asyncio.sleep(0)  # as in aiokafka: a task that is cancelled at once has begun nothing
         with IN_ORDER:
             await self._producer.begin_transaction()
         self._is_in_transaction = True
@@ -58,11 +58,11 @@ class TransactionVerbs:
     async def commit_transaction(self) -> None:
         """Wait for every record since `begin_transaction`, and commit, however long it takes.
 
-        Cancelled, it goes on; calling it again joins it.
+        The commit continues if this call is cancelled; calling it again waits for the same commit.
 
         Raises:
-            aiokafka.errors.KafkaError: a record failed, whether or not anybody looked: of the class of its error.
-                Nothing was committed; `abort_transaction` it.
+            aiokafka.errors.KafkaError: a record failed, of the class of its error. Nothing was committed: call
+                `abort_transaction`.
             AssertionError: none is open.
             aiokafka.errors.ProducerFenced: as `begin_transaction`.
         """
@@ -74,7 +74,7 @@ class TransactionVerbs:
     async def abort_transaction(self) -> None:
         """Abort, however long it takes; records that are not acknowledged yet fail.
 
-        Cancelled, it goes on; calling it again joins it.
+        The abort continues if this call is cancelled; calling it again waits for the same abort.
 
         Raises:
             AssertionError: none is open, or it is being committed.
@@ -94,11 +94,11 @@ class TransactionVerbs:
 
         Args:
             offsets: partition -> the next offset to read, or that and a text, or `OffsetAndMetadata`.
-            group_id: whose.
+            group_id: the consumer group.
 
         Raises:
             aiokafka.errors.IllegalOperation: no transaction is open, or there is no `transactional_id`.
-            ValueError: no offsets, or arguments that cannot be; a wrong type is a `TypeError`, as there.
+            ValueError: no offsets, or an invalid argument; a wrong type is a `TypeError`, as in aiokafka.
             aiokafka.errors.KafkaError: the transaction must be aborted, because of this or of a record that failed.
         """
         self._refuse_without_id()
@@ -115,20 +115,16 @@ class TransactionVerbs:
             raise IllegalOperation("You need to configure transaction_id to use transactions")
 
     def _reject_commit(self, error: BaseException) -> None:
-        """Let the open transaction, if any, end without a commit: what it has is not whole."""
+        """Let the open transaction, if any, end without a commit: it has only a part of a batch."""
         rejected = KafkaError(f"a batch of the transaction was not taken to its end: {type(error).__name__}: {error}")
         with contextlib.suppress(KafkaError):  # none is open any more, or there are no transactions
             self._producer.reject_commit(rejected)
 
 
 class TransactionContext:
-    """One transaction of an `AIOKafkaProducer`: commits at the end of the block, aborts on any exception.
+    """One transaction of an `AIOKafkaProducer`: commits at the end of the block, aborts on any exception."""
 
-    Args:
-        producer: whose.
-    """
-
-    def __init__(self, producer: TransactionVerbs) -> None:
+    def __init__(self, producer: TransactionMethods) -> None:
         self._producer = producer
 
     async def __aenter__(self) -> Self:
@@ -136,7 +132,7 @@ class TransactionContext:
         try:
             await self._producer.begin_transaction()
         except Exception as error:
-            if _must_be_aborted(error):  # a block before this one was cancelled in its commit, and nobody was told
+            if _must_be_aborted(error):  # an earlier block was cancelled during its commit, which then failed unseen
                 await self._abort_because_of(error)
             raise
         return self
@@ -144,7 +140,7 @@ class TransactionContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit, or abort if the body raised or a record failed; what was raised first wins."""
+        """Commit, or abort if the body raised or a record failed; the first error wins."""
         if error is not None:
             await self._abort_because_of(error)
             return
@@ -160,7 +156,7 @@ class TransactionContext:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._producer.abort_transaction()
-        except Exception as failed:  # noqa: BLE001  # whatever it is, the first error says more
+        except Exception as failed:  # noqa: BLE001  # the first error says more than any other
             error.add_note(f"aioproducer: the transaction was not aborted: {type(failed).__name__}: {failed}")
 
 
@@ -169,7 +165,7 @@ def _must_be_aborted(error: Exception) -> bool:
 
 
 async def _to_the_end(call: Callable[[], Awaitable[None]]) -> None:
-    """Commit or abort without a limit of time: a program that is told "perhaps" has no right answer."""
+    """Commit or abort without a time limit: a program cannot handle an unknown outcome correctly."""
     while True:
         with contextlib.suppress(TransactionTimeoutError):
             await call()
@@ -177,7 +173,7 @@ async def _to_the_end(call: Callable[[], Awaitable[None]]) -> None:
 
 
 def _with_their_partitions(offsets: object) -> object:
-    """Let the partitions that our metadata names pass for aiokafka's, whose type is checked."""
+    """Convert the partitions of this library's metadata to aiokafka's, whose type is checked."""
     if not isinstance(offsets, dict):
         return offsets
     return {

@@ -1,8 +1,8 @@
-"""What a batch's own code sends by: the verbs of its transaction, but that they do not raise because it has failed.
+"""The send methods for a batch's code: those of its transaction, except that they do not raise once it has failed.
 
 A transaction that can no longer be committed refuses every further record. Raised in the body of `async for`, that
-would end the loop, and nobody can put a body back into its loop. So the records after the failure are taken and come to
-nothing, the end of the batch notices, and the same batch is tried again.
+error would end the loop for good. So records after the failure get a failed delivery, the end of the batch notices the
+failure, and the same batch is tried again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RecordParts(TypedDict, total=False):
-    """What a record has besides topic and value; see `Producer.send`."""
+    """Arguments of a record besides topic and value; see `Producer.send`."""
 
     key: object
     partition: int | None
@@ -38,7 +38,7 @@ class RecordParts(TypedDict, total=False):
 
 
 class ColumnParts(TypedDict, total=False):
-    """What the records of a column have besides topic and values; see `Producer.send_many`."""
+    """Arguments of a column besides topic and values; see `Producer.send_many`."""
 
     keys: Iterable[object] | None
     partition: int | None
@@ -47,7 +47,7 @@ class ColumnParts(TypedDict, total=False):
 
 
 class BatchTransaction:
-    """The transaction of one batch, offsets excepted: they are committed for you.
+    """The transaction of one batch; the loop commits the offsets.
 
     Args:
         transaction: open.
@@ -56,7 +56,7 @@ class BatchTransaction:
 
     def __init__(self, transaction: Transaction, log: EventLog) -> None:
         self.transaction = transaction
-        """The transaction itself, for its other verbs, which raise."""
+        """The transaction itself, for its other methods, which raise."""
         self._log = log
 
     async def enqueue(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> Delivery:
@@ -78,11 +78,11 @@ class BatchTransaction:
         return await self.send(topic, value, **parts)
 
     async def send_many(self, topic: str, values: Iterable[object], **parts: Unpack[ColumnParts]) -> BulkDelivery:
-        """As `Producer.send_many`; raises in a transaction that has failed, which `run` takes for what it is."""
+        """As `Producer.send_many`; raises in a transaction that has failed, and `run` handles that error."""
         return await self.transaction.send_many(topic, values, **parts)
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
-        """As `Transaction.send_offsets`, for offsets of another group; those of the batch are sent for you."""
+        """As `Transaction.send_offsets`, for offsets of another group; the loop sends those of the batch."""
         await self.transaction.send_offsets(offsets, group)
 
     def _failed(self, raised: KafkaError, on_delivery: OnDelivery | None) -> Delivery:

@@ -1,23 +1,13 @@
 """The consumer's half: batches of records of one assignment, read from the offsets that the group has committed.
 
-After a rebalance aiokafka's consumer goes on where the group has committed, as far as its version of OffsetFetch can
-see. That is not far enough: the partition's last owner may have a transaction open whose offsets count as soon as it
-commits. So each assignment begins with a question of our own, which is not answered before that is decided (KIP-447),
-and records that were read from elsewhere are thrown away.
+After a rebalance aiokafka's consumer continues from the committed offsets that its version of OffsetFetch can see. That
+is not enough: the partition's last owner may have an open transaction whose offsets count as soon as it commits. So
+each assignment begins with an OffsetFetch of our own that waits for that transaction to end (KIP-447), and records read
+from other positions are dropped.
 
-What was read is always somebody's, or read again. It is in the hands of a task of the intake's own until it is given
-out, so that a caller who waits no longer ends the wait alone, and the next call joins the same reading. A reading that
-ends otherwise, or that nobody wants any more, is followed by a rewind.
-
-Records of one assignment that are processed in one transaction.
-
-How many records a transaction may have, by how fast the caller's code has worked through the last ones.
-
-A coordinator aborts a transaction that is open for too long. The same records take as long the next time, so a batch
-that is too large for the code would be tried for ever, and nothing of it ever committed. Where one record alone is to
-blame, those before it are fast: so the size grows step by step, and is down to one when that record is the next.
-
-Pure; `aiokafka.py` acts on it.
+No record is lost between reading and processing. The intake's own task holds a batch until it is returned, so a
+cancelled caller only stops waiting, and the next call waits for the same task. After any other end of that task the
+consumer is rewound.
 """
 
 from __future__ import annotations
@@ -52,35 +42,30 @@ class Intake:
 
     Args:
         consumer: checked.
-        producer: asks for stable offsets.
-        max_seconds: from a batch's first record until it is given out.
+        producer: fetches stable offsets.
+        max_seconds: from a batch's first record until the batch is returned.
         stopped: done when no further batch is wanted.
     """
 
     def __init__(
-        self,
-        consumer: AIOKafkaConsumer,
-        producer: Producer,
-        *,
-        max_seconds: float,
-        stopped: asyncio.Future[None],
+        self, consumer: AIOKafkaConsumer, producer: Producer, *, max_seconds: float, stopped: asyncio.Future[None]
     ) -> None:
         self._consumer = consumer
         self._producer = producer
         self._max_seconds = max_seconds
         self._stopped = stopped
         self._membership: Membership | None = None
-        """The last under which the consumer was placed."""
+        """The last one whose committed offsets the consumer was moved to."""
         self._is_placed = False
-        """Whether what lies before the consumer's positions is processed, given out, or with `_reading`."""
+        """Whether all records before the consumer's positions are processed, returned, or held by `_reading`."""
         self._reading: asyncio.Task[RecordBatch | None] | None = None
         self._void: asyncio.Task[RecordBatch | None] | None = None
-        """As `_reading`, but nobody wants what it reads; it ends before anything else is read."""
+        """A cancelled `_reading`; it ends before anything else is read."""
         self._next: dict[TopicPartition, int] = {}
-        """What is to be processed next: behind what is committed, or the first that was read where nothing is."""
+        """The next offset to process: the committed one or, without one, the first that was read."""
 
     async def next_batch(self, limit: int) -> RecordBatch | None:
-        """Wait for records, up to `limit`, of one assignment; None: stopped.
+        """Wait for up to `limit` records of one assignment. Returns None once stopped.
 
         Cancelled, it leaves what was read to the next call.
 
@@ -92,7 +77,7 @@ class Intake:
         reading = self._reading = self._reading or self._begin_reading(limit)
         await asyncio.wait((reading,))
         self._reading = None  # from here to the caller nothing is awaited: the batch is given out
-        if reading.cancelled():  # by somebody else: this call was not
+        if reading.cancelled():  # by the consumer: this call was not cancelled
             self.rewind()
             raise KafkaError("the consumer has cancelled its own reading, as it may where a connection is lost")
         if reading.exception() is not None:
@@ -100,7 +85,7 @@ class Intake:
         return reading.result()
 
     def read_ahead(self, limit: int) -> None:
-        """Begin to read what `next_batch` will return, while the batch in hand is committed."""
+        """Start reading the next batch while the current one is being committed."""
         if not self._stopped.done():
             self._reading = self._begin_reading(limit)
 
@@ -115,22 +100,22 @@ class Intake:
             records = await self._read(membership, limit)
             if records:
                 return RecordBatch(records, membership)
-            self._is_placed = False  # what was gathered is thrown away
+            self._is_placed = False  # the records read so far are dropped
         return None
 
     def committed(self, batch: RecordBatch) -> None:
-        """A batch is done."""
+        """Note that a batch is committed."""
         self._next.update({partition: offset.offset for partition, offset in batch.next_offsets().items()})
 
     def rewind(self) -> None:
-        """Ask again what is committed, and go on from there."""
+        """Read again from the committed offsets."""
         self._is_placed = False
         if self._reading is not None:
             self._void, self._reading = self._reading, None
             self._void.cancel()
 
     async def close(self) -> None:
-        """Put the consumer before everything that was read and not committed, for whoever reads with it next."""
+        """Seek the consumer back before every record that was read and not committed, for its next reader."""
         self.rewind()
         try:
             await self._end_void()
@@ -149,7 +134,7 @@ class Intake:
                     self._consumer.seek(partition, self._next[partition])
 
     async def _placed_membership(self) -> Membership | None:
-        """The assignment, with the consumer at its committed offsets; None: look again."""
+        """Return the assignment, with the consumer at its committed offsets; None: try again."""
         if self._is_placed and self._membership is not None and self._membership.is_current:
             return self._membership
         membership = await self._unless_stopped(membership_of(self._consumer))
@@ -166,7 +151,7 @@ class Intake:
         return membership
 
     async def _read(self, membership: Membership, limit: int) -> list[ConsumerRecord]:
-        """Records of this assignment; none if it ended, or if nothing is wanted any more."""
+        """Return records of this assignment; none if it ended or the loop was stopped."""
         clock = asyncio.get_running_loop().time
         records: list[ConsumerRecord] = []
         until = math.inf
@@ -181,19 +166,19 @@ class Intake:
         return records
 
     async def _fetch(self, membership: Membership, timeout_ms: int, limit: int) -> list[ConsumerRecord]:
-        """What the consumer has; nothing, and the consumer where it was, if nobody wants it any more."""
+        """Return what the consumer has; if no one wants it any more, nothing, and the consumer is moved back."""
         check_at_work(self._consumer)
         fetched = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=limit)
         if not (self._is_placed and membership is self._membership and membership.is_current):
             for partition, records in fetched.items():
                 self._consumer.seek(partition, records[0].offset)
             return []
-        for partition, records in fetched.items():  # noted here: whoever waits for this may be cancelled now
+        for partition, records in fetched.items():  # noted here: the waiting caller may be cancelled now
             self._next.setdefault(TopicPartition(*partition), records[0].offset)
         return [record for records in fetched.values() for record in records]
 
     async def _unless_stopped(self, waiting: Coroutine[object, object, ResultT]) -> ResultT | None:
-        """What is waited for, or None once stopped."""
+        """Return the result of `waiting`, or None once stopped."""
         task = asyncio.ensure_future(waiting)
         try:
             await asyncio.wait((task, self._stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -206,7 +191,7 @@ class Intake:
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """What one transaction is made of; never empty."""
+    """The records of one transaction, of one assignment; never empty."""
 
     records: Sequence[ConsumerRecord]
     """In the order of each partition."""
@@ -215,13 +200,13 @@ class RecordBatch:
     """Under which all of them were read."""
 
     def next_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """What is committed with the transaction: in each partition the offset to read next."""
+        """Return the offsets to commit with the transaction: in each partition the next one to read."""
         last = {(record.topic, record.partition): record.offset for record in self.records}
         return {TopicPartition(*place): OffsetAndMetadata(offset + 1) for place, offset in last.items()}
 
 
 class OpenBatch(NamedTuple):
-    """A batch that somebody works on, and its transaction."""
+    """A batch that is being processed, and its transaction."""
 
     batch: RecordBatch
     transaction: AbstractAsyncContextManager[Transaction]
@@ -231,16 +216,20 @@ class OpenBatch(NamedTuple):
 
 
 SHARE: Final = 0.5
-"""Of the time that a transaction may be open: what the code of a batch is to take at most. The rest is for the end."""
+"""Share of a transaction's time-out that the code of a batch should take; the rest is for the commit."""
 GROWTH: Final = 2
-"""From one batch to the next, at most."""
+"""Largest growth from one batch to the next."""
 
 
 class BatchSize:
-    """As many records as the code gets through in time.
+    """The number of records per transaction, from how fast the caller's code processed the last ones.
+
+    A coordinator aborts a transaction that is open for too long. The same records take as long the next time, so a
+    batch too large for the code would be tried forever, and never committed. If a single record is slow, those before
+    it are fast: so the size grows step by step, and has shrunk to one when that record comes next.
 
     Args:
-        max_records: never more.
+        max_records: upper limit.
         transaction_timeout_s: of the producer.
     """
 
@@ -253,12 +242,12 @@ class BatchSize:
         """Records of the next batch."""
 
     def worked(self, count: int, took_s: float, *, is_whole: bool) -> bool:
-        """Note how long the code took; True: for longer than a transaction may be open.
+        """Note how long the code took; returns whether that was longer than a transaction may stay open.
 
         Args:
             count: records of the batch.
             took_s: since its transaction began.
-            is_whole: the code came to its end. One that failed in the middle says nothing of its pace, unless late.
+            is_whole: the code finished. A failure in the middle says nothing about its speed, unless it was late.
         """
         is_late = took_s >= self._timeout_s
         if is_whole or is_late:
@@ -266,7 +255,3 @@ class BatchSize:
             in_time = count * self._timeout_s * SHARE  # times 1 / took_s
             self.limit = max(1, int(in_time / took_s)) if in_time < most * took_s else most
         return is_late
-
-    def __repr__(self) -> str:
-        """Show how many."""
-        return f"<BatchSize {self.limit} of {self._max_records}>"

@@ -1,7 +1,7 @@
-"""One assignment of an aiokafka consumer: under which generation its records are read, and whether it still holds.
+"""Checks of the arguments of `exactly_once`, and the assignment of an aiokafka consumer.
 
-aiokafka has no public names for some of this, and so the reaches into it are all in this file and in
-`ConsumerGroupMetadata.of`. What is used of it, in the order in which a rebalance happens there::
+aiokafka has no public names for some of this; all uses of its private names are in this file and in
+`ConsumerGroupMetadata.of`. In the order in which they happen during a rebalance::
 
     reassignment_in_progress = True       from here on `getmany` returns nothing
     listener.on_partitions_revoked
@@ -10,11 +10,7 @@ aiokafka has no public names for some of this, and so the reaches into it are al
     listener.on_partitions_assigned
 
 So generation and assignment belong together while no reassignment is in progress, and an assignment is over when
-another object stands in its place. A listener would be told as well, but setting one means subscribing again.
-
-What the loop calls of the user's: functions whose result is awaited.
-
-How much exactly-once processing takes at once, and for how long.
+another object has replaced it. A listener would also be notified, but setting one means subscribing again.
 """
 
 from __future__ import annotations
@@ -37,14 +33,14 @@ if TYPE_CHECKING:
 
 
 LOOK_EVERY_S: Final = 0.02
-"""How often a consumer that is being assigned is looked at."""
+"""How often a rebalancing consumer is polled for its assignment."""
 
 _in_use: Final[WeakSet[AIOKafkaConsumer]] = WeakSet()
 
 
 @contextmanager
 def sole_use(consumer: AIOKafkaConsumer) -> Iterator[None]:
-    """Let no second loop read with a consumer: each would commit past the records that the other has in hand.
+    """Refuse a second loop on the same consumer: each would commit past the other's uncommitted records.
 
     Raises:
         IllegalStateError: a loop reads with it.
@@ -59,7 +55,7 @@ def sole_use(consumer: AIOKafkaConsumer) -> Iterator[None]:
 
 
 class Membership:
-    """An assignment that the consumer has now.
+    """The consumer's current assignment.
 
     Raises:
         IllegalStateError: it has none, or is between two.
@@ -73,7 +69,7 @@ class Membership:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing has been assigned since, nor is being."""
+        """Whether this assignment still holds and no reassignment is in progress."""
         subscription = self._subscriptions.subscription
         return (
             subscription is not None
@@ -98,15 +94,15 @@ async def membership_of(consumer: AIOKafkaConsumer) -> Membership:
             try:
                 return Membership(consumer)
             except IllegalStateError:
-                """Its heartbeat was just told that it is no member any more: it will join again."""
+                """Its heartbeat has just learnt that it is not a member any more: it will join again."""
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 def check_at_work(consumer: AIOKafkaConsumer) -> None:
-    """Look whether the consumer's own tasks are there; without them it is a member for ever that reads nothing.
+    """Check that the consumer's own tasks are running; without them it stays a member forever and reads nothing.
 
-    They end without a word where a cancellation that nobody asked for reaches them, as after the loss of a connection
-    (seen with aiokafka 0.14).
+    They end silently when a stray cancellation reaches them, as after the loss of a connection (seen with aiokafka
+    0.14).
 
     Raises:
         IllegalStateError: one has ended: another consumer is needed.
@@ -122,10 +118,10 @@ def check_at_work(consumer: AIOKafkaConsumer) -> None:
 
 
 def check_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Refuse a consumer that cannot be one half of exactly-once processing.
+    """Check that a consumer can take part in exactly-once processing.
 
     Raises:
-        TypeError: no consumer of aiokafka.
+        TypeError: it is not an aiokafka consumer.
         ConfigurationError: it reads what was aborted, commits by itself, or has no group.
         IllegalStateError: it is not started.
     """
@@ -149,11 +145,11 @@ def _refuse(option: str, wanted: str, reason: str) -> None:
 
 
 class NotAwaitableError(TypeError):
-    """A function that is no coroutine function. No record is at fault: each would be taken for poison."""
+    """A function that is not a coroutine function. No record is at fault, so none is taken for poison."""
 
 
 def to_await(name: str, result: object) -> Awaitable[object]:
-    """Return what a function of the user's has returned, if it can be awaited.
+    """Return the result of a user's function, if it can be awaited.
 
     Args:
         name: of the argument that the function is.
@@ -168,18 +164,18 @@ def to_await(name: str, result: object) -> Awaitable[object]:
 
 
 class LoopLimits(NamedTuple):
-    """How much at once, and for how long; see `exactly_once`."""
+    """Limits of a batch; see `exactly_once`."""
 
     max_records: int
     max_seconds: float
     shutdown_seconds: float
 
     def check(self, producer: Producer) -> None:
-        """Refuse what cannot be, by itself or with this producer.
+        """Check the limits, alone and against the producer's options.
 
         Raises:
             ConfigurationError: an option of the producer makes it impossible.
-            TypeError: a limit that is no number, or no producer.
+            TypeError: a limit is not a number, or `producer` is not a producer.
             ValueError: a limit out of range.
         """
         if not isinstance(producer, Producer):

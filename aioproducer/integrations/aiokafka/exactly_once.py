@@ -5,8 +5,8 @@
             for record in records:
                 await txn.enqueue("enriched", enrich(record.value), key=record.key)
 
-One transaction a batch: what is sent through `txn`, and the offsets of `records`, become visible together or not at
-all. What the loop does where things go wrong::
+One transaction per batch: records sent through `txn`, and the offsets of `records`, become visible together or not at
+all. What the loop does after a failure::
 
     next batch ──▶ your code ──▶ offsets, commit ──▶ next batch
         ▲                            │
@@ -79,11 +79,11 @@ def exactly_once(
 
     Args:
         consumer: started, of a group, with `isolation_level="read_committed"` and `enable_auto_commit=False`. While
-            the loop runs nobody else reads, seeks or commits with it.
+            the loop runs, no other code may read, seek or commit with it.
         producer: started, with a `transactional_id` of this worker's own.
-        max_records: a batch has at most so many.
-        max_seconds: a batch is given out at most so long after its first record was read.
-        shutdown_seconds: after `stop`, how long the batch in hand may take; then it is aborted.
+        max_records: most records per batch.
+        max_seconds: longest time from a batch's first record until the batch is returned.
+        shutdown_seconds: after `stop`, how long the current batch may take; then it is aborted.
         on_poison: called with a record, its error and a transaction, when the record fails whenever it is tried. What
             it sends through that transaction (to a topic of dead letters) is committed together with the offset
             behind the record. If it raises, that ends the loop. None: `PoisonRecordError` ends it.
@@ -105,21 +105,16 @@ def exactly_once(
 class ExactlyOnce:
     """The loop; made by `exactly_once`.
 
-    Leaving `async with` in the middle of a batch, by an exception or `break`, aborts that batch: it is read again by
-    whoever has its partitions next. To end after the batch in hand, call `stop`.
+    Leaving `async with` in the middle of a batch, by an exception or `break`, aborts that batch: the next owner of its
+    partitions reads it again. To end after the current batch, call `stop`.
 
-    A step of the loop, `await anext(batches)`, may be cancelled anywhere, and the next goes on. It takes the batch in
-    hand for done, so limit the time of the step alone. Where your code on a batch was cancelled, begin `async for` or
-    `run` anew: that aborts the batch, and gives its records out again.
+    A step of the loop, `await anext(batches)`, may be cancelled at any point, and the next step continues. A step
+    commits the current batch, so put a time limit on the step only. If your code was cancelled while it processed a
+    batch, start `async for` or `run` again: that aborts the batch, and returns its records again.
     """
 
     def __init__(
-        self,
-        consumer: AIOKafkaConsumer,
-        producer: Producer,
-        limits: LoopLimits,
-        *,
-        on_poison: OnPoison | None,
+        self, consumer: AIOKafkaConsumer, producer: Producer, limits: LoopLimits, *, on_poison: OnPoison | None
     ) -> None:
         self._consumer = consumer
         self._producer = producer
@@ -129,10 +124,10 @@ class ExactlyOnce:
         self._size = BatchSize(limits.max_records, producer.config.transaction_timeout_ms / 1000)
         self._backoff = ExponentialBackoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, random=Random())  # noqa: S311  # jitter
         self._failures = 0
-        """One after the other."""
+        """Failures in a row."""
         self._open: OpenBatch | None = None
         self._failure: Exception | None = None
-        """Why the open batch must not be committed: what the user's code raised of it, or that it was left."""
+        """The reason not to commit the open batch: an error of the user's code, or a loop left in the middle."""
         self._log = event_log(producer.statistics().client_id)
         # Set on entering.
         self._intake: Intake
@@ -148,7 +143,7 @@ class ExactlyOnce:
         """
         if hasattr(self, "_stopped"):
             raise IllegalStateError("the loop was entered already: call exactly_once again")
-        self._exits = AsyncExitStack()  # the last comes first, and each is told what those before it raised
+        self._exits = AsyncExitStack()  # runs the last first, and passes each what those before it raised
         self._exits.enter_context(sole_use(self._consumer))
         self._stopped = asyncio.get_running_loop().create_future()
         self._intake = Intake(
@@ -166,7 +161,7 @@ class ExactlyOnce:
         """Abort what is open, and put the consumer back to what is committed.
 
         Raises:
-            TimeoutError: the batch in hand was not finished in time after `stop`; it is aborted.
+            TimeoutError: the current batch was not finished in time after `stop`; it is aborted.
         """
         await self._exits.__aexit__(kind, error, traceback)
 
@@ -184,7 +179,7 @@ class ExactlyOnce:
             raise TimeoutError(text) from late
 
     def stop(self) -> None:
-        """End the loop after the batch in hand; again does nothing. Any thread and any signal handler may call it.
+        """End the loop after the current batch, from any thread or signal handler; repeated calls do nothing.
 
         The batch may take `shutdown_seconds`, commit included. Then the task that runs the loop is cancelled, the
         batch aborted, and `async with` raises `TimeoutError`.
@@ -203,10 +198,10 @@ class ExactlyOnce:
                 self._deadline.reschedule(event_loop.time() + self._limits.shutdown_seconds)
 
     async def run(self, transform: Transform) -> None:
-        """Call `transform` with each batch until `stop`, and again with the same records after whatever it raises.
+        """Call `transform` with each batch until `stop`, and again with the same records after any error.
 
-        As the loop written out, but an exception of your code does not end it: the batch is aborted and tried again,
-        then each record alone, and a record that fails alone again and again is given to `on_poison`.
+        Unlike in `async for`, an exception of your code does not end the loop: the batch is aborted and tried again,
+        then each record alone, and a record that keeps failing alone is passed to `on_poison`.
 
         Args:
             transform: called with records and the transaction.
@@ -214,7 +209,7 @@ class ExactlyOnce:
         Raises:
             PoisonRecordError: there is no `on_poison`.
             KafkaError: this producer will never commit: fenced, no right.
-            NotAwaitableError: `transform` is no coroutine function, which is no record's fault.
+            NotAwaitableError: `transform` is not a coroutine function.
         """
         if not callable(transform):
             raise NotAwaitableError(f"transform must be a coroutine function, not {type(transform).__name__}")
@@ -223,23 +218,23 @@ class ExactlyOnce:
                 await to_await("transform", transform(records, txn))
             except NotAwaitableError:
                 raise
-            except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
+            except Exception as error:  # noqa: BLE001  # the user's own code may raise anything
                 self._failure = error
             except BaseException:
                 self._failure = left_in_the_middle()
                 raise
 
     def __aiter__(self) -> Self:
-        """Iterate over batches, from what is not committed: a batch in hand was left in the middle, and is aborted."""
+        """Iterate over batches, from the committed offsets: a batch left in the middle is aborted."""
         if self._open is not None and self._failure is None:
             self._failure = left_in_the_middle()
         return self
 
     async def __anext__(self) -> tuple[Sequence[ConsumerRecord], BatchTransaction]:
-        """Commit the batch in hand, and return the next with its transaction.
+        """Commit the current batch, and return the next with its transaction.
 
-        Cancelled anywhere, it may be called again: what was read and not given out is given out then, and what was
-        given out again unless its transaction is committed, which may go on after this call.
+        After a cancellation it may be called again. It then returns the records that were read but not returned yet,
+        or the last batch again unless its transaction, which may outlive the cancelled call, is committed.
 
         Raises:
             StopAsyncIteration: after `stop`.
@@ -256,14 +251,14 @@ class ExactlyOnce:
                 assert self._open is not None
                 return batch.records, BatchTransaction(self._open.txn, self._log)
             await self._hand_over(poison)
-        with suppress(RuntimeError):  # it is over this very moment
-            self._deadline.reschedule(None)  # was for the batch: what the user's code does now may take its time
+        with suppress(RuntimeError):  # the deadline expires right now
+            self._deadline.reschedule(None)  # the limit was for the batch, not for the user's code after the loop
         raise StopAsyncIteration
 
     # One batch
 
     async def _next_batch(self) -> RecordBatch | None:
-        """The next records; None after `stop`.
+        """Return the next records, or None after `stop`.
 
         Raises:
             KafkaError: committed offsets will never be had.
@@ -280,7 +275,7 @@ class ExactlyOnce:
         return None
 
     async def _begin(self, batch: RecordBatch) -> bool:
-        """Open a transaction; False: not now.
+        """Open a transaction; returns False if that is not possible now.
 
         Raises:
             KafkaError: this producer will never open one.
@@ -289,7 +284,7 @@ class ExactlyOnce:
             transaction = self._producer.transaction()
             txn = await transaction.__aenter__()
         except BaseException as error:
-            self._intake.rewind()  # nobody has these records
+            self._intake.rewind()  # these records were not returned to the user
             if not isinstance(error, KafkaError) or meaning_of(error) is Meaning.FATAL:
                 raise
             await self._pause(error)
@@ -298,7 +293,7 @@ class ExactlyOnce:
         return True
 
     async def _finish(self) -> None:
-        """Commit what is open, or abort it and see to it that its records are read again.
+        """Commit what is open, or abort it and have its records read again.
 
         Raises:
             KafkaError: this producer will never commit.
@@ -314,25 +309,25 @@ class ExactlyOnce:
                 self._done(opened.batch)
                 return
         else:
-            await self._abort(opened, failure or RebalancedError("partitions were assigned anew"))
+            await self._abort(opened, failure or RebalancedError("partitions were reassigned"))
         if failure is not None:
             await self._consider(opened.batch, failure, is_late=is_late)
 
     async def _commit(self, opened: OpenBatch) -> Exception | None:
-        """Commit with the offsets; returns why it could not be, and then it is aborted."""
+        """Commit with the offsets; returns the error if that failed and the transaction was aborted."""
         offsets = opened.batch.next_offsets()
         try:
             await opened.txn.send_offsets(offsets, opened.batch.membership.group)
         except KafkaError as error:
             await self._abort(opened, error)
             return error
-        self._open = None  # whatever happens from here on is the commit's: it goes on if it is cancelled
+        self._open = None  # the commit owns the transaction from here on: it continues if this call is cancelled
         if not self._search.is_on:
             self._intake.read_ahead(self._size.limit)
         try:
             await opened.transaction.__aexit__(None, None, None)
         except BaseException as error:
-            self._intake.rewind()  # cancelled, how it ends is not known here, and decides what is to be read next
+            self._intake.rewind()  # after a cancellation only the broker knows the outcome, and so what to read next
             if not isinstance(error, KafkaError):
                 raise
             return error
@@ -346,13 +341,13 @@ class ExactlyOnce:
     async def _abort(self, opened: OpenBatch, error: BaseException) -> None:
         """End the transaction as its context manager does for an exception; its records are read again."""
         self._open = None
-        self._intake.rewind()  # first: the abort goes on if it is cancelled, and what it was of is to be read again
+        self._intake.rewind()  # first: the abort continues if this is cancelled, and its records must be read again
         await opened.transaction.__aexit__(type(error), error, error.__traceback__)
 
-    # What a failure leads to
+    # After a failure
 
     async def _consider(self, batch: RecordBatch, error: Exception, *, is_late: bool) -> None:
-        """Raise what ends the loop; else return when the same records may be tried again.
+        """Raise if the error ends the loop; otherwise return when the same records may be tried again.
 
         Raises:
             KafkaError: this producer will never commit.
@@ -381,13 +376,13 @@ class ExactlyOnce:
         await asyncio.wait((self._stopped,), timeout=delay_s)
 
     async def _hand_over(self, error: Exception) -> None:
-        """Let the hook decide about a record that is poison, within its transaction.
+        """Let the hook handle a poison record, within its transaction.
 
         Raises:
             PoisonRecordError: there is no hook.
         """
         assert self._open is not None
-        self._failure = left_in_the_middle()  # until all of this is done
+        self._failure = left_in_the_middle()  # until the hook has finished
         record = self._open.batch.records[0]
         if self._on_poison is None:
             text = f"record {record.topic}[{record.partition}]@{record.offset} fails whenever it is tried: {error}"

@@ -1,14 +1,10 @@
-"""Finds the record that keeps its batch from being committed.
+"""What the failure of a batch means for the loop, and the search for the record that keeps its batch from committing.
 
     batch fails, one of its records at fault ──▶ the same records again, each in a transaction of its own
         │                                             │ one fails `ATTEMPTS` times
-        └── all of them commit: batches again         └──▶ poison: the hook is asked, or the loop ends
+        └── all of them commit: batches again         └──▶ poison: the hook is called, or the loop ends
 
-Pure; `aiokafka.py` acts on it.
-
-What the failure of a batch means for the loop: read the same again, find the record at fault, or end.
-
-Pure; `aiokafka.py` acts on it.
+Pure; `exactly_once.py` acts on it.
 """
 
 from __future__ import annotations
@@ -46,15 +42,15 @@ if TYPE_CHECKING:
 
 
 ATTEMPTS: Final = 3
-"""A record that fails alone so often is poison: user code may have failed for a passing reason of its own."""
+"""A record that fails alone this often is poison; fewer failures of user code may have had a passing reason."""
 
 
 class PoisonSearch:
-    """Which records are under suspicion, and how often each has failed alone."""
+    """The records under suspicion, and how often each has failed alone."""
 
     def __init__(self) -> None:
         self._until: dict[TopicPartition, int] = {}
-        """Partition -> the offset behind the last record that is under suspicion."""
+        """Partition -> the offset after the last record under suspicion."""
         self._failures: dict[tuple[TopicPartition, int], int] = {}
         self._found: dict[tuple[TopicPartition, int], Exception] = {}
 
@@ -64,11 +60,11 @@ class PoisonSearch:
         return bool(self._until)
 
     def limit(self, max_records: int) -> int:
-        """How many records the next transaction may have."""
+        """Return how many records the next transaction may have."""
         return 1 if self.is_on else max_records
 
     def failed(self, batch: RecordBatch, error: Exception) -> None:
-        """One of the records is at fault."""
+        """Note that one of the batch's records is at fault."""
         for partition, offset in batch.next_offsets().items():
             self._until[partition] = max(offset.offset, self._until.get(partition, 0))
         if len(batch.records) > 1:
@@ -79,7 +75,7 @@ class PoisonSearch:
             self._found[place] = error
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """The group is past these: nothing before them is under suspicion any more."""
+        """Clear the records before these offsets of suspicion."""
         for partition, offset in offsets.items():
             if offset.offset >= self._until.get(partition, 0):
                 self._until.pop(partition, None)
@@ -88,13 +84,13 @@ class PoisonSearch:
                 self._found.pop(place, None)
 
     def keep(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """Another assignment: partitions that are not in it are somebody else's concern."""
+        """Forget partitions that are no longer assigned: their new owner tests their records."""
         self._until = {partition: until for partition, until in self._until.items() if partition in partitions}
         self._failures = {place: count for place, count in self._failures.items() if place[0] in partitions}
         self._found = {place: error for place, error in self._found.items() if place[0] in partitions}
 
     def error_of(self, record: ConsumerRecord) -> Exception | None:
-        """What the record fails with whenever it is tried; None if it is not known to be poison."""
+        """Return the error of a poison record; None if it is not known to be one."""
         return self._found.get(_place(record)) if self._found else None
 
 
@@ -103,26 +99,26 @@ def _place(record: ConsumerRecord) -> tuple[TopicPartition, int]:
 
 
 RECORD_ERRORS: Final = (RecordTooLargeError, InvalidRecordError, SerializationError, InvalidPartitionError)
-"""The same record will fail the same way, however often it is tried."""
+"""The same record will fail the same way each time."""
 
 FATAL_ERRORS: Final = (AuthorizationError, IllegalStateError, UnsupportedVersionError)
-"""Trying again helps nobody before somebody has changed something."""
+"""A retry cannot succeed until a user or operator changes something."""
 
 ABORTABLE: Final = (TransactionAbortableError, TransactionAbortedError, TransactionTimeoutError)
-"""Another transaction can succeed, also where the cause looks like being fenced: it may have been the time-out of this
-one alone (transactions V2). Who is fenced learns it when the next one begins."""
+"""Another transaction can succeed, even if the cause looks like fencing: with transactions V2 it may be the time-out of
+this transaction. A producer that really is fenced fails when it begins the next one."""
 
 
 class RebalancedError(KafkaError):
-    """Tells a transaction why it is aborted."""
+    """The reason why a transaction is aborted after a rebalance."""
 
 
 class _LeftInTheMiddleError(KafkaError):
-    """Tells a transaction why it is aborted."""
+    """The reason why a batch is aborted whose code did not finish."""
 
 
 def left_in_the_middle() -> KafkaError:
-    """Why a batch is aborted whose code did not come to its end."""
+    """Return the reason to abort a batch whose code did not finish."""
     return _LeftInTheMiddleError("the loop was left in the middle of the batch")
 
 
@@ -130,17 +126,17 @@ class Meaning(Enum):
     """What a failure says about the next attempt."""
 
     PASSING = "passing"
-    """The cluster is in trouble, or the group is rebalancing: the same batch again, after a pause."""
+    """The cluster has a problem, or the group is rebalancing: retry the same batch after a pause."""
 
     RECORD = "record"
-    """One of the records is at fault, and will be again."""
+    """One of the records is at fault, and will fail again."""
 
     FATAL = "fatal"
-    """This producer, or this user, will never commit."""
+    """This producer, or this user, can never commit."""
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """Tell what a failure of a batch means.
+    """Return what the failure of a batch means for the next attempt.
 
     Args:
         error: of the commit, or raised by the user's own code.
@@ -158,12 +154,12 @@ def meaning_of(error: BaseException) -> Meaning:
 
 
 def _is_of_forgotten_id(cause: BaseException) -> bool:
-    """Tell whether the brokers do not know the producer any more, which ends it."""
+    """Whether the brokers no longer know the producer, which ends it."""
     return isinstance(cause, BrokerError) and cause.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, what it was raised from, and what it is a group of."""
+    """Yield the error, its causes, and the members of an error group."""
     while error is not None:
         yield error
         if isinstance(error, UndeliveredError):

@@ -1,49 +1,33 @@
-"""One broker: its connections, and the rule that each is served one request at a time, answers in order.
+"""One broker: its connections, each served one request at a time, with responses in order.
 
 connected -> (frame)* -> closed
-a frame waits while the request before it is being served; past a few the connection is not read any more
+a frame waits while the request before it is being served; with several waiting the connection is not read
 """
 
 import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
-from aioproducer.testing.fake_broker.apis.table import answer_of
+from aioproducer.testing.fake_broker.apis.table import ANSWERS
 from aioproducer.testing.fake_broker.effects import Buffer, Close, PauseReading, ResumeReading, Send
-from aioproducer.testing.fake_broker.exchange import Exchange, read_payload, read_request_header
+from aioproducer.testing.fake_broker.exchange import (
+    Exchange,
+    SeenRequest,
+    SharedState,
+    read_payload,
+    read_request_header,
+)
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.wire.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
 
-if TYPE_CHECKING:
-    from aioproducer.testing.fake_broker.cluster import ModelCluster
-
 _FRAMES_READ_AHEAD = 8
 _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 
 
-class SeenRequest(NamedTuple):
-    """One request that reached a broker."""
-
-    api: ApiKey
-    version: int
-    node_id: int
-    client_id: str | None
-    at: float
-    """In seconds of the driver's clock."""
-
-    size: int
-    """Bytes of the frame, without its length."""
-
-    connection_id: int
-
-
 class _Connection:
-    """One client's connection: what waits, and what is being served."""
-
     __slots__ = ("current", "is_paused", "is_serving", "number", "waiting")
 
     def __init__(self, number: int) -> None:
@@ -55,26 +39,21 @@ class _Connection:
 
 
 class Broker:
-    """One node of the cluster.
+    """One node of the cluster, whose state it shares."""
 
-    Args:
-        node_id: from 1 on.
-        cluster: whose partitions, topics and faults it shares, and which collects its effects.
-    """
-
-    def __init__(self, node_id: int, cluster: "ModelCluster") -> None:
+    def __init__(self, node_id: int, cluster: SharedState) -> None:
         self.node_id = node_id
         self.cluster = cluster
         self.host = ""
         self.port = 0
         self.is_alive = True
         self.incarnation = 0
-        """Goes up with every death, so that what was held for a dead broker does not reach its successor."""
+        """Incremented by every death, so that requests held for a dead broker do not reach its successor."""
         self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}
-        """Leader and leader epoch as this broker's Metadata still tells them, where it lags behind the controller."""
+        """Leader and leader epoch in this broker's Metadata, where it lags behind the controller."""
 
         self.header_tags = b"\x00"
-        """Tagged fields of its response headers, where they have any; Kafka knows none so far."""
+        """Tagged fields of its response headers; Kafka has none so far."""
 
         self._connections: dict[int, _Connection] = {}
         self._stalled: list[tuple[Fault, Exchange]] = []
@@ -85,21 +64,19 @@ class Broker:
 
     @property
     def connection_count(self) -> int:
-        """Clients connected now."""
         return len(self._connections)
 
-    # What the network tells
+    # Called by the network
 
     def connected(self, connection_id: int) -> None:
-        """Take a new connection."""
         self._connections[connection_id] = _Connection(connection_id)
 
     def disconnected(self, connection_id: int) -> None:
-        """Forget a connection; a request being served goes on, its answer reaches nobody."""
+        """Forget a connection; a request that is being served continues, its response is dropped."""
         self._connections.pop(connection_id, None)
 
     def receive(self, connection_id: int, frame: memoryview, now: float) -> None:
-        """Take one frame, without its length; serve it when its turn has come."""
+        """Take one frame, without its length; serve it after those before it."""
         connection = self._connections.get(connection_id)
         if connection is None:
             return
@@ -110,7 +87,7 @@ class Broker:
             self.cluster.emit(PauseReading(connection_id))
 
     def die(self) -> None:
-        """Stop at once; every connection closes."""
+        """Stop at once and close every connection."""
         self.is_alive = False
         self.incarnation += 1
         self._stalled.clear()
@@ -137,10 +114,10 @@ class Broker:
         try:
             exchange = self._open(connection, frame, now)
         except MalformedRequestError as error:
-            self.hang_up(connection.number, f"malformed request: {error}", now)
+            self.hang_up(connection.number, f"malformed request: {error}")
             return
         if exchange is None:
-            self.hang_up(connection.number, "unknown or unsupported request", now)
+            self.hang_up(connection.number, "unknown or unsupported request")
             return
         connection.current = exchange
         if not self.cluster.faults.kinds:
@@ -173,17 +150,17 @@ class Broker:
         self.cluster.transactions.forget_expired(now)
         if self.cluster.faults.kinds:
             if exchange.fault(FaultKind.DROP_REQUEST) is not None:
-                exchange.hang_up("fault: dropped before it was served", now)
+                exchange.hang_up("fault: dropped before it was served")
                 return
             throttle = exchange.fault(FaultKind.THROTTLE)
             exchange.throttle_ms = round(throttle.amount) if throttle else 0
         try:
-            answer_of(exchange.api)(exchange)
+            ANSWERS[exchange.api](exchange)
         except MalformedRequestError as error:
-            exchange.hang_up(f"malformed request: {error}", now)
+            exchange.hang_up(f"malformed request: {error}")
 
     def release(self, fault: Fault, now: float) -> None:
-        """Serve what a stall has held."""
+        """Serve the requests that a stall has held."""
         held = [exchange for rule, exchange in self._stalled if rule is fault]
         self._stalled = [(rule, exchange) for rule, exchange in self._stalled if rule is not fault]
         for exchange in held:
@@ -192,14 +169,14 @@ class Broker:
     # Ending
 
     def finish(self, exchange: Exchange, parts: Sequence[Buffer] | None, now: float) -> None:
-        """End an exchange with an answer, or with none (`acks=0`), and go on with the next."""
+        """End an exchange with a response, or without one (`acks=0`), and serve the next request."""
         connection = self._connections.get(exchange.connection_id)
         if connection is None or connection.current is not exchange:
             return
         if not self.cluster.faults.kinds:
             self._send(exchange, parts, now)
         elif exchange.fault(FaultKind.DROP_RESPONSE) is not None:
-            exchange.hang_up("fault: dropped before the answer", now)
+            exchange.hang_up("fault: dropped before the answer")
         elif (fault := exchange.fault(FaultKind.DELAY_RESPONSE)) is not None:
             self.cluster.schedule.at(now + fault.amount, partial(self._send, exchange, parts))
         else:
@@ -209,22 +186,22 @@ class Broker:
         connection = self._connections.get(exchange.connection_id)
         if connection is None:
             return
-        if parts is not None and not self._send_spoiled(exchange, parts, now):
+        if parts is not None and not self._send_spoiled(exchange, parts):
             self.cluster.emit(Send(exchange.connection_id, framed(exchange, parts)))
         if exchange.throttle_ms:
             self.cluster.schedule.at(now + exchange.throttle_ms / 1000, partial(self._next, connection))
         else:
             self._next(connection, now)
 
-    def _send_spoiled(self, exchange: Exchange, parts: Sequence[Buffer], now: float) -> bool:
-        """Send something else than the answer, if a rule says so."""
+    def _send_spoiled(self, exchange: Exchange, parts: Sequence[Buffer]) -> bool:
+        """Send something other than the response, if a rule says so."""
         number = exchange.connection_id
         if not self.cluster.faults.kinds:
             return False
         if exchange.fault(FaultKind.HALF_FRAME) is not None:
             whole = b"".join(framed(exchange, parts))
             self.cluster.emit(Send(number, [whole[: len(whole) // 2]]))
-            exchange.hang_up("fault: half a frame", now)
+            exchange.hang_up("fault: half a frame")
         elif exchange.fault(FaultKind.WRONG_CORRELATION_ID) is not None:
             self.cluster.emit(Send(number, framed(exchange, parts, correlation_shift=1_000_000)))
         elif (fault := exchange.fault(FaultKind.GARBAGE)) is not None:
@@ -240,15 +217,14 @@ class Broker:
         connection.current = None
         self._serve(connection, now)
 
-    def hang_up(self, connection_id: int, reason: str, now: float) -> None:
-        """Close a connection; what still waits on it is dropped."""
-        del now
+    def hang_up(self, connection_id: int, reason: str) -> None:
+        """Close a connection; its waiting requests are dropped."""
         if self._connections.pop(connection_id, None) is not None:
             self.cluster.emit(Close(connection_id, reason))
 
 
 def framed(exchange: Exchange, parts: Sequence[Buffer], *, correlation_shift: int = 0) -> list[Buffer]:
-    """Put size and response header in front of an answer."""
+    """Put size and response header in front of a response."""
     has_tags = exchange.is_flexible and exchange.api is not ApiKey.API_VERSIONS
     tags = exchange.broker.header_tags if has_tags else b""
     size = 4 + len(tags) + sum(map(len, parts))

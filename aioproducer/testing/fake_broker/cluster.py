@@ -1,4 +1,4 @@
-"""The whole embedded cluster, without I/O: brokers, topics, and what befalls them.
+"""The whole embedded cluster, without I/O: brokers, topics, and their failures.
 
 driver                                 model
 connected / receive / disconnected ->  brokers serve, effects collect
@@ -11,41 +11,31 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from aioproducer.testing.fake_broker.broker import Broker, SeenRequest
+from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.effects import Effect
+from aioproducer.testing.fake_broker.exchange import Exchange, SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, Faults
 from aioproducer.testing.fake_broker.features import TRANSACTIONS_V2, Features
 from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
 from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.log.producer_ids import ProducerIds
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, Coordinators
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, Coordinators, ProducerIds
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
 from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry
 from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
 
-if TYPE_CHECKING:
-    from aioproducer.testing.fake_broker.exchange import Exchange
-
 REQUESTS_KEPT = 10_000
 
-Observer: TypeAlias = Callable[["Exchange", object, float], None]
+Observer: TypeAlias = Callable[[Exchange, object, float], None]
 """Takes the exchange, its answer (a tree, or for Produce the `PartitionResult`s), and the time in seconds."""
 
 
 class ModelCluster:
-    """Brokers 1 to `nodes` and everything they share.
-
-    Args:
-        nodes: how many.
-        settings: of all of them.
-        random: where ids come from.
-        wake: called when something became due outside of the driver's own calls (a stall was removed).
-    """
+    """Brokers 1 to `nodes` and their shared state; `wake` is called when something is due outside driver calls."""
 
     def __init__(
         self, nodes: int, settings: ClusterSettings, *, random: Random, wake: Callable[[], None] = lambda: None
@@ -73,40 +63,36 @@ class ModelCluster:
         )
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
         self.observe: Observer = _nobody_looks
-        """Told of every answer that a broker gives, before faults spoil it; simulations count and print them."""
+        """Called with every response of a broker, before faults change it; simulations count and print them."""
         self._effects: list[Effect] = []
         self._wake = wake
         self._unnoticed: dict[int, Appointment] = {}
         self._was_clean: dict[int, bool] = {}
 
-    # What the driver does
+    # Called by the driver
 
     def advance(self, now: float) -> None:
-        """Do what is due."""
+        """Run the actions that are due."""
         self.schedule.run_due(now)
 
     def next_wakeup(self) -> float | None:
-        """When `advance` has something to do, in seconds; None: nothing is planned."""
+        """When `advance` has something to do, in seconds; None if nothing is scheduled."""
         return self.schedule.next_at()
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done on the network, oldest first; each is handed out once."""
+        """Return the pending effects, oldest first, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
     def live_nodes(self) -> list[int]:
-        """Ids of the brokers that are up, ascending."""
         return [number for number, broker in self.brokers.items() if broker.is_alive]
 
-    # What befalls brokers and partitions
+    # Failures of brokers
 
     def kill(self, node_id: int, now: float, *, clean: bool = False) -> None:
         """Stop a broker; its partitions get other leaders when the death is noticed.
 
-        Args:
-            node_id: which one.
-            now: when it happens.
-            clean: shut down in order: its leaders move at once, and of each producer it remembers only the last batch.
+        With `clean` (a controlled shutdown) they move at once, and it keeps only the last batch of each producer.
         """
         broker = self.brokers[node_id]
         if not broker.is_alive:
@@ -122,7 +108,7 @@ class ModelCluster:
             self._unnoticed[node_id] = self.schedule.at(when, lambda then: self._fence(node_id, then))
 
     def restart(self, node_id: int, now: float) -> None:
-        """Bring a dead broker back, with the log it had."""
+        """Restart a dead broker with the log it had."""
         broker = self.brokers[node_id]
         if broker.is_alive:
             return
@@ -135,12 +121,11 @@ class ModelCluster:
             partition.node_returned(node_id, now, was_clean=self._was_clean[node_id])
 
     def hold_replication(self, node_id: int, now: float, *, held: bool) -> None:
-        """Let a broker stop copying from the leaders, or go on."""
+        """Let a broker stop or resume copying from the leaders."""
         for partition in self.partitions():
             partition.hold_replication(node_id, now, held=held)
 
     def partitions(self) -> list[Partition]:
-        """All partitions of all topics."""
         return [partition for topic in self.topics for partition in topic.partitions]
 
     def _fence(self, node_id: int, now: float) -> None:
@@ -149,14 +134,12 @@ class ModelCluster:
             for partition in topic.partitions:
                 partition.node_fenced(node_id, now, unclean=topic.config.allows_unclean_election)
 
-    # What brokers do
+    # Called by brokers
 
     def emit(self, effect: Effect) -> None:
-        """Have something done on the network."""
         self._effects.append(effect)
 
     def note(self, request: SeenRequest) -> None:
-        """Keep a request for the tests to look at."""
         self.requests.append(request)
 
     def _write_markers(self, entry: TransactionEntry, done: Callable[[float], None], now: float) -> None:
@@ -169,5 +152,5 @@ class ModelCluster:
         self._wake()
 
 
-def _nobody_looks(_exchange: "Exchange", _answer: object, _now: float) -> None:
-    """What observes when nobody does."""
+def _nobody_looks(_exchange: Exchange, _answer: object, _now: float) -> None:
+    pass

@@ -1,6 +1,6 @@
-"""What the brokers want done: the only way they reach the network.
+"""Effects: the only way in which brokers reach the network.
 
-`ModelCluster` collects them in order; whoever drives it takes them after each call and carries them out.
+`ModelCluster` collects them in order; its driver takes them after each call and carries them out.
 """
 
 from collections.abc import Sequence
@@ -10,30 +10,28 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Send(NamedTuple):
-    """Write these bytes to a connection, all of them, in this order."""
+    """Write these bytes to a connection, in this order."""
 
     connection_id: int
     buffers: Sequence[Buffer]
 
 
 class Close(NamedTuple):
-    """Close a connection after what was sent before has left."""
+    """Close a connection after its pending bytes are sent."""
 
     connection_id: int
     reason: str
     is_abrupt: bool = False
-    """Close it now, whatever has not left: the broker died."""
+    """Close it now, and drop pending bytes: the broker died."""
 
 
 class PauseReading(NamedTuple):
-    """Read no more from a connection for now: its requests wait in line already."""
+    """Stop reading from a connection: enough of its requests are waiting."""
 
     connection_id: int
 
 
 class ResumeReading(NamedTuple):
-    """Read again."""
-
     connection_id: int
 
 

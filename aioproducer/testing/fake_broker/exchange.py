@@ -1,24 +1,87 @@
 """One request and its single answer, while a broker is busy with it."""
 
 import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from aioproducer.testing.fake_broker.effects import Buffer
-from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Where
+from aioproducer.testing.fake_broker.effects import Buffer, Effect
+from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Where
+from aioproducer.testing.fake_broker.features import Features
+from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
+from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.schedule import Schedule
+from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
+from aioproducer.testing.fake_broker.transactions.coordinators import Coordinators, ProducerIds
+from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
+from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
 from aioproducer.testing.fake_broker.wire.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.fake_broker.wire.messages import Tree, decode_request, encode_response
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
 
-if TYPE_CHECKING:
-    from aioproducer.testing.fake_broker.broker import Broker
-
 _FIXED = struct.Struct(">hhi")
 
 
-class RequestHeader(NamedTuple):
-    """What every request begins with."""
+class ServingBroker(Protocol):
+    """The broker, as the code that serves one of its requests sees it."""
 
+    node_id: int
+    host: str
+    port: int
+    incarnation: int
+    stale_leaders: Mapping[Partition, tuple[int, int]]
+    header_tags: bytes
+
+    @property
+    def cluster(self) -> "SharedState": ...
+
+    def finish(self, exchange: "Exchange", parts: Sequence[Buffer] | None, now: float) -> None: ...
+
+    def hang_up(self, connection_id: int, reason: str) -> None: ...
+
+
+class SharedState(Protocol):
+    """The cluster, as the code that serves requests sees it."""
+
+    settings: ClusterSettings
+    schedule: Schedule
+    faults: Faults
+    groups: ConsumerGroups
+    topics: TopicCatalogue
+    producer_ids: ProducerIds
+    features: Features
+    coordinators: Coordinators
+    markers: MarkerWriter
+    transactions: TransactionCoordinator
+    observe: "Callable[[Exchange, object, float], None]"
+
+    @property
+    def brokers(self) -> Mapping[int, ServingBroker]: ...
+
+    def live_nodes(self) -> list[int]: ...
+
+    def emit(self, effect: Effect) -> None: ...
+
+    def note(self, request: "SeenRequest") -> None: ...
+
+
+class SeenRequest(NamedTuple):
+    """One request that reached a broker."""
+
+    api: ApiKey
+    version: int
+    node_id: int
+    client_id: str | None
+    at: float
+    """In seconds of the driver's clock."""
+
+    size: int
+    """Bytes of the frame, without its length."""
+
+    connection_id: int
+
+
+class RequestHeader(NamedTuple):
     api_number: int
     version: int
     correlation_id: int
@@ -26,11 +89,7 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, Reader]:
-    """Read the fields that all header versions share; the reader stands behind them.
-
-    Raises:
-        MalformedRequestError: the frame is too short.
-    """
+    """Read the fields that all header versions share; the reader is left behind them."""
     reader = Reader(frame)
     if len(frame) < _FIXED.size:
         raise MalformedRequestError(f"a request of {len(frame)} bytes")
@@ -40,22 +99,14 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, Reader]:
 
 
 def read_payload(api: ApiKey, header: RequestHeader, reader: Reader) -> memoryview:
-    """Pass over what is left of the header and return the request's body."""
+    """Skip the rest of the header and return the request's body."""
     reader.flexible = api.is_flexible(header.version)
     reader.skip_tagged_fields()
     return reader.rest()
 
 
 class Exchange:
-    """A request that a broker has begun to serve; exactly one of `reply`, `finish_silently`, `hang_up` ends it.
-
-    Args:
-        broker: who serves it.
-        connection_id: where it came from.
-        header: of the request; `api` is its number as a name.
-        payload: the request's body; a slice of the frame.
-        now: when it began, in seconds.
-    """
+    """A request that a broker is serving; exactly one of `reply`, `finish_silently`, `hang_up` ends it."""
 
     __slots__ = (
         "api",
@@ -72,7 +123,7 @@ class Exchange:
     )
 
     def __init__(
-        self, broker: "Broker", connection_id: int, header: RequestHeader, *, payload: memoryview, now: float
+        self, broker: ServingBroker, connection_id: int, header: RequestHeader, *, payload: memoryview, now: float
     ) -> None:
         self.broker = broker
         self.cluster = broker.cluster
@@ -88,59 +139,47 @@ class Exchange:
         self.throttle_ms = 0
 
     def request(self) -> object:
-        """Decode the request.
-
-        Raises:
-            MalformedRequestError: the bytes are not that request.
-        """
         return decode_request(self.api, self.version, self.payload)
 
     def reader(self) -> Reader:
-        """A reader over the body, for what is decoded by hand."""
+        """Return a reader of the body, for messages decoded by hand."""
         return Reader(self.payload, flexible=self.is_flexible)
 
     def reply(self, parts: Sequence[Buffer], now: float) -> None:
-        """Answer with the bytes of a body."""
         self.broker.finish(self, parts, now)
 
     def reply_tree(self, tree: Tree, now: float) -> None:
-        """Answer with a message by field names."""
         self.cluster.observe(self, tree, now)
         body = {"throttle_time": self.throttle_ms, **tree}
         self.reply([encode_response(self.api, self.version, body)], now)
 
     def finish_silently(self, now: float) -> None:
-        """End without an answer, as `acks=0` does."""
+        """End without a response, as with `acks=0`."""
         self.broker.finish(self, None, now)
 
-    def hang_up(self, reason: str, now: float) -> None:
-        """End by closing the connection."""
-        self.broker.hang_up(self.connection_id, reason, now)
+    def hang_up(self, reason: str) -> None:
+        self.broker.hang_up(self.connection_id, reason)
 
     # Faults
 
     def place(self, topic: str | None = None, partition: int | None = None) -> Where:
-        """Where this request is, for rules to match."""
+        """Return where this request is, for rules to match."""
         return Where(
-            api=self.api,
-            node_id=self.broker.node_id,
-            client_id=self.header.client_id,
-            topic=topic,
-            partition=partition,
+            api=self.api, node_id=self.broker.node_id, client_id=self.header.client_id, topic=topic, partition=partition
         )
 
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
-        """The rule of this kind that applies here and now, if any."""
+        """Return the rule of this kind that applies now, or None."""
         faults = self.cluster.faults
         return faults.take(kind, self.place(topic, partition)) if kind in faults.kinds else None
 
     def injected_error(self, topic: str | None = None, partition: int | None = None) -> int:
-        """The error code to answer on a test's wish; 0: none."""
+        """Return the error code injected by a test; 0 if there is none."""
         fault = self.fault(FaultKind.ERROR, topic, partition)
         return fault.code if fault else 0
 
     def injected_error_of_partition(self, topic: str, partition: int) -> int:
-        """The same, but only of rules that name a topic: the others are for the request as a whole."""
+        """As `injected_error`, but only of rules that name a topic: the others are for the whole request."""
         faults = self.broker.cluster.faults
         if FaultKind.ERROR not in faults.kinds:
             return 0

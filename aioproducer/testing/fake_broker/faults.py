@@ -1,4 +1,4 @@
-"""What goes wrong on purpose: rules that tests lay down, and that brokers ask at fixed points of a request.
+"""Injected faults: rules that tests add, and that brokers apply at fixed points of a request.
 
     frame arrives -> [stall] [delay] [drop connection] -> [error before append] append [error after append]
                   -> [drop connection] [delay] -> [half a frame | wrong correlation id | garbage | oversized] -> sent
@@ -17,7 +17,7 @@ _INT16 = 2**15
 
 
 class FaultKind(IntEnum):
-    """What goes wrong."""
+    """The kind of a fault."""
 
     STALL = auto()
     DELAY_REQUEST = auto()
@@ -43,7 +43,7 @@ _OF_PARTITIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Which requests a rule is for; None: any."""
+    """The requests that a rule applies to; None: any."""
 
     api: ApiKey | None = None
     node_id: int | None = None
@@ -52,7 +52,7 @@ class Where:
     partition: int | None = None
 
     def matches(self, place: "Where") -> bool:
-        """Whether a request at `place`, all of whose fields are known, is meant."""
+        """Whether the rule applies to a request at `place`, all of whose fields are known."""
         return (
             self.api in {None, place.api}
             and self.node_id in {None, place.node_id}
@@ -71,16 +71,16 @@ class Fault:
     times: int | None = 1
     skip: int = 0
     code: int = 0
-    """The error code to answer."""
+    """The error code of the response."""
 
     base_offset: int | None = None
-    """The offset to answer with an error; None: what Kafka would say, -1 before the append, the batch's after it."""
+    """The offset beside the error; None: Kafka's, which is -1 before the append and the batch's offset after it."""
 
     amount: float = 0.0
     """Seconds of a delay, milliseconds of a throttle, bytes claimed by an oversized frame."""
 
     data: bytes | None = None
-    """What is sent instead of the answer."""
+    """The bytes to send instead of the response."""
 
     records: Mapping[int, str | None] = field(default_factory=dict)
     """Rejected records of the batch: index, message (KIP-467)."""
@@ -91,7 +91,7 @@ class Fault:
     hits: int = 0
 
     def __post_init__(self) -> None:
-        """Check what would otherwise fail inside a broker, far from the line that said it.
+        """Check the arguments here: inside a broker a wrong one would fail far from the test's own line.
 
         Raises:
             TypeError: `where` or `code` of the wrong type.
@@ -110,7 +110,7 @@ class Fault:
             raise ValueError(f"code must be between {-_INT16} and {_INT16 - 1}, not {self.code}")
 
     def applies(self, place: Where) -> bool:
-        """Whether it applies now; counts down what it lets pass and how often it applies."""
+        """Whether the rule applies now; counts down `skip` and `times`."""
         if self.times == 0 or not self.where.matches(place):
             return False
         if self.skip > 0:
@@ -123,41 +123,41 @@ class Fault:
 
 
 class Faults:  # noqa: PLR0904 - one verb a fault
-    """All rules of a cluster, and the verbs that lay them down.
+    """All rules of a cluster, and a method per fault that adds one.
 
-    Every verb takes `times` and `skip`, and names the requests by `api`, `node_id`, `client_id` (errors and
-    `omit_partition` by `topic` and `partition`, too). Each returns its `Fault`, which `remove` takes back.
+    Each takes `times` and `skip`, and selects requests by `api`, `node_id`, `client_id` (errors and `omit_partition`
+    also by `topic` and `partition`). Each returns its `Fault`, for `remove`.
 
     Args:
-        released: called when a stall is removed, so that what it held can go on.
+        released: called when a stall is removed, so that the requests it held can continue.
     """
 
     def __init__(self, released: Callable[[Fault], None]) -> None:
         self._rules: list[Fault] = []
         self._released = released
         self.kinds: dict[FaultKind, list[Fault]] = {}
-        """The rules that may still apply, by kind; a kind that is not here need not be asked for."""
+        """The rules that may still apply, by kind."""
 
     def add(self, fault: Fault) -> Fault:
-        """Lay down a rule as it is."""
+        """Add a rule."""
         self._rules.append(fault)
         self.kinds.setdefault(fault.kind, []).append(fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """Take a rule back; a stall lets go what it held."""
+        """Remove a rule; a stall releases the requests that it held."""
         if fault in self._rules:
             self._rules.remove(fault)
             self._retire(fault)
             self._released(fault)
 
     def clear(self) -> None:
-        """Take all rules back."""
+        """Remove all rules."""
         for fault in list(self._rules):
             self.remove(fault)
 
     def take(self, kind: FaultKind, place: Where, *, names_topic: bool = False) -> Fault | None:
-        """The rule of this kind that applies to a request now, if any; `names_topic`: of those that name one."""
+        """Return the rule of this kind that applies now, or None; `names_topic`: only rules with a topic."""
         rules = (rule for rule in self.kinds.get(kind, ()) if rule.where.topic is not None or not names_topic)
         applying = next((rule for rule in rules if rule.applies(place)), None)
         if applying is not None and applying.times == 0:
@@ -165,7 +165,7 @@ class Faults:  # noqa: PLR0904 - one verb a fault
         return applying
 
     def _retire(self, fault: Fault) -> None:
-        """Ask for a rule no more: it was taken back, or has applied as often as it may."""
+        """Drop a rule that was removed or has applied `times` times."""
         rules = self.kinds.get(fault.kind, [])
         if fault in rules:
             rules.remove(fault)
@@ -175,7 +175,7 @@ class Faults:  # noqa: PLR0904 - one verb a fault
     def error(
         self, code: int, where: Where, *, times: int | None = 1, skip: int = 0, base_offset: int | None = None
     ) -> Fault:
-        """Answer an error code instead of doing what was asked; Produce appends nothing."""
+        """Respond with an error code instead of serving the request; Produce appends nothing."""
         return self.add(
             Fault(kind=FaultKind.ERROR, where=where, code=code, times=times, skip=skip, base_offset=base_offset)
         )
@@ -183,55 +183,55 @@ class Faults:  # noqa: PLR0904 - one verb a fault
     def error_after_append(
         self, code: int, where: Where, *, times: int | None = 1, skip: int = 0, base_offset: int | None = None
     ) -> Fault:
-        """Append what a Produce brings, then answer an error code, by default with the offset it was given."""
+        """Append the records of a Produce request, then respond with an error code, by default with their offset."""
         kind = FaultKind.ERROR_AFTER_APPEND
         return self.add(Fault(kind=kind, where=where, code=code, times=times, skip=skip, base_offset=base_offset))
 
     def record_errors(self, records: Mapping[int, str | None], where: Where, *, code: int = 87) -> Fault:
-        """Refuse one batch because of some of its records (KIP-467)."""
+        """Reject one batch because of some of its records (KIP-467)."""
         message = f"One or more records have been rejected due to {len(records)} record errors in total"
         return self.add(
             Fault(kind=FaultKind.RECORD_ERRORS, where=where, code=code, records=dict(records), message=message)
         )
 
     def omit_partition(self, where: Where, *, times: int | None = 1) -> Fault:
-        """Do what a Produce asks, and leave the partition out of the answer."""
+        """Serve a Produce request, and leave the partition out of the response."""
         return self.add(Fault(kind=FaultKind.OMIT_PARTITION, where=where, times=times))
 
     def throttle(self, throttle_ms: int, where: Where, *, times: int | None = 1) -> Fault:
-        """Answer with a throttle time, and read nothing more from the connection for so long (KIP-219)."""
+        """Respond with a throttle time, and read nothing from the connection for that long (KIP-219)."""
         return self.add(Fault(kind=FaultKind.THROTTLE, where=where, amount=throttle_ms, times=times))
 
     def drop_connection(
         self, where: Where, *, after_append: bool = False, times: int | None = 1, skip: int = 0
     ) -> Fault:
-        """Close the connection instead of serving a request, or after serving it instead of answering."""
+        """Close the connection instead of serving a request, or after serving it instead of responding."""
         kind = FaultKind.DROP_RESPONSE if after_append else FaultKind.DROP_REQUEST
         return self.add(Fault(kind=kind, where=where, times=times, skip=skip))
 
     def delay(
         self, seconds: float, where: Where, *, after_append: bool = True, times: int | None = 1, skip: int = 0
     ) -> Fault:
-        """Answer later: hold the answer, or the request before anything is done with it."""
+        """Delay the response, or the request before it is served."""
         kind = FaultKind.DELAY_RESPONSE if after_append else FaultKind.DELAY_REQUEST
         return self.add(Fault(kind=kind, where=where, amount=seconds, times=times, skip=skip))
 
     def stall(self, where: Where, *, times: int | None = None, skip: int = 0) -> Fault:
-        """Accept requests and do nothing with them until the rule is removed."""
+        """Accept requests and do not serve them until the rule is removed."""
         return self.add(Fault(kind=FaultKind.STALL, where=where, times=times, skip=skip))
 
     def half_frame(self, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
-        """Send the first half of the answer, then close the connection."""
+        """Send the first half of the response, then close the connection."""
         return self.add(Fault(kind=FaultKind.HALF_FRAME, where=where, times=times, skip=skip))
 
     def wrong_correlation_id(self, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
-        """Answer under a correlation id that nobody asked with."""
+        """Respond with a correlation id that no request had."""
         return self.add(Fault(kind=FaultKind.WRONG_CORRELATION_ID, where=where, times=times, skip=skip))
 
     def garbage(self, data: bytes, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
-        """Send these bytes, as they are, instead of the answer."""
+        """Send these bytes, as they are, instead of the response."""
         return self.add(Fault(kind=FaultKind.GARBAGE, where=where, data=data, times=times, skip=skip))
 
     def oversized_frame(self, where: Where, *, size: int = 2**31 - 1, times: int | None = 1, skip: int = 0) -> Fault:
-        """Put a wrong size, huge or negative, in front of the answer."""
+        """Put a wrong size, huge or negative, in front of the response."""
         return self.add(Fault(kind=FaultKind.OVERSIZED_FRAME, where=where, amount=size, times=times, skip=skip))

@@ -21,9 +21,6 @@ class Features:
     Args:
         profile: which levels its release has.
         transaction_version: the finalized one; None: the highest there is.
-
-    Raises:
-        ValueError: the release does not have that level.
     """
 
     def __init__(self, profile: VersionProfile, transaction_version: int | None) -> None:
@@ -36,15 +33,11 @@ class Features:
 
     @property
     def transaction_version(self) -> int:
-        """The finalized level; 0 where the release has no such feature."""
+        """Finalized level; 0 if the release has no such feature."""
         return self._levels.get(TRANSACTION_VERSION, 0)
 
     def finalize_transaction_version(self, level: int) -> None:
-        """Change the level, up or down, as `kafka-features.sh` does.
-
-        Raises:
-            ValueError: the release does not have that level.
-        """
+        """Change the level, up or down, as `kafka-features.sh` does."""
         self._require(level)
         self._levels[TRANSACTION_VERSION] = level
         self.epoch += 1
@@ -55,7 +48,7 @@ class Features:
             raise ValueError(f"Kafka {self._profile.name} has transaction.version 0 to {highest}, not {level}")
 
     def tree(self, version: int) -> Tree:
-        """The fields of ApiVersions of a version; a finalized level of 0 is not listed."""
+        """Return the feature fields of an ApiVersions response; a finalized level of 0 is not listed."""
         if not self._profile.supported_features:
             return {}
         return {

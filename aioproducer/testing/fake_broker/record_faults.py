@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aioproducer.testing.fake_broker.log.record_batch import BatchHeader
 from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
-from aioproducer.testing.fake_broker.wire.codes import INVALID_RECORD, INVALID_TIMESTAMP
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
 
 NO_TIMESTAMP = -1
@@ -24,11 +24,11 @@ _VARLONG_BYTES = 10
 
 
 class EndlessLengthError(ValueError):
-    """The length of a record does not end; Kafka does not expect that there, and answers -1."""
+    """A record length without an end; Kafka does not expect that, and answers -1."""
 
 
 class WalkedRecord(NamedTuple):
-    """What can be known of a record without reading its key and value; sizes are -1 for null."""
+    """A record without its key and value; sizes are -1 for null."""
 
     batch_index: int
     offset_delta: int
@@ -37,14 +37,14 @@ class WalkedRecord(NamedTuple):
     value_size: int
 
     def text(self, *, is_compressed: bool) -> str:
-        """As Kafka prints it."""
+        """Return the record as Kafka prints it."""
         kind, null = ("PartialDefaultRecord", -1) if is_compressed else ("DefaultRecord", 0)
         sizes = f"key={max(null, self.key_size)} bytes, value={max(null, self.value_size)} bytes"
         return f"{kind}(offset={self.offset_delta}, timestamp={self.timestamp}, {sizes})"
 
 
 class RecordFault(NamedTuple):
-    """Why one record is refused."""
+    """The reason why one record is rejected."""
 
     batch_index: int
     code: int
@@ -52,12 +52,7 @@ class RecordFault(NamedTuple):
 
 
 def walk_records(section: memoryview, header: BatchHeader) -> list[WalkedRecord]:
-    """Walk the records of a batch, uncompressed by now, field by field.
-
-    Raises:
-        EndlessLengthError: the length of a record does not end.
-        ValueError: they end too early or too late, or claim a length that they do not have.
-    """
+    """Walk the uncompressed records of a batch, field by field; ValueError if lengths do not match."""
     reader = Reader(section)
     try:
         found = [_walk_record(reader, header, index) for index in range(header.record_count)]
@@ -71,22 +66,22 @@ def walk_records(section: memoryview, header: BatchHeader) -> list[WalkedRecord]
 def record_faults(
     records: list[WalkedRecord], header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
 ) -> Iterator[RecordFault]:
-    """Each record that the topic does not take, with the first thing that is wrong with it."""
+    """Yield each record that the topic does not take, with the first reason."""
     low, high = wall_clock_ms - config.timestamp_before_max_ms, wall_clock_ms + config.timestamp_after_max_ms
     shown = f"[{low}, {(high + _LONG_MAX + 1) % _LONG_RANGE - _LONG_MAX - 1}]"  # Java's sum, which may overflow
     for record in records:
         if config.is_compacted and record.key_size < 0:
             text = f"Compacted topic cannot accept message without key in topic partition {place}"
-            yield RecordFault(record.batch_index, INVALID_RECORD, text)
+            yield RecordFault(record.batch_index, codes.INVALID_RECORD, text)
         elif config.is_log_append_time:
             if header.is_log_append_time:
                 text = f"Invalid timestamp type in message {record.text(is_compressed=header.codec != 0)}. "
                 text += "Producer should not set timestamp type to LogAppendTime."
-                yield RecordFault(record.batch_index, INVALID_TIMESTAMP, text)
+                yield RecordFault(record.batch_index, codes.INVALID_TIMESTAMP, text)
         elif record.timestamp != NO_TIMESTAMP and not low <= record.timestamp <= high:
             text = f"Timestamp {record.timestamp} of message with offset {record.offset_delta} is out of range. "
             text += f"The timestamp should be within {shown}"
-            yield RecordFault(record.batch_index, INVALID_TIMESTAMP, text)
+            yield RecordFault(record.batch_index, codes.INVALID_TIMESTAMP, text)
 
 
 def _walk_record(reader: Reader, header: BatchHeader, index: int) -> WalkedRecord:

@@ -1,4 +1,4 @@
-"""What the brokers will do later: a heap of times and actions, driven by whoever owns the clock."""
+"""Actions of the brokers at later times: a heap, driven by the owner of the clock."""
 
 import heapq
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from itertools import count
 
 
 class Appointment:
-    """Something to do at a time; can be called off."""
+    """An action at a time; can be cancelled."""
 
     __slots__ = ("action", "when")
 
@@ -15,7 +15,7 @@ class Appointment:
         self.action: Callable[[float], None] | None = action
 
     def cancel(self) -> None:
-        """Call it off; harmless when it is over."""
+        """Cancel; harmless when it has run."""
         self.action = None
 
 
@@ -33,13 +33,13 @@ class Schedule:
         return appointment
 
     def next_at(self) -> float | None:
-        """When the next appointment is due, or None when there is none."""
+        """When the next appointment is due; None if there is none."""
         while self._heap and self._heap[0][2].action is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, now: float) -> None:
-        """Do all that is due at `now`, oldest first, with what they in turn schedule for no later than `now`."""
+        """Run all that is due at `now`, oldest first, including what these actions schedule up to `now`."""
         while (when := self.next_at()) is not None and when <= now:
             appointment = heapq.heappop(self._heap)[2]
             action, appointment.action = appointment.action, None

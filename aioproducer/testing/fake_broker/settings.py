@@ -1,8 +1,8 @@
-"""What one embedded cluster is told once, at the start."""
+"""The settings of one embedded cluster."""
 
 from dataclasses import dataclass
 
-from aioproducer.testing.fake_broker.topics.topic_configs import TOPIC_CONFIG_DEFAULTS
+from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_DEFAULTS
 from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
 
 NEWEST = next(iter(PROFILES))
@@ -16,22 +16,22 @@ class ClusterSettings:
     """Which release of Kafka to look like."""
 
     cluster_id: str = "aioproducer-fake-cluster"
-    """What Metadata calls the cluster."""
+    """The cluster id in Metadata."""
 
     replication_factor: int = 1
-    """Copies of a partition when a request does not say, `default.replication.factor`."""
+    """Copies of a partition if a request does not say, `default.replication.factor`."""
 
     min_insync_replicas: int = 1
     """Copies that must be in sync for `acks=all`, unless the topic says otherwise."""
 
     num_partitions: int = 4
-    """Partitions of a topic made on first use, `num.partitions`."""
+    """Partitions of a topic created on first use, `num.partitions`."""
 
     auto_create_topics: bool = True
-    """Whether Metadata makes the topics it is asked for."""
+    """Whether Metadata creates the topics it is asked for."""
 
     auto_create_delay_s: float = 0.01
-    """From the first Metadata that asks for a topic until it is there."""
+    """From the first Metadata that asks for a topic until it exists."""
 
     replication_delay_s: float = 0.0
     """How long a follower needs to copy what was appended; 0: it has it at once."""
@@ -52,13 +52,13 @@ class ClusterSettings:
     """The longest time-out a transactional id may have, `transaction.max.timeout.ms`."""
 
     transactional_id_expiration_s: float = 604_800.0
-    """How long a transactional id is kept without use, `transactional.id.expiration.ms`; then its producer gets 49
-    INVALID_PRODUCER_ID_MAPPING, and InitProducerId begins anew. An id in a transaction is kept. Real brokers look for
+    """How long an unused transactional id is kept, `transactional.id.expiration.ms`; then its producer gets 49
+    INVALID_PRODUCER_ID_MAPPING, and InitProducerId starts over. An id in a transaction is kept. Real brokers look for
     expired ids once an hour (`transaction.remove.expired.transaction.cleanup.interval.ms`), these at each request."""
 
     transaction_partition_verification: bool = True
     """Whether leaders ask the coordinator about transactional batches, `transaction.partition.verification.enable`;
-    without it, as before Kafka 3.6, records can be left behind in a transaction that nobody ends."""
+    without it, as before Kafka 3.6, records can be left in a transaction that never ends."""
 
     offsets_topic_partitions: int = 50
     """Partitions of the topic of groups' offsets, `offsets.topic.num.partitions`; there are no records in it here."""
@@ -70,8 +70,8 @@ class ClusterSettings:
     """From the end of a transaction until its markers are written; 51 CONCURRENT_TRANSACTIONS meanwhile."""
 
     group_min_session_timeout_s: float = 6.0
-    """The shortest session time-out of a group's member, `group.min.session.timeout.ms`; below it is refused with 26.
-    Lower it for a test that waits until a consumer is given up."""
+    """The shortest session time-out of a group's member, `group.min.session.timeout.ms`; shorter ones get 26.
+    Lower it for a test that waits until a consumer's session expires."""
 
     group_max_session_timeout_s: float = 1800.0
     """The longest one, `group.max.session.timeout.ms`."""
@@ -83,7 +83,6 @@ class ClusterSettings:
     """Wall-clock time, in ms since 1970, when `now` was 0."""
 
     def topic_defaults(self) -> dict[str, str]:
-        """Every setting of a topic, for one that sets none."""
         replicas = {"min.insync.replicas": str(self.min_insync_replicas)}
         return {**TOPIC_CONFIG_DEFAULTS, **self.profile.topic_defaults, **replicas}
 

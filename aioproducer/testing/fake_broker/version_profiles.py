@@ -1,9 +1,9 @@
-"""Which versions of Kafka the embedded cluster can look like.
+"""The versions of Kafka that the embedded cluster can look like.
 
-A profile says what ApiVersions lists and the few answers that differ between releases. What a release lists was
-read from running brokers (3.9.1, 4.3.1) and, for the older ones, from the request schemas of their source.
-Lower bounds below what anybody sends today (message formats 0 and 1) are left out, but for Produce of 4.x:
-those brokers list versions 0-2 and refuse them (KAFKA-18659), and so does this one.
+A profile has the versions in ApiVersions and the few responses that differ between releases. The versions were read
+from running brokers (3.9.1, 4.3.1) and, for older releases, from the request schemas of their source. Versions for
+message formats 0 and 1, which clients no longer use, are left out, except for Produce of 4.x: those brokers list
+versions 0-2 and refuse them (KAFKA-18659), and so does this one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,13 +54,13 @@ _LISTED: dict[ApiKey, str] = {
 
 @dataclass(frozen=True, slots=True)
 class VersionProfile:
-    """One release of Kafka, as far as clients can tell it from another."""
+    """One release of Kafka, as far as clients can see differences."""
 
     name: str
     """The release, for example `4.3.1`."""
 
     versions: Mapping[ApiKey, tuple[int, int]]
-    """What ApiVersions lists: lowest and highest version of each request; what the release does not have is missing."""
+    """Lowest and highest version of each request in ApiVersions; requests the release does not have are missing."""
 
     lowest_produce: int = 3
     """Produce below this closes the connection, listed or not."""
@@ -93,16 +93,16 @@ class VersionProfile:
     """TxnOffsetCommit that an open transaction refuses for its epoch drops what this one has sent; until Kafka 4.0."""
 
     coordinates_as_4_0: bool = True
-    """A transaction coordinator says 51 while a change is under way, whoever asks, and forgets when a transaction began
-    when its producer begins again; Kafka 4.0."""
+    """A transaction coordinator responds with 51 to any producer while a change is in progress, and forgets the start
+    of a transaction when its producer is initialized again; Kafka 4.0."""
 
     coordinates_groups_as_4_0: bool = True
-    """With a generation of a group nobody knows TxnOffsetCommit gets 22, not 25, and OffsetCommit since version 9 gets
-    69, not 22; and who gives an id back that it has not joined with starts a rebalance; Kafka 4.0."""
+    """For a generation of an unknown group TxnOffsetCommit gets 22, not 25, and OffsetCommit since version 9 gets 69,
+    not 22; and giving back an id that was not used to join starts a rebalance; Kafka 4.0."""
 
     group_operations: int = 3400
-    """What a client may do with a consumer group where nothing is forbidden, as bits; without its settings until Kafka
-    4.0: 328."""
+    """Operations that a client may perform on a consumer group where nothing is forbidden, as bits; until Kafka 4.0
+    without those on its settings: 328."""
 
     lists_listeners: bool = True
     """`listeners` and `advertised.listeners` are lists, and the second is for good; until Kafka 3.9 text, for now."""
@@ -111,16 +111,15 @@ class VersionProfile:
     """Settings of topics that differ from those of 4.3.1."""
 
     listed: Sequence[Mapping[str, int]] = field(init=False, repr=False, compare=False)
-    """`versions` as an answer of ApiVersions has them: every client asks, and again with every connection."""
+    """`versions` as rows of an ApiVersions response, made once because each connection begins with that request."""
 
     def __post_init__(self) -> None:
-        """Put the versions down as they are answered."""
         rows = self.versions.items()
         listed = tuple({"api_key": api, "min_version": low, "max_version": high} for api, (low, high) in rows)
         object.__setattr__(self, "listed", listed)
 
     def supports(self, api: ApiKey, version: int) -> bool:
-        """Whether a request of this version is answered at all."""
+        """Whether a request of this version is served."""
         if api not in self.versions:
             return False
         low, high = self.versions[api]
@@ -188,11 +187,7 @@ PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
 
 
 def profile_named(name: str) -> VersionProfile:
-    """Return the profile of a release.
-
-    Raises:
-        ValueError: there is none; the text lists those there are.
-    """
+    """Return the profile of a release; ValueError, listing them, if there is none."""
     if name not in PROFILES:
         raise ValueError(f"no profile of Kafka {name!r}; there are {', '.join(PROFILES)}")
     return PROFILES[name]

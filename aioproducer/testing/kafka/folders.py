@@ -6,7 +6,7 @@ Formatting costs the start of a JVM. What it writes differs between nodes only i
 A temporary folder that a killed process does not leave behind for good.
 
 The owner holds a lock on a file in it; the system drops the lock when the owner dies, however it dies. Who makes the
-next folder removes those that nobody holds any more.
+next folder removes those that no process holds any more.
 """
 
 import base64

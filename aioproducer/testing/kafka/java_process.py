@@ -102,10 +102,7 @@ async def run_program(command: Sequence[str]) -> str:
         BrokerStartError: it ended with an error; the message ends with the start of what it said.
     """
     program = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     try:
         printed, _ = await program.communicate()

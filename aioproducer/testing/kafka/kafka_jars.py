@@ -103,7 +103,7 @@ def _lock_file(name: str) -> TextIO:
 
 
 def _is_locked_by_us(lock: TextIO) -> bool:
-    """Take the lock if nobody has it."""
+    """Take the lock if it is free."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,6 +1,7 @@
 """What the machine must have to run real Apache Kafka, and how to get what it lacks; one line each.
 
-Standard library only and no import of ours: the check that runs before anything is installed loads this very file.
+Standard library only, and no import of this package: `.ci/check_machine.py` loads this file before anything is
+installed.
 """
 
 import os

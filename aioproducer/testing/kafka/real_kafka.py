@@ -132,7 +132,7 @@ class KafkaCluster:
     async def stop(self) -> None:
         """Kill every node and remove what they wrote; doing so again does nothing.
 
-        The data is thrown away, so nobody waits for a controlled shutdown; that is `kill(node, SIGTERM)`.
+        The data is deleted, so there is no controlled shutdown; that is `kill(node, SIGTERM)`.
         """
         self._stop_now()
 

@@ -1,11 +1,10 @@
 """The `server.properties` of each node of a loopback cluster: broker and controller in one process (KRaft).
 
-Pure: what a cluster looks like goes in, text comes out. The settings are small and fast, for tests and demos; the
-quorum is static (`controller.quorum.voters`), which Kafka 3.9 and 4.x take alike and which needs no flag to format.
+Pure, but for the search of free ports. The settings are small and fast, for tests and demos; the quorum is static
+(`controller.quorum.voters`), which Kafka 3.9 and 4.x support and which needs no flag to format.
 
-Ports on loopback that are free now and stay free: outside the range the system gives to outgoing connections.
-
-A port the system picks (port 0) may go to somebody's outgoing connection while its broker restarts; these do not.
+Ports are outside the range that the system gives to outgoing connections: a port that the system picks (port 0) may be
+taken by another connection while its broker restarts.
 """
 
 import random
@@ -121,7 +120,7 @@ FIRST_PORT, LAST_PORT = 20_000, 32_000
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that nobody listens on now."""
+    """Return `count` different ports that are free now."""
     found: list[int] = []
     for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), LAST_PORT - FIRST_PORT):
         if len(found) == count:

@@ -129,7 +129,7 @@ _CONVERTED: dict[str, Callable[[object, Symbols], object]] = {
 
 
 def batches_words(data: bytes, symbols: Symbols) -> list[object]:
-    """Record batches one after the other; what is cut off at the end is told by its length."""
+    """Describe record batches one after the other; an incomplete one by its length."""
     found: list[object] = []
     position = 0
     while position < len(data):

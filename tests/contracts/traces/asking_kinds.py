@@ -7,7 +7,7 @@ ILLEGAL_NAMES = ("", ".", "..", "a/b", "with space", "ä", "$" + "x" * 200, "x" 
 
 
 def offsets(writer: TraceWriter) -> None:
-    """Offsets by time and by place, and reading from there."""
+    """Fetch offsets by time and by position, and read from there."""
     writer.topic("$a", 2)
     for _ in range(writer.random.randint(1, 6)):
         start = -60_000 - writer.random.randint(0, 500) * 1000
@@ -60,7 +60,7 @@ def _ask(writer: TraceWriter, *, partition: int) -> None:
 
 
 def reading(writer: TraceWriter) -> None:
-    """Several partitions and topics in one Fetch, with room for all or for some."""
+    """Fetch several partitions and topics at once, with room for all or for some."""
     writer.topic("$a", 2)
     writer.topic("$b", 1)
     for topic, partition in (("$a", 0), ("$a", 1), ("$b", 0), ("$a", 0)):
@@ -85,7 +85,7 @@ def reading(writer: TraceWriter) -> None:
 
 
 def topics_made(writer: TraceWriter) -> None:
-    """Topics made, made twice, grown, deleted and made again, with right and wrong words."""
+    """Create topics, also twice, extend, delete and recreate them, with valid and invalid arguments."""
     writer.topic("$a", writer.random.randint(1, 3))
     for _ in range(writer.random.randint(5, 12)):
         match writer.random.choices(("create", "delete", "grow", "look", "write"), (8, 4, 5, 4, 3))[0]:
@@ -160,7 +160,7 @@ def _grow(writer: TraceWriter) -> None:
 
 
 def metadata(writer: TraceWriter) -> None:
-    """Topics by name and by id, known, unknown, illegal, and made on first use."""
+    """Request topics by name and by id: known, unknown, illegal, and created on first use."""
     writer.topic("$a", 2)
     writer.topic("$b", 1)
     for _ in range(writer.random.randint(5, 14)):
@@ -184,7 +184,7 @@ def metadata(writer: TraceWriter) -> None:
 
 
 def greetings(writer: TraceWriter) -> None:
-    """ApiVersions, producer ids, coordinators; versions there are not, requests that end too early or go on."""
+    """Send ApiVersions, producer ids, coordinators; unknown versions, requests too short or too long."""
     writer.topic("$a", 1)
     for _ in range(writer.random.randint(5, 14)):
         draw = writer.random
@@ -238,7 +238,7 @@ def _damaged(writer: TraceWriter) -> None:
 
 
 def pipelined(writer: TraceWriter) -> None:
-    """Several requests on a connection before the first answer, on more than one connection."""
+    """Send several requests on a connection before the first response, on more than one connection."""
     writer.topic("$a", 2)
     writer.init_producer_id()
     sequence = 0

@@ -55,7 +55,7 @@ def batch_bytes(words: BatchWords, symbols: Symbols) -> bytes:
 
 
 def _transactional(words: BatchWords, symbols: Symbols) -> dict[str, int]:
-    """What a batch has that is the next one of a transactional id in a partition, but for what the words change."""
+    """Return the fields of a transactional id's next batch in a partition, with the changes of `words`."""
     producer = symbols.transactional.named(str(words["of"]))
     topic, partition = cast("tuple[str, int]", words["to"])
     return {

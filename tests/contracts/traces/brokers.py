@@ -1,4 +1,4 @@
-"""Brokers that traces are played to: the model on a clock of its own, and whatever listens on a port.
+"""Brokers that traces are played to: the model with its own clock, and a broker that listens on a port.
 
 Both take frames and give back frames; a connection that the broker closed gives None.
 """
@@ -19,7 +19,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 class Broker(Protocol):
-    """Somebody who answers requests."""
+    """A broker that responds to requests."""
 
     host: str
     port: int

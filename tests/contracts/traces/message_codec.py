@@ -10,11 +10,11 @@ import typing
 import uuid
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
 from typing import TypeAlias
 
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.primitives import Reader, Writer
+from tests.testing.kio_classes import schema
 
 Tree: TypeAlias = dict[str, object]
 """A message by field name: numbers, strings, bytes, uuids, trees, and lists of them."""
@@ -92,10 +92,7 @@ def decode_answer(api: ApiKey, version: int, body: bytes) -> Tree:
 
 @cache
 def _layout(api: ApiKey, version: int, kind: str) -> _Layout:
-    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
-    return _Layout(
-        getattr(module, "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize())
-    )
+    return _Layout(schema(api, version, kind))
 
 
 def _field(field: "dataclasses.Field[object]", hint: object) -> _Field:

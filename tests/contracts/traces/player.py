@@ -7,6 +7,7 @@ After a step that changes topics the player waits, on a connection of its own, u
 a real one tells its own metadata and replicas a moment later.
 """
 
+import json
 from collections.abc import Sequence
 from itertools import count
 from typing import cast
@@ -15,12 +16,13 @@ from aioproducer.testing.fake_broker.version_profiles import VersionProfile
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
 from tests.contracts.traces.answers import answer_words
-from tests.contracts.traces.brokers import Broker
+from tests.contracts.traces.brokers import Broker, ModelBroker, SocketBroker
 from tests.contracts.traces.message_codec import Tree
 from tests.contracts.traces.steps import Step, request_bytes, version_of
 from tests.contracts.traces.symbols import Symbols
 from tests.contracts.traces.topic_watch import TopicWatch
 from tests.contracts.traces.transaction_watch import TransactionWatch
+from tests.kafka_releases import profile_of
 
 _BARRIER: Step = {"api": "API_VERSIONS", "v": 0}
 _LOADING = 14
@@ -44,7 +46,7 @@ class Player:
         self._correlation_ids = count(1)
 
     def play(self, steps: Sequence[Step]) -> list[object]:
-        """Play all steps; one answer for each."""
+        """Play all steps; returns one response for each."""
         answers: list[object] = []
         together: list[Step] = []
         for step in steps:
@@ -94,3 +96,18 @@ class Player:
             self._symbols.learn_producer_id(cast("int", answer["producer_id"]))
             answer["producer_id"] = self._symbols.of_producer_id(cast("int", answer["producer_id"]))
         self._watch.learn(step, cast("Tree", answer))
+
+
+def answers_of_model(steps: Sequence[Step], release: str) -> list[object]:
+    """Return the model's responses, as that release."""
+    return _answers(ModelBroker(profile_of(release)), steps, release, prefix="t-")
+
+
+def answers_of_real(steps: Sequence[Step], release: str, *, bootstrap_servers: str, prefix: str) -> list[object]:
+    """Return the real broker's responses; `prefix` is of topics that it does not have yet."""
+    return _answers(SocketBroker(bootstrap_servers), steps, release, prefix=prefix)
+
+
+def _answers(broker: Broker, steps: Sequence[Step], release: str, *, prefix: str) -> list[object]:
+    answers: list[object] = json.loads(json.dumps(Player(broker, profile_of(release), prefix=prefix).play(steps)))
+    return answers

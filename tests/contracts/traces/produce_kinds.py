@@ -10,7 +10,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 def sequences(writer: TraceWriter) -> None:
-    """Idempotent batches: in order, again, with gaps, under older and newer epochs, of unknown producers."""
+    """Send idempotent batches: in order, repeated, with gaps, under older and newer epochs, of unknown producers."""
     partitions = writer.random.choice((1, 1, 2))
     writer.topic("$a", partitions)
     writer.init_producer_id()
@@ -23,7 +23,7 @@ def sequences(writer: TraceWriter) -> None:
 
 
 class _Line:
-    """What one producer has sent to one partition."""
+    """The batches that one producer has sent to one partition."""
 
     def __init__(self, pid: str | int, sequence: int, epoch: int = 0) -> None:
         self.pid = pid
@@ -86,7 +86,7 @@ def _started(line: _Line, count: int) -> BatchWords:
 
 
 def odd_batches(writer: TraceWriter) -> None:
-    """Batches that are wrong in one way or in two."""
+    """Send batches with one fault or two."""
     writer.topic("$a")
     for _ in range(writer.random.randint(5, 12)):
         words: dict[str, object] = {"n": writer.records(3), "codec": writer.random.choice(CODECS)}
@@ -99,7 +99,7 @@ def odd_batches(writer: TraceWriter) -> None:
 
 
 def _oddity(writer: TraceWriter) -> dict[str, object]:
-    """One way to be wrong."""
+    """Return one fault."""
     count, draw = writer.records(3), writer.random
     ways: list[dict[str, object]] = [
         {"crc": draw.choice((0, 1, 2**32 - 1))},
@@ -152,7 +152,7 @@ def codecs(writer: TraceWriter) -> None:
 
 
 def times(writer: TraceWriter) -> None:
-    """Times before and after what a topic takes, whoever writes them."""
+    """Send times before and after what a topic accepts, for both timestamp types."""
     writer.topic("$a", **_time_settings(writer))
     for _ in range(writer.random.randint(5, 12)):
         writer.produce([_timed_batch(writer)], acks=writer.random.choice((-1, 1)))
@@ -196,7 +196,7 @@ def _timed_batch(writer: TraceWriter) -> BatchWords:
 
 
 def sizes(writer: TraceWriter) -> None:
-    """Batches about as large as a topic takes; segments and wanted copies that do not fit."""
+    """Send batches about as large as a topic accepts; segments and copies that do not fit."""
     limit = writer.random.choice((200, 1000, 5000))
     configs = {"max_message_bytes": str(limit)}
     if writer.chance(0.3):
@@ -220,7 +220,7 @@ def sizes(writer: TraceWriter) -> None:
 
 
 def several(writer: TraceWriter) -> None:
-    """Several topics, partitions and batches in one request, some of them unknown, at every acks there is."""
+    """Send several topics, partitions and batches in one request, some unknown, with all acks."""
     writer.topic("$a", 2)
     writer.topic("$b", 3)
     sequence = 0
@@ -237,7 +237,7 @@ def several(writer: TraceWriter) -> None:
 
 
 def _some_batches(writer: TraceWriter, sequence: int) -> list[BatchWords] | None:
-    """What stands in the place of one partition's batch."""
+    """Return what is sent as one partition's batch."""
     ordinary: BatchWords = {"n": 2, "pid": 4242, "epoch": 0, "seq": sequence}
     kinds: tuple[list[BatchWords] | None, ...] = (
         [ordinary], [ordinary], [ordinary], [ordinary], [{"n": 2}], [{"n": 1}, {"n": 1}], [],

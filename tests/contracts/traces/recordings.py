@@ -35,7 +35,7 @@ def write_recordings(recordings: Iterable[Recording]) -> None:
 
 @cache
 def recordings() -> Sequence[Recording]:
-    """All of the file."""
+    """Return all recordings of the file."""
     return list(_read())
 
 

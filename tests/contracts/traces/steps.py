@@ -8,7 +8,8 @@ from aioproducer.testing.fake_broker.settings import NEWEST
 from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.batches import BatchWords, batch_bytes
-from tests.contracts.traces.message_codec import Tree, encode_message
+from tests.contracts.traces.brokers import Broker
+from tests.contracts.traces.message_codec import Tree, decode_answer, encode_message
 from tests.contracts.traces.symbols import Symbols, replaced
 
 FIRST_PRODUCE_WITH_TOPIC_IDS = 13
@@ -20,7 +21,7 @@ PartitionWords = tuple[int, list[BatchWords] | None]
 
 
 class Step(TypedDict):
-    """One request."""
+    """One request of a trace."""
 
     api: str
     v: int
@@ -73,6 +74,14 @@ def request_bytes(step: Step, version: int, symbols: Symbols, *, correlation_id:
         body[where : where + len(what)] = what
     body = body[: len(body) - step.get("cut", 0)] + bytes.fromhex(step.get("more", ""))
     return header + bytes(body)
+
+
+def ask(broker: Broker, step: Step, symbols: Symbols, *, connection: int) -> Tree:
+    """Send a request of its own and return the response."""
+    broker.send(connection, [request_bytes(step, step["v"], symbols, correlation_id=0)])
+    frame, api = broker.receive(connection), ApiKey[step["api"]]
+    assert frame is not None, f"{api.name} got no response"
+    return decode_answer(api, step["v"], frame[5 if api.is_flexible(step["v"]) else 4 :])
 
 
 def _body(step: Step, number: int, version: int, *, symbols: Symbols) -> bytes:

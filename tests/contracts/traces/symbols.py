@@ -12,8 +12,7 @@ So one trace can be played again and again, and to different brokers, and its an
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-
-from tests.contracts.traces.transactional_producers import TransactionalProducers
+from dataclasses import dataclass, field
 
 DAY_MS = 24 * 3_600_000
 APPENDED_WITHIN_MS = 40_000
@@ -25,7 +24,7 @@ _MINUTE_MS = 60_000
 
 
 class Symbols:
-    """What the symbols of one trace mean on one broker.
+    """The meanings of a trace's symbols on one broker.
 
     Args:
         prefix: in front of the trace's topics, so that traces can share a broker.
@@ -43,7 +42,7 @@ class Symbols:
     # What the broker has chosen
 
     def learn_topic_id(self, symbol: str, topic_id: uuid.UUID) -> None:
-        """Take note of the id of a topic; a topic made again has another one."""
+        """Note the id of a topic; a recreated topic has another one."""
         if self._topic_ids.get(f"#{symbol[1:]}") == topic_id:
             return
         number = self._made.get(symbol, 0)
@@ -59,7 +58,7 @@ class Symbols:
     # From symbols to what is sent
 
     def name(self, symbol: str | None) -> str | None:
-        """The name of a topic; what is no symbol stands for itself."""
+        """Return the name of a topic; a name that is not a symbol stands for itself."""
         return f"{self._prefix}{symbol[1:]}" if symbol and symbol[0] == "$" else symbol
 
     def topic_id(self, symbol: str) -> uuid.UUID:
@@ -68,7 +67,7 @@ class Symbols:
         return known or uuid.uuid5(uuid.NAMESPACE_DNS, symbol)
 
     def producer_id(self, symbol: str | int) -> int:
-        """A producer id; one that was not given stands for an id nobody has."""
+        """Return a producer id; a symbol without one stands for an unused id."""
         if isinstance(symbol, int):
             return symbol
         if symbol[:1] == "$":
@@ -82,7 +81,7 @@ class Symbols:
     # From what came back to symbols
 
     def own_topic(self, name: str) -> str | None:
-        """The symbol of a topic of this trace; None for somebody else's."""
+        """Return the symbol of a topic of this trace; None for other topics."""
         return f"${name.removeprefix(self._prefix)}" if name.startswith(self._prefix) else None
 
     def of_name(self, name: str | None) -> str | None:
@@ -149,3 +148,34 @@ def _replaced_words(what: str, words: Sequence[object], symbols: Symbols) -> obj
 
 def _replaced_text(value: str, symbols: Symbols) -> object:
     return symbols.topic_id(value) if value[:1] in {"#", "?"} else symbols.name(value)
+
+
+NO_ID = 4_000_000_000
+"""Identity of a transactional id that was never initialized: an unused producer id."""
+
+
+@dataclass(slots=True)
+class TransactionalProducer:
+    """One transactional id, as its producer sees it."""
+
+    producer_id: int = NO_ID
+    epoch: int = 0
+    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The next one of each partition."""
+
+    def become(self, producer_id: int, epoch: int) -> None:
+        """Take another identity; its sequences begin at 0."""
+        if (producer_id, epoch) != (self.producer_id, self.epoch):
+            self.producer_id, self.epoch = producer_id, epoch
+            self.sequences.clear()
+
+
+class TransactionalProducers:
+    """All transactional ids of a trace, by symbol."""
+
+    def __init__(self) -> None:
+        self._by_symbol: dict[str, TransactionalProducer] = {}
+
+    def named(self, symbol: str) -> TransactionalProducer:
+        """The producer of a transactional id."""
+        return self._by_symbol.setdefault(symbol, TransactionalProducer())

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.contracts.traces.differences import differences
-from tests.contracts.traces.playing import answers_of_model
+from tests.contracts.traces.player import answers_of_model
 from tests.contracts.traces.recordings import recordings
 from tests.contracts.traces.traces import KINDS
 from tests.kafka_releases import RELEASES, profile_of

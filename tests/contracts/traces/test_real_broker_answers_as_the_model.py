@@ -8,7 +8,7 @@ import pytest
 from aioproducer.testing.kafka import KafkaCluster
 from tests.contracts.traces.brokers import SocketBroker
 from tests.contracts.traces.differences import differences
-from tests.contracts.traces.playing import answers_of_model, answers_of_real
+from tests.contracts.traces.player import answers_of_model, answers_of_real
 from tests.contracts.traces.traces import KINDS, trace_of
 from tests.contracts.traces.warm_up import warm_up
 from tests.kafka_releases import RELEASES, fixture_of_release, profile_of

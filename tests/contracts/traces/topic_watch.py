@@ -3,10 +3,9 @@
 import uuid
 from typing import cast
 
-from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.brokers import Broker
-from tests.contracts.traces.message_codec import Tree, decode_answer
-from tests.contracts.traces.steps import Step, request_bytes
+from tests.contracts.traces.message_codec import Tree
+from tests.contracts.traces.steps import Step, ask
 from tests.contracts.traces.symbols import Symbols
 
 OWN_CONNECTION = -1
@@ -22,7 +21,7 @@ _MOST_LOOKS = 2000
 
 
 class TopicWatch:
-    """Looks after the topics of one trace on one broker."""
+    """Waits for changes of one trace's topics on one broker."""
 
     def __init__(self, broker: Broker, symbols: Symbols) -> None:
         self._broker = broker
@@ -72,7 +71,7 @@ class TopicWatch:
                 self._wait(str(topic["name"]), DEFAULT_PARTITIONS)
 
     def _wait(self, symbol: str, partitions: int) -> None:
-        """Look until the topic has so many partitions that answer; 0: until it is gone.
+        """Poll until the topic has that many partitions that respond; 0: until it is gone.
 
         Raises:
             TimeoutError: that does not happen.
@@ -101,11 +100,7 @@ class TopicWatch:
 
     def _ask(self, api: str, version: int, body: Tree) -> Tree:
         step: Step = {"api": api, "v": version, "body": body}
-        self._broker.send(OWN_CONNECTION, [request_bytes(step, version, self._symbols, correlation_id=0)])
-        frame = self._broker.receive(OWN_CONNECTION)
-        if frame is None:
-            raise ConnectionError(f"{api} was not answered")
-        return decode_answer(ApiKey[api], version, frame[5 if ApiKey[api].is_flexible(version) else 4 :])
+        return ask(self._broker, step, self._symbols, connection=OWN_CONNECTION)
 
 
 def _succeeded(answer: Tree, field: str) -> list[str]:

@@ -11,7 +11,7 @@ _TIMEOUT_MS = 60_000
 
 
 class _Writer:
-    """What the transactional id `$x` (and its rival `$y`) may ask in one trace."""
+    """The requests that transactional id `$x` (and its rival `$y`) may send in one trace."""
 
     def __init__(self, writer: TraceWriter, *, most_right: bool) -> None:
         self.writer = writer
@@ -33,7 +33,7 @@ class _Writer:
         return self.writer.random.choice(("", "$never")) if self.writer.chance((1 - self.right) / 8) else self.id
 
     def init(self, *, v: int | None = None) -> None:
-        """InitProducerId, mostly as a producer that begins."""
+        """Send InitProducerId, usually as a new producer."""
         body: Tree = {"transaction_timeout": _TIMEOUT_MS}
         if self.writer.chance(0.35):
             body |= self._identity()
@@ -43,7 +43,7 @@ class _Writer:
         self.writer.add("INIT_PRODUCER_ID", {"transactional_id": self._transactional_id(), **body}, **more)
 
     def add_partitions(self) -> None:
-        """AddPartitionsToTxn 0-3."""
+        """Send AddPartitionsToTxn 0-3."""
         draw = self.writer.random
         topics: list[Tree] = [{"name": "$a", "partitions": draw.sample((0, 1), draw.randint(1, 2))}]
         if self._is_wrong:
@@ -67,7 +67,7 @@ class _Writer:
         self.writer.produce([words], partition=partition, v=v, acks=draw.choice((-1, -1, 1)), **more)
 
     def end(self, v: int) -> None:
-        """EndTxn."""
+        """Send EndTxn."""
         body: Tree = {"transactional_id": self._transactional_id(), "committed": self.writer.chance(0.6)}
         self.writer.add("END_TXN", body | self._identity(), v=v)
 
@@ -81,7 +81,7 @@ class _Writer:
             self.writer.add("END_TXN", body, v=ends[-1]["v"])
 
     def look(self) -> None:
-        """Read as consumers do, and ask as administrators do."""
+        """Read as consumers do, and query as administrators do."""
         draw = self.writer.random
         partition = draw.choice((0, 0, 1))
         match draw.choice(("fetch", "fetch", "ends", "transactions", "producers", "list")):
@@ -122,7 +122,7 @@ def _begun(writer: TraceWriter) -> _Writer:
 
 
 def transactions_v1(writer: TraceWriter) -> None:
-    """As clients before KIP-890 do it: partitions are added first."""
+    """Send what clients before KIP-890 send: partitions are added first."""
     producer = _begun(writer)
     for _ in range(writer.random.randint(10, 28)):
         match writer.random.choices(
@@ -146,7 +146,7 @@ def transactions_v1(writer: TraceWriter) -> None:
 
 
 def transactions_v2(writer: TraceWriter) -> None:
-    """As clients of KIP-890 do it: Produce adds partitions, EndTxn returns the next epoch."""
+    """Send what clients of KIP-890 send: Produce adds partitions, EndTxn returns the next epoch."""
     producer = _begun(writer)
     for _ in range(writer.random.randint(10, 28)):
         match writer.random.choices(
@@ -170,7 +170,7 @@ def transactions_v2(writer: TraceWriter) -> None:
 
 
 def _rival(producer: _Writer) -> None:
-    """Another transactional id writes to the same partition in between, and leaves its transaction open or not."""
+    """Let another transactional id write to the same partition, and end its transaction or not."""
     producer.id = "$y"
     producer.init(v=4)
     producer.produce(12)
@@ -180,7 +180,7 @@ def _rival(producer: _Writer) -> None:
 
 
 def transactional_offsets(writer: TraceWriter) -> None:
-    """Offsets of a group that go with a transaction, and what others see of them."""
+    """Send offsets of a group with a transaction, and read what others see of them."""
     producer = _begun(writer)
     draw = writer.random
     for _ in range(draw.randint(8, 22)):

@@ -5,10 +5,9 @@ A real broker answers an EndTxn before its markers are written; only when they a
 
 from typing import cast
 
-from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.brokers import Broker
-from tests.contracts.traces.message_codec import Tree, decode_answer
-from tests.contracts.traces.steps import Step, request_bytes
+from tests.contracts.traces.message_codec import Tree
+from tests.contracts.traces.steps import Step, ask
 from tests.contracts.traces.symbols import Symbols
 
 OWN_CONNECTION = -2
@@ -19,7 +18,7 @@ _MOST_LOOKS = 200
 
 
 class TransactionWatch:
-    """Looks after the transactional ids of one trace on one broker."""
+    """Waits for the transactional ids of one trace on one broker."""
 
     def __init__(self, broker: Broker, symbols: Symbols) -> None:
         self._broker = broker
@@ -58,7 +57,7 @@ class TransactionWatch:
                 sequences[topic, index] = sequences.get((topic, index), 0) + cast("int", words.get("n", 1))
 
     def _wait(self, symbol: str) -> None:
-        """Look until the transaction of an id is not completing any more; some never complete."""
+        """Poll until the transaction of an id is not completing any more; some never complete."""
         for _ in range(_MOST_LOOKS):
             if not self._state(symbol).startswith("Prepare"):
                 return
@@ -66,9 +65,6 @@ class TransactionWatch:
 
     def _state(self, symbol: str) -> str:
         step: Step = {"api": "DESCRIBE_TRANSACTIONS", "v": 0, "body": {"transactional_ids": [symbol]}}
-        self._broker.send(OWN_CONNECTION, [request_bytes(step, 0, self._symbols, correlation_id=0)])
-        frame = self._broker.receive(OWN_CONNECTION)
-        if frame is None:
-            raise ConnectionError("DescribeTransactions was not answered")
-        (state,) = cast("list[Tree]", decode_answer(ApiKey.DESCRIBE_TRANSACTIONS, 0, frame[5:])["transaction_states"])
+        answer = ask(self._broker, step, self._symbols, connection=OWN_CONNECTION)
+        (state,) = cast("list[Tree]", answer["transaction_states"])
         return str(state["transaction_state"])

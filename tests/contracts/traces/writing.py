@@ -66,7 +66,7 @@ class TraceWriter:
         return step
 
     def chance(self, probability: float) -> bool:
-        """Whether something happens that happens so often."""
+        """Return True with this probability."""
         return self.random.random() < probability
 
     def any_topic(self) -> str:
@@ -104,13 +104,13 @@ class TraceWriter:
         return self.add("PRODUCE", data=data, **more)  # type: ignore[misc]
 
     def records(self, most: int = 5) -> int:
-        """How many records a batch has."""
+        """Draw the number of records of a batch."""
         return self.random.randint(1, most)
 
     # Questions
 
     def list_offsets(self, topic: str, partition: int, *whens: object, epoch: int = -1) -> Step:
-        """Ask for the offsets of one partition, one time each."""
+        """Request the offsets of one partition, one per time."""
         asked = [
             {"partition_index": partition, "timestamp": when, "current_leader_epoch": epoch, "max_num_offsets": 1}
             for when in whens
@@ -119,7 +119,7 @@ class TraceWriter:
         return self.add("LIST_OFFSETS", body)
 
     def ends(self) -> None:
-        """Ask for the end of every partition there is, and read some of what is there."""
+        """Request the end of every partition, and read some records."""
         for topic, partitions in self.topics.items():
             asked = [{"partition_index": index, "timestamp": LATEST} for index in range(partitions)]
             body: Tree = {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]}
@@ -142,7 +142,7 @@ class TraceWriter:
         return self.add("FETCH", body)
 
     def metadata(self, *names: str | None, create: bool = False) -> Step:
-        """Ask for topics by name."""
+        """Request topics by name."""
         body: Tree = {
             "topics": [{"name": name, "topic_id": None} for name in names],
             "allow_auto_topic_creation": create,
@@ -152,6 +152,6 @@ class TraceWriter:
         return self.add("METADATA", body)
 
     def init_producer_id(self, **more: object) -> Step:
-        """Ask for a producer id."""
+        """Request a producer id."""
         body: Tree = {"transactional_id": None, "transaction_timeout": 60_000, **more}
         return self.add("INIT_PRODUCER_ID", body)

@@ -1,19 +1,17 @@
-"""Real brokers, a nemesis, and a checker that trusts nobody: `python -m tests.programs.chaos --minutes 30`.
+"""Real brokers, a nemesis, and an independent checker: `python -m tests.programs.chaos --minutes 30`.
 
     --gate          four cells of 45 s that have every kind of fault between them
     --seed N        the first cell's; each later cell has the next one
     --faults a,b    only these kinds
 
-Says what it does as it goes, prints a summary, writes it as JSON, and appends a line of evidence.
+Prints each cell as it goes, and a summary at the end; `--json FILE` writes the summary, too.
 """
 
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import json
 import random
-import shlex
 import signal
 import sys
 import tempfile
@@ -26,14 +24,13 @@ from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
 from tests.programs.chaos.cell import run_cell
 from tests.programs.chaos.plans import PATIENT, VERSIONS, Plan, Scale, drawn, gate, planned
 from tests.programs.chaos.summary import Summary, cell_lines
-from tests.programs.evidence import ROOT, Evidence, commit, now, package_hash
+from tests.programs.timestamp import now
 
 GATE = Scale(seconds=45, longest_stop_s=15, records_per_s=3_000, producers_per_s=25)
 """Cells of the gate: 1,000 short-lived producers in 45 s."""
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.chaos", description=__doc__)
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=0, help="run cells until this time is over")
@@ -47,8 +44,6 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--faults", default="", help="only these kinds, separated by commas; with patient deadlines")
     parser.add_argument("--folder", type=Path, default=None, help="where cells keep their files while they run")
     parser.add_argument("--json", type=Path, default=None, help="write the summary there too")
-    parser.add_argument("--evidence", type=Path, default=ROOT / "docs" / "evidence" / "chaos.jsonl")
-    parser.add_argument("--no-evidence", action="store_true")
     return parser.parse_args(given)
 
 
@@ -90,7 +85,7 @@ async def run(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
 
 
 async def run_until_told(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
-    """As `run`; SIGTERM ends it as Ctrl-C does: nothing is left behind, and the cells that ended count."""
+    """Run until SIGTERM or Ctrl-C: nothing is left behind, and the cells that ended count."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -108,21 +103,8 @@ def main(given: Sequence[str]) -> int:
         return 0 if asked.gate else 1
     seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="aioproducer-chaos-"))
-    began, package, at_commit = now(), package_hash(), commit()
     summary = asyncio.run(run_until_told(asked, seed, folder))
-    text = json.dumps(summary.as_json(), indent=1)
     print("\n" + "\n".join(summary.lines()))
-    if not asked.no_evidence:
-        Evidence(
-            command=shlex.join(["python", "-m", "tests.programs.chaos", *given]),
-            seeds=[seed, seed + summary.cells - 1],
-            start=began,
-            outcome=f"{len(summary.failed)} cells with violations" if summary.failed else "no violation",
-            digest=hashlib.sha256(text.encode()).hexdigest(),
-            totals=summary.as_json(),
-            package=package,
-            commit=at_commit,
-        ).append_to(asked.evidence)
     with contextlib.suppress(OSError):
         folder.rmdir()  # cells that failed keep it
     return 1 if summary.failed or not summary.cells else 0

@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 ResultT = TypeVar("ResultT")
 
 ASK_S = 5.0
-"""One question."""
 
 KEEP_ASKING_S = 60.0
 """A question that has to be answered in the end."""
@@ -48,7 +47,6 @@ class Administration:
             await asyncio.sleep(0.1)
 
     async def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions."""
         new = NewPartitions(topic, partitions)
         await self._do(
             lambda: self._client.create_partitions([new], request_timeout=ASK_S)[topic],
@@ -64,7 +62,6 @@ class Administration:
         )
 
     async def topic_id(self, topic: str) -> str:
-        """What tells this topic from an earlier one of its name."""
         names = confluent_kafka.TopicCollection([topic])
 
         def describe() -> str:
@@ -104,11 +101,7 @@ class Administration:
         await self._insist(once)
 
     async def _insist(self, ask: Callable[[], ResultT]) -> ResultT:
-        """Ask again while the cluster is in trouble.
-
-        Raises:
-            KafkaException: it is in trouble for too long.
-        """
+        """Ask again while the cluster is in trouble."""
         give_up = time.monotonic() + KEEP_ASKING_S
         while True:
             try:

@@ -40,7 +40,6 @@ class TopicInPlay:
     described: Topic
     partitions: int
     life: int = 0
-    """How often it was made again."""
     invoked_from_us: int = 0
     """Records invoked from then on can only go to this life of it."""
 
@@ -52,8 +51,6 @@ class TopicInPlay:
 
 @dataclass(slots=True)
 class Sender:
-    """One producer process."""
-
     orders: Orders
     process: TiedProcess
 
@@ -65,27 +62,22 @@ class Arena:
     folder: Path
     cluster: KafkaCluster
     links: Mapping[int, Link]
-    """The proxy of each node."""
     admin: Administration
     rng: random.Random
     topics: dict[int, TopicInPlay] = field(default_factory=dict)
     senders: dict[str, Sender] = field(default_factory=dict)
-    """By name."""
 
     @property
     def nodes(self) -> list[KafkaNode]:
-        """All of them, running or not."""
         return [self.cluster.node(node_id) for node_id in self.cluster.node_ids]
 
     @property
     def bootstrap(self) -> str:
-        """Through the proxies."""
         return ",".join(f"{LOOPBACK}:{link.port}" for link in self.links.values())
 
     # Topics and logs
 
     async def make_topic(self, number: int, described: Topic, partitions: int) -> None:
-        """Make a topic of the cell."""
         await self.admin.create(described["name"], partitions, {"min.insync.replicas": "2"})
         self.topics[number] = TopicInPlay(number, described, partitions)
 
@@ -119,25 +111,19 @@ class Arena:
     # Producer processes
 
     def start_sender(self, orders: Orders) -> None:
-        """Start a producer process."""
         process = TiedProcess(
             "tests.programs.chaos.producing", orders.dumps(), log_file=self.folder / f"printed-{orders.name}.log"
         )
         self.senders[orders.name] = Sender(orders, process)
 
     def kill_senders(self) -> None:
-        """Whatever is left of them."""
         for sender in self.senders.values():
             sender.process.kill_now()
 
     # Healing
 
     async def wait_until_healed(self) -> int:
-        """Return when every port answers and every partition has a leader; the time of that.
-
-        Raises:
-            NotHealedError: the cluster does not come back.
-        """
+        """Return when every port answers and every partition has a leader; the time of that."""
         try:
             async with asyncio.timeout(HEAL_TIMEOUT_S):
                 while not await self._is_healed():  # noqa: ASYNC110 - brokers have no events
@@ -147,7 +133,6 @@ class Arena:
         return now_us()
 
     async def _is_healed(self) -> bool:
-        """Look once."""
         direct = [node.ports.broker_port for node in self.nodes]
         for port in [*direct, *(link.port for link in self.links.values())]:
             view = await ask_for_cluster(LOOPBACK, port)
@@ -169,7 +154,6 @@ class Arena:
             wait.cancel()
 
     def tell(self, event: Event) -> None:
-        """Write an event down."""
         with (self.folder / "events.jsonl").open("a", encoding="utf-8") as events:
             events.write(json.dumps(event) + "\n")
 

@@ -33,16 +33,14 @@ from tests.programs.chaos.tied_process import run_to_end
 
 NODES = 3
 RECOVERY_S = 10.0
-"""As the checker's C10: on top of the request timeout."""
+"""Bound of the check RECOVERY, on top of the request timeout."""
 
 WARM_UP_S = 1.5
-"""Sending before the first fault."""
 
 START_TIMEOUT_S = 60.0
-"""For the first acknowledgement of each steady sender: what never began would be blamed on the first fault."""
+"""Limit for the first acknowledgement of each steady sender: else its absence would be blamed on the first fault."""
 
 END_TIMEOUT_S = 120.0
-"""What a producer process may take to close."""
 
 LATE_APPENDS_S = 3.0
 """Requests of closed connections may be carried out so long after."""
@@ -52,14 +50,11 @@ SERVER = {"auto.create.topics.enable": "false", "replica.lag.time.max.ms": "1000
 
 @dataclasses.dataclass(slots=True)
 class CellResult:
-    """What came of a cell."""
-
     plan: Plan
     faults: Counter[str]
     verdict: dict[str, Any]
-    """Of the checker: violations, told, figures."""
     problems: list[str]
-    """What went wrong outside of the checker: a process that died or printed, a cluster that did not come back."""
+    """Problems outside of the checker: a process that died or printed, a cluster that did not come back."""
     folder: Path
     seconds: float
 
@@ -70,11 +65,7 @@ class CellResult:
 
 
 async def run_cell(plan: Plan, folder: Path) -> CellResult:
-    """Run a cell in a folder of its own, which is kept if anything went wrong.
-
-    Raises:
-        CancelledError: it was stopped; nothing of it is left.
-    """
+    """Run a cell in a folder of its own, which is kept if anything went wrong."""
     folder.mkdir(parents=True)
     began = time.monotonic()
     result = CellResult(plan, Counter(), {}, [], folder, 0)
@@ -125,7 +116,7 @@ async def open_arena(
 
 
 async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
-    """From the first record to the verdict."""
+    """Run the cell from the first record to the verdict."""
     (arena.folder / "events.jsonl").touch()
     for workload in plan.workloads:
         await arena.make_topic(workload.number, plan.topic(workload), workload.partitions)
@@ -155,7 +146,6 @@ async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
 
 
 def _start_senders(plan: Plan, arena: Arena) -> None:
-    """One process a workload."""
     for workload in plan.workloads:
         orders = Orders(
             name=workload.name,

@@ -1,4 +1,4 @@
-"""Watches who leads what and writes down every change: it says when a leader's place ended, whoever ended it."""
+"""Watches the leaders and writes down every change, so that it is known when a leader's term ended."""
 
 import asyncio
 
@@ -11,13 +11,12 @@ LOOK_S = 1.0
 
 
 async def watch_leaders(arena: Arena) -> None:
-    """Look until cancelled."""
     before_us, before = now_us(), await arena.leaders()
     while True:
         await asyncio.sleep(LOOK_S)
         try:
             after = await arena.leaders()
-        except KafkaException:  # nobody answers: what changed meanwhile is seen later
+        except KafkaException:  # no broker answers: what changed meanwhile is seen later
             continue
         moved = [
             [int(topic), int(partition)]

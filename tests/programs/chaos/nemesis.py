@@ -30,7 +30,6 @@ LEAST_S = 8.0
 
 
 def known_faults(longest_stop_s: float) -> Mapping[str, Fault]:
-    """Every fault by its kind."""
     return {
         "kill_leader": kill_leader,
         "kill_controller": kill_controller,
@@ -46,8 +45,6 @@ def known_faults(longest_stop_s: float) -> Mapping[str, Fault]:
 
 
 class Nemesis:
-    """Runs over one arena."""
-
     def __init__(self, arena: Arena, kinds: Sequence[str], *, longest_stop_s: float, recovery_bound_s: float) -> None:
         """Deal from `kinds` of `known_faults`; wait at most `recovery_bound_s` for acknowledgements after healing."""
         self.counts: Counter[str] = Counter()
@@ -67,7 +64,6 @@ class Nemesis:
             await asyncio.sleep(max(0.0, min(self._arena.rng.uniform(*CALM_S), until - time.monotonic())))
 
     def _deal(self) -> str:
-        """The next kind."""
         if not self._deck:
             self._deck = self._arena.rng.sample(self._kinds, len(self._kinds))
         return self._deck.pop()

@@ -1,4 +1,4 @@
-"""What a cell is made of: version, faults, topics, workloads and options, all chosen by its seed."""
+"""Plan of a cell: version, faults, topics, workloads and options, all drawn from its seed."""
 
 import dataclasses
 import random
@@ -36,9 +36,7 @@ class Workload:
 
     name: str
     kind: str
-    """"steady" or "short"."""
     number: int
-    """Of its topic."""
     partitions: int
     rate: float
     """Records a second of a steady one, producers a second of a short one."""
@@ -47,8 +45,6 @@ class Workload:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """One cell."""
-
     seed: int
     version: str
     seconds: float
@@ -58,11 +54,10 @@ class Plan:
     workloads: Sequence[Workload]
 
     def topic(self, workload: Workload) -> Topic:
-        """The topic of a workload."""
         return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)
 
     def options(self, workload: Workload) -> dict[str, Any]:
-        """Of `Producer`, by the seed."""
+        """Draw the options of a producer."""
         rng = random.Random(f"{self.seed}/{workload.name}")
         identity = {"enable_idempotence": True} if workload.idempotent else {"enable_idempotence": False, "acks": 1}
         return {
@@ -79,21 +74,17 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scale:
-    """How long and how hard cells are."""
+    """Length and load of cells."""
 
     seconds: float
     longest_stop_s: float
     records_per_s: float
-    """Of all steady producers together."""
     producers_per_s: float
-    """Short-lived ones."""
 
 
 PATIENT = Limits(request_timeout_ms=5_000, delivery_timeout_ms=120_000, max_block_ms=60_000)
-"""Records live through every outage."""
 
 USUAL = Limits(request_timeout_ms=5_000, delivery_timeout_ms=12_000, max_block_ms=5_000)
-"""Some records do not live through the longer ones."""
 
 HASTY = Limits(request_timeout_ms=5_000, delivery_timeout_ms=5_500, max_block_ms=1_000)
 """Deadlines shorter than most outages: records of an outage fail, and each must be told truly.
@@ -118,7 +109,6 @@ def drawn(seed: int, scale: Scale, version: str | None = None) -> Plan:
 
 
 def planned(seed: int, scale: Scale, version: str, *, limits: Limits, faults: Sequence[str]) -> Plan:
-    """A cell of given faults."""
     if limits is PATIENT:  # a process would have to be stopped for minutes
         faults = [fault for fault in faults if fault != "stop_producer"]
     return Plan(seed, version, scale.seconds, faults, scale.longest_stop_s, limits, workloads(scale))

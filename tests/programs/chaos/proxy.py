@@ -29,7 +29,6 @@ class Link:
         self.rng = random.Random(seed)
         self.trouble: Trouble = pass_on
         self.connections = 0
-        """Accepted so far."""
         self._target_port = target_port
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -56,7 +55,6 @@ class Link:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def reset_all(self) -> None:
-        """RST on every connection."""
         for task in self._tasks:
             task.cancel()
 
@@ -68,7 +66,7 @@ class Link:
         self._tasks.add(task)
         try:
             await self._serve(reader, writer)
-        except asyncio.CancelledError:  # the link's own doing, and nobody else's to see
+        except asyncio.CancelledError:  # made by the link itself
             return
         except OSError:
             return
@@ -109,7 +107,6 @@ def no_delay(writer: asyncio.StreamWriter) -> None:
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST."""
     if not writer.transport.is_closing():
         with contextlib.suppress(OSError):
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_ONCE)

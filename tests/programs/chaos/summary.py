@@ -1,4 +1,4 @@
-"""What many cells come to, for people and as JSON."""
+"""Summary of many cells, as text and as JSON."""
 
 import dataclasses
 import json
@@ -14,14 +14,10 @@ COPIES = ("second_copies", "unknown_written", "losses_explained")
 
 @dataclasses.dataclass(slots=True)
 class Summary:
-    """Adds cells up."""
-
     cells: int = 0
     failed: list[Path] = dataclasses.field(default_factory=list)
-    """Folders of the cells that failed."""
     faults: Counter[str] = dataclasses.field(default_factory=Counter)
     outcomes: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
-    """By topic."""
     in_logs: Counter[str] = dataclasses.field(default_factory=Counter)
     violations: Counter[str] = dataclasses.field(default_factory=Counter)
     versions: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -30,7 +26,6 @@ class Summary:
     seconds: float = 0
 
     def add(self, result: CellResult) -> None:
-        """One more cell."""
         figures = result.verdict.get("figures", {})
         self.cells += 1
         self.seconds += result.seconds
@@ -49,11 +44,9 @@ class Summary:
 
     @property
     def acknowledged(self) -> int:
-        """Records of all topics."""
         return sum(counts["OK"] for counts in self.outcomes.values())
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
         return {
             "cells": self.cells,
             "seconds": round(self.seconds),
@@ -70,7 +63,6 @@ class Summary:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         told = self.as_json()
         yield f"{self.cells} cells in {self.seconds / 60:.1f} min on Kafka {json.dumps(told['kafka'])}"
         yield f"acknowledged  {self.acknowledged:,} records of {self.clients:,} producers"
@@ -96,7 +88,6 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def cell_lines(result: CellResult) -> Iterator[str]:
-    """One cell, for people."""
     figures = result.verdict.get("figures", {})
     state = "passed" if result.passed else "FAILED"
     yield (

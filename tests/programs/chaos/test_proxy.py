@@ -15,7 +15,6 @@ MESSAGE = random.Random(1).randbytes(300_000)
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say everything back."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65_536):
             writer.write(data)
@@ -24,7 +23,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 class Heard:
-    """What the echo behind a link is asked, and what comes back."""
+    """Requests to the echo behind a link, and their responses."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -47,7 +46,6 @@ class Heard:
 
 @pytest.fixture
 async def behind() -> AsyncIterator[Heard]:
-    """A link with an echo behind it."""
     port, target = free_ports(2)
     server = await asyncio.start_server(echo, LOOPBACK, target)
     link = Link(port, target, "seed")
@@ -58,12 +56,10 @@ async def behind() -> AsyncIterator[Heard]:
 
 
 async def test_everything_arrives_as_it_was(behind: Heard) -> None:
-    """Without trouble."""
     assert await behind.say(MESSAGE) == MESSAGE
 
 
 async def test_single_bytes_arrive_as_they_were(behind: Heard) -> None:
-    """Only cut."""
     behind.link.trouble = in_single_bytes
 
     assert await behind.say(MESSAGE[:10_000]) == MESSAGE[:10_000]
@@ -71,14 +67,12 @@ async def test_single_bytes_arrive_as_they_were(behind: Heard) -> None:
 
 @pytest.mark.parametrize("trouble", [delays(0.01, 0.01), at_most(10_000_000)], ids=["delay", "thin line"])
 async def test_slow_lines_lose_nothing(behind: Heard, trouble: object) -> None:
-    """And keep the order."""
     behind.link.trouble = trouble  # type: ignore[assignment]
 
     assert await behind.say(MESSAGE) == MESSAGE
 
 
 async def test_connection_is_reset_after_so_many_bytes(behind: Heard) -> None:
-    """In the middle of whatever it is."""
     behind.link.trouble = resets_every(16)
 
     heard = await behind.say(MESSAGE)
@@ -93,7 +87,7 @@ async def test_connection_is_reset_after_so_many_bytes(behind: Heard) -> None:
     ids=["both ways", "answers", "requests"],
 )
 async def test_half_open_connection_answers_nothing_and_stays(behind: Heard, trouble: object) -> None:
-    """Also when the trouble is over: what was swallowed is missing for ever. New connections are good."""
+    """Also when the trouble is over: swallowed bytes stay missing. New connections work."""
     reader, writer = await asyncio.open_connection(LOOPBACK, behind.link.port)
     behind.link.trouble = trouble  # type: ignore[assignment]
     writer.write(b"a")
@@ -112,7 +106,6 @@ async def test_half_open_connection_answers_nothing_and_stays(behind: Heard, tro
 
 
 async def test_link_that_refuses_keeps_what_it_has(behind: Heard) -> None:
-    """As a host whose program died: nothing listens there."""
     await behind.link.refuse()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(LOOPBACK, behind.link.port)
@@ -122,8 +115,8 @@ async def test_link_that_refuses_keeps_what_it_has(behind: Heard) -> None:
     assert await behind.say(b"a") == b"a"
 
 
-async def test_broker_that_is_gone_resets_whoever_comes() -> None:
-    """The proxy listens, and has nobody to hand them to."""
+async def test_connection_to_a_dead_broker_is_reset() -> None:
+    """The proxy listens, and has no broker to connect to."""
     port, target = free_ports(2)
     link = Link(port, target, "seed")
     await link.open()

@@ -28,7 +28,6 @@ def wait_until_sending(run: subprocess.Popen[str]) -> list[psutil.Process]:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_run_leaves_no_process(how: signal.Signals, tmp_path: Path) -> None:
-    """Neither a broker nor a producer, by whichever signal."""
     command = [
         sys.executable,
         "-m",
@@ -40,7 +39,7 @@ def test_stopped_run_leaves_no_process(how: signal.Signals, tmp_path: Path) -> N
         "--faults",
         "delay",
     ]
-    arguments = ["--rate", "100", "--no-evidence", "--folder", str(tmp_path / "cells")]
+    arguments = ["--rate", "100", "--folder", str(tmp_path / "cells")]
     run = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     children = wait_until_sending(run)
 

@@ -1,4 +1,4 @@
-"""What transacting processes write down is read back, and sessions add up."""
+"""Histories of transacting processes are read back, and sessions add up."""
 
 import importlib.util
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 
 from tests.programs.chaos.transacting.history import Line, TransactionHistory, What, read_lines
 from tests.programs.chaos.transacting.processes import ALL_IDS, IDS
-from tests.programs.chaos.transacting.totals import by_release, faults_told, of_evidence, table
-from tests.programs.evidence import ROOT
+from tests.programs.chaos.transacting.totals import by_release, faults_told, table
 
 
 def told(folder: Path) -> list[tuple[str, int, str]]:
@@ -18,7 +17,6 @@ def told(folder: Path) -> list[tuple[str, int, str]]:
 
 @pytest.mark.parametrize("half", [b'["id", "a", 2, "comm', b'["id", "a", 2, "begin", 17', b""])
 def test_half_a_line_of_a_killed_process_is_skipped(tmp_path: Path, half: bytes) -> None:
-    """Also when the process's next life writes into the same file."""
     file = tmp_path / "transactions-p.jsonl"
     TransactionHistory(file).write("id", "a", 1, what=What.BEGIN)
     with file.open("ab") as torn:
@@ -31,7 +29,6 @@ def test_half_a_line_of_a_killed_process_is_skipped(tmp_path: Path, half: bytes)
 
 
 def test_line_is_in_the_file_at_once(tmp_path: Path) -> None:
-    """Whatever becomes of the process."""
     history = TransactionHistory(tmp_path / "transactions-p.jsonl")
 
     history.write("id", "a", 1, what=What.BEGIN)
@@ -41,7 +38,7 @@ def test_line_is_in_the_file_at_once(tmp_path: Path) -> None:
 
 
 def test_processes_can_be_started() -> None:
-    """What sessions start is there; each id but the rivals' has one process."""
+    """The modules that sessions start exist; each id but the rivals' has one process."""
     for module in ("tests.programs.chaos.transacting.__main__", "tests.integrations.worker_program"):
         assert importlib.util.find_spec(module) is not None
     ids = [each for process in IDS.values() for each in process]
@@ -50,7 +47,6 @@ def test_processes_can_be_started() -> None:
 
 
 def outcome(release: str, committed: int, **violations: int) -> dict[str, object]:
-    """What a session tells."""
     return {
         "release": release,
         "seconds": 90,
@@ -64,7 +60,7 @@ def outcome(release: str, committed: int, **violations: int) -> dict[str, object
 
 
 def test_sessions_add_up() -> None:
-    """Transactions of all kinds, transfers among them, by release and together; what is visible is none more."""
+    """Transactions of all kinds, transfers among them, by release and in total."""
     totals = by_release(iter([outcome("3.9.1", 1_000), outcome("4.3.1", 10), outcome("4.3.1", 20)]))
 
     assert totals["all"].is_clean
@@ -74,18 +70,9 @@ def test_sessions_add_up() -> None:
 
 
 def test_nothing_is_clean_that_did_not_run_or_was_violated() -> None:
-    """No session proves nothing; a session that failed on the way has no figures, and a problem."""
+    """No session proves nothing; a session that failed has no figures, and a problem."""
     failed = {"release": "4.3.1", "seconds": 1, "faults": {}, "violations": {}, "problems": ["NotHealedError: late"]}
 
     assert not by_release(iter([]))["all"].is_clean
-    assert not by_release(iter([outcome("4.3.1", 10, C7=1)]))["all"].is_clean
+    assert not by_release(iter([outcome("4.3.1", 10, ATOMIC=1)]))["all"].is_clean
     assert not by_release(iter([failed]))["all"].is_clean
-
-
-def test_page_tells_what_the_evidence_says() -> None:
-    """Else: put what `python -m tests.programs.chaos.transacting.totals` prints into the page."""
-    totals = of_evidence()
-    page = (ROOT / "docs" / "explanation" / "chaos.md").read_text("utf-8")
-
-    assert "\n".join(table(totals)) in page
-    assert faults_told(totals["all"]) in page

@@ -20,47 +20,43 @@ def checked(*found: tuple[str, int, int]) -> list[str]:
 
 
 def whole(life: str, number: int) -> list[tuple[str, int, int]]:
-    """All of a transaction."""
     return [(life, number, index) for index in range(3)]
 
 
 def test_what_was_committed_is_there_and_nothing_else() -> None:
-    """And of a killed process all or nothing."""
     assert checked(*whole("a", 1)) == []
     assert checked(*whole("a", 1), *whole("a", 3)) == []
 
 
 def test_torn_transaction_is_found() -> None:
-    """Whoever's it is."""
-    assert checked(*whole("a", 1)[:2]) == ["C7"]
-    assert checked(*whole("a", 1), *whole("a", 3)[1:]) == ["C7"]
+    assert checked(*whole("a", 1)[:2]) == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 3)[1:]) == ["ATOMIC"]
 
 
 def test_doubled_record_is_found() -> None:
-    """A record twice is as wrong as one missing."""
-    assert checked(*whole("a", 1), ("a", 1, 0)) == ["C7"]
+    assert checked(*whole("a", 1), ("a", 1, 0)) == ["ATOMIC"]
 
 
-def test_lost_aborted_and_unheard_of_transactions_are_found() -> None:
-    """Committed and not there; aborted and there; there and never begun."""
-    assert checked() == ["C7"]
-    assert checked(*whole("a", 1), *whole("a", 2)) == ["C7"]
-    assert checked(*whole("a", 1), *whole("a", 9)) == ["C7"]
+def test_lost_aborted_and_unknown_transactions_are_found() -> None:
+    """Committed and absent; aborted and there; there and never begun."""
+    assert checked() == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 2)) == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 9)) == ["ATOMIC"]
 
 
 def test_life_that_comes_back_is_found() -> None:
-    """A producer that writes after its successor was fenced too late."""
+    """The producer writes after its successor has: it was fenced too late."""
     verdict = Verdict()
     ends: dict[tuple[str, int], str | None] = {("a", 1): "committed", ("b", 1): "committed", ("a", 2): "committed"}
     lives = [*whole("a", 1), *whole("b", 1), *whole("a", 2)]
 
     check_transactions([CommittedRecord(0, "id", *life) for life in lives], ends, records=3, verdict=verdict)
 
-    assert set(verdict.violations) == {"C9"}
+    assert set(verdict.violations) == {"FENCED"}
 
 
 def test_copies_and_offsets_must_agree() -> None:
-    """Whole, half done; missing, doubled, unheard of, ahead of the offsets."""
+    """Complete, half done, missing, doubled, unknown, ahead of the offsets."""
     verdicts = []
     for copies, committed in [
         ({0: 1, 1: 1, 2: 1}, [2, 1]),
@@ -72,18 +68,18 @@ def test_copies_and_offsets_must_agree() -> None:
     ]:
         verdict = Verdict()
         check_copies(3, copies, committed, verdict=verdict)
-        verdicts.append(verdict.violations["C8"])
+        verdicts.append(verdict.violations["OFFSETS"])
 
     assert verdicts == [0, 0, 1, 1, 1, 1]
 
 
 def test_money_that_is_made_or_destroyed_is_found() -> None:
-    """The last balance of each account counts, and what was there at first where there is none."""
+    """The last balance of each account counts, or its first one if there is none."""
     told: list[list[tuple[int, int]]] = [[], [(0, 7), (1, 13)], [(0, 7), (1, 13), (0, 10), (2, 7)], [(0, 7)]]
     verdicts = []
     for balances in told:
         verdict = Verdict()
         check_balances(balances, 3, 10, verdict=verdict)
-        verdicts.append(verdict.violations["C7"])
+        verdicts.append(verdict.violations["ATOMIC"])
 
     assert verdicts == [0, 0, 0, 1]

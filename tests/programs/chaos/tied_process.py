@@ -16,15 +16,12 @@ class TiedProcess(JavaProcess):
     """`python -m MODULE ARGUMENTS`, tied to us as brokers are; what it prints goes to a file."""
 
     def __init__(self, module: str, *arguments: str, log_file: Path) -> None:
-        """Start it."""
         super().__init__([sys.executable, "-m", module, *arguments], log_file)
 
     def pause(self) -> None:
-        """SIGSTOP."""
         self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
         self.send_signal(signal.SIGCONT)
 
     async def end(self, timeout_s: float) -> bool:
@@ -40,11 +37,7 @@ class TiedProcess(JavaProcess):
 
 
 async def run_to_end(module: str, *arguments: str, out: Path, log_file: Path) -> None:
-    """Run a program that writes the file `out` when it is done.
-
-    Raises:
-        ProgramFailedError: it ended without; with what it printed.
-    """
+    """Run a program that writes the file `out` when it is done."""
     process = TiedProcess(module, *arguments, log_file=log_file)
     try:
         await process.wait_for_exit()

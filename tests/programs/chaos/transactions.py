@@ -11,25 +11,23 @@
 | W7 | any of them is stopped (SIGSTOP), also for longer than its transaction may be open, and goes on |
 | W8 | any of them is killed (SIGKILL) and started again with the same id |
 
-At the end of each session an independent client reads what is committed (C7, C8, C9 of the checker), and the session
-appends a line of evidence. Prints a summary; exit code 1 if anything was violated.
+At the end of each session an independent client reads what is committed (ATOMIC, OFFSETS, FENCED). Prints a line
+of JSON per session and a summary; exit code 1 if anything was violated.
 """
 
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import itertools
 import json
 import random
-import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,49 +35,32 @@ from tests.kafka_releases import RELEASES
 from tests.programs.chaos.cell import open_arena
 from tests.programs.chaos.transacting.session import Session
 from tests.programs.chaos.transacting.totals import by_release, faults_told, table
-from tests.programs.evidence import ROOT, Evidence, commit, now, package_hash
+from tests.programs.timestamp import now
 
 COPIES_PER_S = 8
 SETTINGS = {"replica.fetch.min.bytes": "16384", "replica.fetch.wait.max.ms": "20"}
-"""Of brokers: followers fetch what has come in 20 ms at once, and leave more of two cores to transactions."""
+"""Settings of brokers: followers fetch new records within 20 ms, and leave more of two cores to transactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What is the same for all sessions of one command."""
-
-    command: str
     seconds: float
-    """Of each session, without its start and its end."""
     folder: Path
-    evidence: Path | None
-    package: str = field(default_factory=package_hash)
-    commit: str = field(default_factory=commit)
 
     async def run_session(self, release: str, seed: int) -> dict[str, Any]:
-        """Run one, and say what came of it; its folder is kept if that was not all right.
-
-        Raises:
-            CancelledError: it was stopped; nothing of it is left, and it counts for nothing.
-        """
-        folder, began, at = self.folder / f"{release}-{seed}", now(), time.monotonic()
+        """Run one, and say what came of it; its folder is kept if that was not all right."""
+        folder, at = self.folder / f"{release}-{seed}", time.monotonic()
         folder.mkdir(parents=True)
-        print(f"{began} Kafka {release}, seed {seed}, {folder}", flush=True)
+        print(f"{now()} Kafka {release}, seed {seed}, {folder}", flush=True)
         outcome = {"release": release, **await self._outcome(release, seed, folder)}
         outcome["seconds"] = round(time.monotonic() - at)
         print(json.dumps(outcome), flush=True)
         if not outcome["violations"] and not outcome["problems"]:
             shutil.rmtree(folder)
-        if self.evidence is not None:
-            self._leave_evidence(outcome, seed, began).append_to(self.evidence)
         return outcome
 
     async def _outcome(self, release: str, seed: int, folder: Path) -> dict[str, Any]:
-        """Of a session: figures, faults, violations, and what else went wrong.
-
-        Raises:
-            CancelledError: as above.
-        """
+        """Return figures, faults, violations and other problems of a session."""
         async with open_arena(release, seed, folder, settings=SETTINGS) as arena:
             session = Session(arena, random.Random(seed), copies=int(self.seconds * COPIES_PER_S))
             try:
@@ -96,20 +77,6 @@ class Campaign:
             "told": verdict.told,
             "problems": session.problems,
         }
-
-    def _leave_evidence(self, outcome: dict[str, Any], seed: int, began: str) -> Evidence:
-        """A line of this session."""
-        wrong = {**outcome["violations"], **({"problems": len(outcome["problems"])} if outcome["problems"] else {})}
-        return Evidence(
-            command=self.command,
-            seeds=[seed],
-            start=began,
-            outcome=", ".join(f"{count} {name}" for name, count in wrong.items()) or "no violation",
-            digest=hashlib.sha256(json.dumps(outcome, sort_keys=True).encode()).hexdigest(),
-            totals={**outcome, "problems": [problem.partition("\n")[0] for problem in outcome["problems"]]},
-            package=self.package,
-            commit=self.commit,
-        )
 
 
 async def run(campaign: Campaign, sessions: Iterator[tuple[int, str]], minutes: float) -> list[dict[str, Any]]:
@@ -130,7 +97,6 @@ async def run(campaign: Campaign, sessions: Iterator[tuple[int, str]], minutes: 
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.programs.chaos.transactions",
         description=__doc__,
@@ -140,8 +106,6 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0, help="no session begins after that; 0 for one session")
     parser.add_argument("--seconds", type=float, default=180, help="of each session, its start and end not counted")
     parser.add_argument("--seed", type=int, default=None, help="of the first session; each other has the next one")
-    parser.add_argument("--evidence", type=Path, default=ROOT / "docs" / "evidence" / "transactions.jsonl")
-    parser.add_argument("--no-evidence", action="store_true")
     return parser.parse_args(given)
 
 
@@ -149,12 +113,7 @@ def main(given: Sequence[str]) -> int:
     """0 if nothing was violated and nothing else went wrong, 1 otherwise."""
     asked = arguments(given)
     folder = Path(tempfile.mkdtemp(prefix="chaos-transactions-"))
-    campaign = Campaign(
-        command=shlex.join(["python", "-m", "tests.programs.chaos.transactions", *given]),
-        seconds=asked.seconds,
-        folder=folder,
-        evidence=None if asked.no_evidence else asked.evidence,
-    )
+    campaign = Campaign(seconds=asked.seconds, folder=folder)
     seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
     sessions = enumerate(itertools.cycle(asked.kafka or RELEASES), seed)
     totals = by_release(iter(asyncio.run(run(campaign, sessions, asked.minutes))))

@@ -1,4 +1,4 @@
-"""What a bad network does with bytes: each trouble carries one chunk of one direction of one connection.
+"""Troubles of a bad network: each carries one chunk of one direction of one connection.
 
 A trouble is a function of a chunk and its pipe. It raises `EOFError` to end the connection with a RST.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 EDGE_BYTES = 24
-"""How much of each end of a chunk goes byte by byte: frame heads and tails are there, and 2 cores must do it all."""
+"""Bytes at each end of a chunk that go one by one: frame heads and tails are there, the rest would cost too much."""
 
 SLOW_CHUNK_BYTES = 4096
 
@@ -22,13 +22,10 @@ class Pipe:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     rng: random.Random
-    """The link's."""
     is_answer: bool
-    """From the broker to the client."""
     carried: int = 0
     """Bytes, under a trouble that counts them."""
     limit: int = 0
-    """Where such a trouble ends it."""
     is_dead: bool = False
     """Bytes were swallowed: what follows would be nonsense, so nothing follows any more."""
 
@@ -45,7 +42,7 @@ async def pass_on(data: bytes, pipe: Pipe) -> None:
 
 
 def resets_every(kibibytes: int) -> Trouble:
-    """RST after about so many KiB in one direction: half to one and a half times, anew for each connection."""
+    """RST after about so many KiB in one direction: half to one and a half times, drawn for each connection."""
 
     async def carry(data: bytes, pipe: Pipe) -> None:
         if pipe.limit == 0:
@@ -60,8 +57,6 @@ def resets_every(kibibytes: int) -> Trouble:
 
 
 def delays(mean_s: float, spread_s: float) -> Trouble:
-    """Each chunk takes its time; the order stays."""
-
     async def carry(data: bytes, pipe: Pipe) -> None:
         await asyncio.sleep(pipe.rng.uniform(mean_s - spread_s, mean_s + spread_s))
         await pass_on(data, pipe)
@@ -87,7 +82,7 @@ async def half_open(_data: bytes, pipe: Pipe) -> None:
 
 
 def loses_one_way(*, answers: bool) -> Trouble:
-    """Lose one direction alone: answers, so that requests are carried out and nobody hears; or requests."""
+    """Lose one direction alone: responses, so that requests take effect unseen; or requests."""
 
     async def carry(data: bytes, pipe: Pipe) -> None:
         await (half_open(data, pipe) if pipe.is_answer == answers else pass_on(data, pipe))

@@ -10,7 +10,6 @@ from tests.programs.chaos.checker.log_dump import LOG_ROW, Covered, Finding, sav
 from tests.programs.chaos.checker.verdict import Verdict
 
 SECOND = 1_000_000
-"""In microseconds."""
 
 CLIENT = 7
 SENT_MS = 1_000
@@ -20,7 +19,6 @@ class WrittenCell:
     """Two topics: 1 is written with idempotence, 2 with acks=1. Time runs a millisecond a row."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing happened yet."""
         self.folder = folder
         self.now_us = 100 * SECOND
         self.limits = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 30_000, "max_block_ms": 1_000}
@@ -42,15 +40,13 @@ class WrittenCell:
         return n
 
     def ok(self, n: int, offset: int, *, partition: int = 0, topic: int = 1, timestamp: int = SENT_MS) -> None:
-        """It is acknowledged."""
         self._write(Kind.OK, topic, partition, CLIENT, n, offset, timestamp)
 
     def failed(self, n: int, kind: Kind, *, topic: int = 1) -> None:
-        """It fails."""
         self._write(kind, topic, -1, CLIENT, n, -1, -1)
 
     def acknowledged(self, count: int, *, topic: int = 1) -> None:
-        """So many records that are acknowledged one by one, and are in the log."""
+        """Add records that are acknowledged one by one, and are in the log."""
         for offset in range(count):
             n = self.invoke(topic=topic)
             self.ok(n, offset, topic=topic)
@@ -75,7 +71,6 @@ class WrittenCell:
         client: int = CLIENT,
         timestamp: int = SENT_MS,
     ) -> None:
-        """A record is found in a log."""
         row = LOG_ROW.pack(finding, partition, epoch, client, n, offset, timestamp)
         self.log_of(topic, life).extend(row)
 
@@ -84,7 +79,6 @@ class WrittenCell:
         return self._logs.setdefault((topic, life), bytearray())
 
     def covers(self, topic: int, life: int, **fields: Any) -> None:
-        """What a dump is said to hold."""
         self._covered[topic, life] = Covered(topic, f"id-{life}", **fields)
 
     # The rest
@@ -95,7 +89,6 @@ class WrittenCell:
         self.events.append({"kind": kind, **times, **fields})
 
     def at(self, seconds: float) -> int:
-        """A time from now."""
         return self.now_us + int(seconds * SECOND)
 
     def check(self, **end: Any) -> Verdict:
@@ -128,5 +121,4 @@ class WrittenCell:
 
 
 def checks(cell: WrittenCell, **end: Any) -> dict[str, int]:
-    """What the checker finds in a cell, by check."""
     return dict(cell.check(**end).violations)

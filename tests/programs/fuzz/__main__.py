@@ -13,7 +13,6 @@ ENGINES = ("chance", "atheris")
 
 
 def main() -> None:
-    """Run."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))

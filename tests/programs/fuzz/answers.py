@@ -68,15 +68,12 @@ OF_ONE_VERSION: dict[Api, Callable[[bytes], object]] = {
 
 
 class Answer(NamedTuple):
-    """One version of one of them."""
-
     name: str
     whole: bytes
     decode: Callable[[bytes], object]
 
 
 def answers() -> Iterator[Answer]:
-    """All versions of all."""
     for api, decode in ANSWERS.items():
         for version in range(api.min_version, api.max_version + 1):
             yield _answer(api, version, functools.partial(decode, version))

@@ -14,7 +14,6 @@ STRAY = 0.05  # of the inputs are another decoder's
 
 
 def run(minutes: float, seed: int) -> None:
-    """Fuzz for so long."""
     chance = random.Random(seed)
     every = list(decoders().values())
     ends_at = time.monotonic() + 60 * minutes

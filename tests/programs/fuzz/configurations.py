@@ -36,14 +36,12 @@ WORKABLE: dict[str, tuple[int, int]] = {
 """Ranges in which every record of the smoke test must be acknowledged: a cluster that answers within milliseconds."""
 
 NOT_HERE = {"security_protocol", "transactional_id"}
-"""One value each is legal."""
 
 FEW: dict[type, list[object]] = {
     GzipLevel: [-1, 1, 5, 9],
     BoolOption: [True, False],
     Acks: ["all", -1, "-1", 0, 1, "1"],
 }
-"""Values of the kinds that have few."""
 
 WRONG = st.sampled_from(["5", b"5", 1.5, math.nan, math.inf, None, (), {}, [1], True, -1, 2**63, -(2**70), object()])
 

@@ -1,4 +1,4 @@
-"""Everything in the package that reads bytes which somebody else wrote, with whole messages to damage."""
+"""Every decoder of foreign bytes in the package, with whole messages to damage."""
 
 import contextlib
 import functools
@@ -18,7 +18,8 @@ from aioproducer.testing.fake_broker.exchange import read_payload, read_request_
 from aioproducer.testing.fake_broker.log import record_batch
 from aioproducer.testing.fake_broker.log.batch_checks import BatchRefusedError, accepted_batch, single_batch
 from aioproducer.testing.fake_broker.log.record_batch import HEADER_SIZE, checksum, decode_records
-from aioproducer.testing.fake_broker.topics.topic_configs import TOPIC_CONFIG_DEFAULTS, TopicConfig
+from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_DEFAULTS
+from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
 from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from aioproducer.testing.fake_broker.wire.messages import decode_request
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
@@ -37,14 +38,11 @@ ANSWER_35 = bytes.fromhex("0023 00000001 0012 0000 0002")
 
 
 class Decoder(NamedTuple):
-    """One of them."""
-
     name: str
     whole: bytes
-    """A message that it reads."""
     decode: Callable[[bytes], object]
     refuses: tuple[type[Exception], ...]
-    """What it may raise, and nothing else."""
+    """Exceptions that it may raise; any other is a defect."""
 
     def check(self, payload: bytes) -> None:
         """Decode; say which bytes it were, if anything else than a promised error comes out."""
@@ -133,6 +131,5 @@ def _read_header(data: bytes) -> object:
 
 @functools.cache
 def decoders() -> dict[str, Decoder]:
-    """By name."""
     every = [*_answers(), *_handshake(), *_compression(), *_records(), *_requests()]
     return {decoder.name: decoder for decoder in every}

@@ -1,4 +1,4 @@
-"""What a decoder cost: bytes at its peak, and calls made. Neither depends on how busy the machine is."""
+"""Cost of a decoder: its peak in bytes, and its calls. Neither depends on how busy the machine is."""
 
 import sys
 import tracemalloc

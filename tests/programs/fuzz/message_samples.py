@@ -20,7 +20,6 @@ BATCH = encode_batch(
         base_sequence=0,
     )
 )
-"""Two records of an idempotent producer."""
 
 ANY_TEXT = "text"
 
@@ -35,7 +34,7 @@ _VALUES: dict[str, object] = {
     "uuid": uuid.UUID(int=7),
     "float64": 0.5,
 }
-"""By Kafka's name of the type; numbers that are not here are 1."""
+"""Sample values by Kafka's name of the type; other numbers are 1."""
 
 
 @functools.cache

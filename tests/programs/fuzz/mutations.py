@@ -1,4 +1,4 @@
-"""What damage does to bytes: one list of steps, chosen by hypothesis or by a random number generator."""
+"""Damage to bytes: one list of steps, chosen by hypothesis or by a random number generator."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -34,13 +34,11 @@ LONGEST_SLICE = 64
 
 
 class Step(NamedTuple):
-    """One piece of damage."""
-
     kind: str
     at: int
-    """Where, modulo the length there is."""
+    """Position, modulo the length."""
     argument: int
-    """How much, or which."""
+    """Amount, or choice."""
 
 
 def _flip(data: bytearray, at: int, argument: int) -> None:
@@ -76,7 +74,6 @@ KINDS = tuple(_DAMAGE)
 
 
 def damaged(payload: bytes, steps: Sequence[Step]) -> bytes:
-    """The payload after all steps."""
     data = bytearray(payload)
     for step in steps:
         _DAMAGE[step.kind](data, step.at % max(len(data), 1), step.argument)
@@ -84,7 +81,6 @@ def damaged(payload: bytes, steps: Sequence[Step]) -> bytes:
 
 
 def random_steps(chance: random.Random) -> list[Step]:
-    """A few steps."""
     return [
         Step(chance.choice(KINDS), chance.randrange(1 << 16), chance.randrange(1 << 8))
         for _ in range(chance.randint(0, 6))

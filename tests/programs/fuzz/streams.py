@@ -23,7 +23,6 @@ def talking(count: int = REQUESTS) -> FrameProtocol[int]:
 
 
 def frame(correlation_id: int, body: bytes) -> bytes:
-    """An answer's frame."""
     return struct.pack(">ii", 5 + len(body), correlation_id) + b"\x00" + body
 
 

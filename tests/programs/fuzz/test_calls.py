@@ -25,8 +25,6 @@ MANY = 3  # records of a send_many
 
 
 class Topic(enum.StrEnum):
-    """As applications write the names of their topics."""
-
     T = "t"
 
 
@@ -38,7 +36,6 @@ class Replacing(ProducerInterceptor):
     """Returns an equal record, another object."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Copy it."""
         return dataclasses.replace(record)
 
 
@@ -49,20 +46,15 @@ class Passing(ProducerInterceptor):
         self.ends = 0
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return it."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
-        """Count."""
         del metadata, headers
         self.ends += 1
 
 
 class First:
-    """A partitioner."""
-
     def partition(self, *_: object) -> int:
-        """Choose the first."""
         return 0
 
 
@@ -167,12 +159,10 @@ def is_whole(value: object, low: int, high: int) -> bool:
 
 
 def is_bytes(value: object) -> bool:
-    """What may be a key or a value."""
     return value is None or isinstance(value, bytes | bytearray | memoryview)
 
 
 def is_header(pair: object) -> bool:
-    """What may be a header."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         return False
     name, value = pair
@@ -269,6 +259,5 @@ def without_callback(call: Call) -> Call:
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(given=st.lists(calls(), min_size=5, max_size=25), hooks=st.sets(st.sampled_from(sorted(HOOKS)), max_size=3))
 def test_any_call_sends_its_record_or_nothing(given: list[Call], hooks: set[str]) -> None:
-    """The rules as documented decide which."""
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
         runner.run(story(given, {name: value for hook in sorted(hooks) for name, value in HOOKS[hook]().items()}))

@@ -28,7 +28,6 @@ Result = RecordMetadata | BaseException
 
 
 def open_files() -> int:
-    """Descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -50,11 +49,7 @@ async def to_the_end(send: object, number: int) -> RecordMetadata:
 
 
 async def smoke(options: dict[str, object], patience_s: float) -> tuple[list[Result], list[bytes | None]]:
-    """Start, send, close; what became of each record, and what is in the log. Nothing may be left behind.
-
-    Raises:
-        TimeoutError: what is given all the time there is has not ended.
-    """
+    """Start, send, close; what became of each record, and what is in the log. Nothing may be left behind."""
     async with FakeCluster(2, topics={"t": 2}) as cluster:
         producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]
         try:
@@ -77,7 +72,7 @@ async def smoke(options: dict[str, object], patience_s: float) -> tuple[list[Res
 
 
 def check_truth(results: list[Result], log: list[bytes | None]) -> None:
-    """What was acknowledged is in the log, what was certainly not written is not, nothing is there twice."""
+    """Check that acknowledged records are in the log, unwritten ones are not, and nothing is there twice."""
     found = collections.Counter(log)
     for number, result in enumerate(results):
         copies = found[b"%d," % number * 60]
@@ -90,7 +85,6 @@ def check_truth(results: list[Result], log: list[bytes | None]) -> None:
 
 
 def configured(options: dict[str, object]) -> ProducerConfig | ConfigurationError:
-    """What the constructor makes of the options."""
     try:
         return ProducerConfig(bootstrap_servers="h:9092", **options)  # type: ignore[arg-type]
     except ConfigurationError as error:
@@ -128,7 +122,7 @@ def expected_besides(options: dict[str, object]) -> set[str]:
 @pytest.mark.parametrize("share", range(8))
 @pytest.mark.slow
 def test_any_configuration_is_refused_or_works(share: int) -> None:
-    """An eighth of them each, so that they are counted and timed apart."""
+    """Eight parts of the cases, so that they are counted and timed separately."""
     seen: collections.Counter[str] = collections.Counter()
 
     @settings(max_examples=LOTS // 8, suppress_health_check=[HealthCheck.too_slow])

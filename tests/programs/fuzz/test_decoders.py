@@ -25,13 +25,12 @@ UNPACKING = {name for name in decoders() if name.startswith(("decompress", "acce
 """Those that make many bytes of few: a small batch may be large unpacked. Nothing hostile is unpacked by the producer
 itself; these are its own batches and the embedded broker's."""
 NEWEST = {name.partition(" v")[0]: name for name in decoders()}
-"""By name without the version: the versions are in order."""
 FUZZED = [pytest.param(name, marks=() if name in NEWEST.values() else pytest.mark.slow) for name in decoders()]
 """The newest of each, and in the whole suite all."""
 
 
 def test_every_decoder_of_answers_is_here() -> None:
-    """A new one needs a row in `ANSWERS`."""
+    """A new decoder needs a row in `ANSWERS`."""
     found = {
         function
         for module in pkgutil.iter_modules(protocol.__path__)
@@ -45,7 +44,6 @@ def test_every_decoder_of_answers_is_here() -> None:
 
 @pytest.mark.parametrize("name", list(decoders()))
 def test_whole_message_is_read(name: str) -> None:
-    """Else there would be little in it to damage."""
     decoder = decoders()[name]
 
     decoder.decode(decoder.whole)
@@ -56,7 +54,7 @@ def test_whole_message_is_read(name: str) -> None:
 @given(steps=STEPS)
 @example(steps=[])
 def test_damaged_message_is_refused_or_read(name: str, steps: list[Step]) -> None:
-    """Bits flipped, cut, grown, with lengths and varints that cannot be."""
+    """Bits flipped, cut, grown, with invalid lengths and varints."""
     decoder = decoders()[name]
 
     decoder.check(damaged(decoder.whole, steps))
@@ -66,13 +64,11 @@ def test_damaged_message_is_refused_or_read(name: str, steps: list[Step]) -> Non
 @settings(max_examples=25)
 @given(payload=st.binary(max_size=300))
 def test_garbage_is_refused_or_read(name: str, payload: bytes) -> None:
-    """Any bytes at all."""
     decoders()[name].check(payload)
 
 
 @pytest.mark.parametrize("name", list(decoders()))
 def test_every_cut_is_refused_or_read(name: str) -> None:
-    """Wherever the bytes end."""
     decoder = decoders()[name]
     for end in range(len(decoder.whole)):
         decoder.check(decoder.whole[:end])
@@ -83,7 +79,7 @@ def test_every_cut_is_refused_or_read(name: str) -> None:
 @settings(max_examples=10)
 @given(steps=STEPS, more=st.integers(0, 2000))
 def test_cost_is_bounded_by_the_bytes(name: str, steps: list[Step], more: int) -> None:
-    """Memory and steps, whatever the counts and lengths in it claim."""
+    """Memory and steps are bounded for any counts and lengths in it."""
     decoder = decoders()[name]
     payload = damaged(decoder.whole, steps) + bytes(more)
     decoder.check(payload)  # imports and caches
@@ -109,7 +105,7 @@ ELEMENT = {
 
 @pytest.mark.parametrize("name", list(DENSEST))
 def test_densest_answer_costs_a_fixed_multiple_of_its_bytes(name: str) -> None:
-    """So that `max_frame_bytes` bounds what a hostile broker can make us take."""
+    """`max_frame_bytes` therefore bounds what a hostile broker can cost."""
     payload = DENSEST[name] + ELEMENT[name] * 20_000
 
     assert peak_bytes(functools.partial(decoders()[name].check, payload)) <= 32 * len(payload)
@@ -117,7 +113,6 @@ def test_densest_answer_costs_a_fixed_multiple_of_its_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("version", [9, 13])
 def test_claimed_counts_reserve_nothing(version: int) -> None:
-    """Two thousand million topics in six bytes."""
     payload = b"\xff\xff\xff\xff\x07" + bytes(20)
 
     def read() -> None:

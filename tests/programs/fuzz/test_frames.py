@@ -19,20 +19,18 @@ PIECES = st.lists(st.integers(1, 50), min_size=1, max_size=20)
 @settings(max_examples=300)
 @given(steps=STEPS, sizes=PIECES)
 def test_damaged_stream_means_the_same_however_it_is_cut(steps: list[Step], sizes: list[int]) -> None:
-    """The same answers, then the same error: whole, in pieces, one byte at a time."""
+    """The same responses, then the same error: whole, in pieces, one byte at a time."""
     check_stream(steps, sizes)
 
 
 @settings(max_examples=200)
 @given(stream=st.binary(max_size=200), sizes=PIECES)
 def test_garbage_means_the_same_however_it_is_cut(stream: bytes, sizes: list[int]) -> None:
-    """As above."""
     assert heard(in_pieces(stream, sizes)) == heard([stream])
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000, MAX_FRAME_BYTES])
-def test_memory_of_a_frame_is_bounded_by_its_size_however_it_is_cut(piece: int) -> None:
-    """Also of one that trickles in, byte by byte."""
+def test_memory_of_a_frame_is_bounded_by_its_size(piece: int) -> None:
     stream = frame(0, bytes(100_000))
     pieces = in_pieces(stream, [piece])
     conversation = talking(1)
@@ -44,7 +42,7 @@ def test_memory_of_a_frame_is_bounded_by_its_size_however_it_is_cut(piece: int) 
 
 
 def test_steps_are_bounded_by_the_pieces() -> None:
-    """Twice as many bytes, twice as many steps: nothing is looked at again with each piece."""
+    """Twice as many bytes cost twice as many steps: no piece is looked at again."""
     small, large = (in_pieces(frame(0, bytes(size)), [1]) for size in (5_000, 10_000))
 
     assert calls(lambda: heard(large)) <= 2.2 * calls(lambda: heard(small))
@@ -54,7 +52,7 @@ def test_steps_are_bounded_by_the_pieces() -> None:
 @settings(max_examples=200)
 @given(steps=STEPS, sizes=PIECES)
 def test_embedded_broker_cuts_a_damaged_stream_the_same_way(steps: list[Step], sizes: list[int]) -> None:
-    """Frames, until a size that cannot be; with that one in the same piece, those before it are dropped too."""
+    """Frames up to an invalid size; frames before it in the same piece are dropped, too."""
     stream = damaged(STREAM, steps)
     finest, coarser = cut(in_pieces(stream, [1])), cut(in_pieces(stream, sizes))
 

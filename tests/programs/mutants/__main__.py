@@ -14,11 +14,7 @@ from tests.programs.mutants.session import SIX_SECONDS, Session, chosen_by
 
 
 def main() -> int:
-    """Do what the arguments say; the exit code is 1 if a mutant survived.
-
-    Raises:
-        SystemExit: a name is not a mutant's.
-    """
+    """Do what the arguments say; the exit code is 1 if a mutant survived."""
     arguments = _parser().parse_args()
     if arguments.list:
         for mutant in MUTANTS:
@@ -35,8 +31,6 @@ def main() -> int:
         is_good = session.run()
     killed = sum(death.is_good for death in session.deaths)
     _say(f"{killed} of {len(mutants)} mutants killed")
-    if arguments.evidence is not None:
-        session.evidence(" ".join(["python -m tests.programs.mutants", *sys.argv[1:]])).append_to(arguments.evidence)
     return 0 if is_good else 1
 
 
@@ -47,7 +41,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--six", metavar="HASH", help="six of them, chosen by a commit's hash, 90 s each at most")
     parser.add_argument("--seeds", type=int, default=1000, help="of each family, at most")
     parser.add_argument("--seconds", type=float, default=3600.0, help="for each mutant, at most")
-    parser.add_argument("--evidence", type=Path, metavar="FILE", help="append a line about the session")
     return parser
 
 

@@ -122,7 +122,7 @@ CONNECTIONS_AND_RECORDS: Final = (
     ),
     Mutant(
         name="native_move_loses_waiters",
-        breaks="who awaits a record of a batch that is split waits for ever",
+        breaks="a waiter for a record of a split batch waits forever",
         families=("D17", "D8"),
         changes=(
             Change(

@@ -3,7 +3,7 @@
 `python -m tests.programs.mutants.gate D2 D9`.
 
 Started in the folder of a copy of the package, so that the copy is what is imported. It prints what it is about to
-do, so that whoever started it knows at which seed a run that never ends has hung, and last one line of JSON.
+do, so that the parent process knows at which seed a run that never ends has hung, and last one line of JSON.
 """
 
 import argparse
@@ -20,15 +20,11 @@ from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import live_through
 
 HANG_S = 60.0
-"""Of processor time: no run takes a hundredth of that, so one that does is a busy loop without a turn of the loop."""
+"""Limit of processor time: no run takes a hundredth of that, so one that reaches it is a busy loop."""
 
 
 def main() -> None:
-    """Run what the arguments say.
-
-    Raises:
-        SystemExit: the package that is imported is not the copy.
-    """
+    """Run what the arguments say."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.mutants.gate", description=__doc__)
     parser.add_argument("runs", nargs="+", help="families, or single runs as FAMILY:SEED")
     parser.add_argument("--seeds", type=int, default=100, help="of each family")

@@ -34,11 +34,7 @@ class Change:
     new: str
 
     def replaced(self, text: str) -> str:
-        """Return the text of the file with the change made.
-
-        Raises:
-            StaleMutantError: the place is not there exactly once.
-        """
+        """Return the text of the file with the change made."""
         old, new = (textwrap.dedent(part).strip("\n") for part in (self.old, self.new))
         places = list((_python_places if self.file.endswith(".py") else _cython_places)(text, self.function, old))
         if len(places) != 1:
@@ -55,8 +51,6 @@ class Mutant:
 
     name: str
     breaks: str
-    """The promise, in words."""
-
     families: tuple[str, ...] = ()
     """Families of the simulation that find it fastest; they are tried first."""
 
@@ -72,11 +66,7 @@ class Mutant:
         return tuple(sorted({path.stem for path in paths if path.suffix == ".pyx"}))
 
     def apply(self, package: Path) -> None:
-        """Change the files of a copy of the package.
-
-        Raises:
-            StaleMutantError: a change does not fit; the copy is then of no use.
-        """
+        """Change the files of a copy of the package."""
         for change in self.changes:
             path = package / change.file
             path.write_text(change.replaced(path.read_text("utf-8")), "utf-8")
@@ -135,11 +125,7 @@ def _blocks(scope: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _cython_places(text: str, function: str, old: str) -> Iterator[tuple[int, int]]:
-    """Begin and end of each place, white space not counted.
-
-    Raises:
-        StaleMutantError: the function is gone.
-    """
+    """Begin and end of each place, white space not counted."""
     begin, end = 0, len(text)
     if function:
         head = re.search(rf"^( *)(?:cpdef|cdef|def)\b[^\n(=]*?\b{function}\(", text, re.MULTILINE)

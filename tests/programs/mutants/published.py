@@ -109,7 +109,7 @@ PUBLISHED: Final = (
     ),
     Mutant(
         name="cancelled_waiter_keeps_bytes",
-        breaks="whoever gives up waiting for memory is counted for ever",
+        breaks="a caller that gives up waiting for memory is counted forever",
         families=("D8",),
         changes=(
             Change(
@@ -140,7 +140,7 @@ PUBLISHED: Final = (
     ),
     Mutant(
         name="wakeup_lost_when_head_waiter_cancelled",
-        breaks="when the first in line gives up, nobody behind it is ever served",
+        breaks="when the first waiter gives up, the waiters behind it are never served",
         families=("D8", "D2"),
         changes=(
             Change(
@@ -156,7 +156,7 @@ PUBLISHED: Final = (
     ),
     Mutant(
         name="no_correlation_check",
-        breaks="an answer counts for the oldest request whatever request it names",
+        breaks="a response counts for the oldest request, also if it names another",
         families=("D20",),
         changes=(
             Change(
@@ -209,7 +209,7 @@ PUBLISHED: Final = (
     ),
     Mutant(
         name="not_leader_without_refresh",
-        breaks="nobody asks who leads a partition now",
+        breaks="metadata is not asked for the new leader of a partition",
         families=("D5", "D6"),
         changes=(
             Change(

@@ -1,26 +1,21 @@
 """Has every mutant killed, and says by what."""
 
-import hashlib
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.programs.evidence import Evidence, now, package_hash
 from tests.programs.mutants.mutant import Mutant
 from tests.programs.mutants.workshop import Finding, Tree
 from tests.programs.simulation.families import FAMILIES
 
 SIX = 6
 SIX_SECONDS = 90.0
-"""Of each of six."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What became of one mutant."""
-
     mutant: Mutant
     finding: Finding
     seconds: float
@@ -33,7 +28,6 @@ class Death:
         return self.finding.is_kill and self.is_confirmed
 
     def line(self) -> str:
-        """One row of the table."""
         what = self.finding.by or f"SURVIVED {self.finding.runs} runs"
         if not self.is_confirmed:
             what += " (NO KILL: the package itself fails there)"
@@ -59,8 +53,6 @@ class Session:
         self._seeds = seeds
         self._seconds = seconds
         self._say = say
-        self.began = now()
-        self.package = package_hash()
         self.deaths: list[Death] = []
 
     def run(self) -> bool:
@@ -82,7 +74,6 @@ class Session:
         )
 
     def _search(self, tree: Tree, mutant: Mutant) -> Finding:
-        """Where it is found fastest first, and then everywhere."""
         until = time.monotonic() + self._seconds
         finding = Finding(by="")
         if mutant.families:
@@ -102,25 +93,6 @@ class Session:
             return not self._clean.test([f"tests/{finding.by}"]).is_kill
         run = finding.by.replace(" ", ":")
         return not self._clean.simulate(run, seeds=1, seconds=self._seconds).is_kill
-
-    def evidence(self, command: str) -> Evidence:
-        """One line about the session."""
-        survivors = [death.mutant.name for death in self.deaths if not death.is_good]
-        lines = [f"{death.mutant.name} {death.finding.by}" for death in self.deaths]
-        return Evidence(
-            command=command,
-            seeds={"first": 0, "count": self._seeds},
-            start=self.began,
-            outcome=f"{len(survivors)} survived: {', '.join(survivors)}" if survivors else "all killed",
-            digest=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
-            totals={
-                "mutants": len(self.deaths),
-                "killed": len(self.deaths) - len(survivors),
-                "by_simulation": sum(death.is_good and "::" not in death.finding.by for death in self.deaths),
-                "kills": {death.mutant.name: death.finding.by for death in self.deaths},
-            },
-            package=self.package,
-        )
 
 
 def chosen_by(commit: str, mutants: Sequence[Mutant]) -> list[Mutant]:

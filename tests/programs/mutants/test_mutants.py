@@ -16,7 +16,7 @@ from tests.programs.mutants.workshop import PACKAGE, ROOT, WITHOUT_BROKERS
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_fits_the_code(mutant: Mutant, tmp_path: Path) -> None:
-    """What it replaces stands where it says, once, and what comes of it is Python."""
+    """The replaced code is found once, and the result is valid Python."""
     for file in {change.file for change in mutant.changes}:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PACKAGE / file, tmp_path / file)
@@ -29,7 +29,7 @@ def test_mutant_fits_the_code(mutant: Mutant, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_named_test_runs() -> None:
-    """A file that is gone, or none of whose tests is chosen, would end the session and not kill its mutant."""
+    """A missing file, or a deselected test, would end the session instead of killing its mutant."""
     named = sorted({test for mutant in MUTANTS for test in mutant.tests})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", WITHOUT_BROKERS, *named]
     collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -38,7 +38,6 @@ def test_every_named_test_runs() -> None:
 
 
 def test_names_are_unique() -> None:
-    """A name says which mutant."""
     names = [mutant.name for mutant in MUTANTS]
 
     assert len(names) == len(set(names))
@@ -46,13 +45,12 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("body", ["pass", "old(); old()", "if old():\n        old()"])
 def test_mutant_that_does_not_fit_is_an_error(body: str) -> None:
-    """A mutant that changes nothing, or more than it says, must not count as one that was killed."""
+    """A mutant that changes nothing, or more than it says, must not count as killed."""
     with pytest.raises(StaleMutantError):
         Change("_sender/sender.py", "send", "old()", "new()").replaced(f"def send():\n    {body}\n")
 
 
 def test_function_that_is_gone_is_an_error() -> None:
-    """It was renamed, and the mutant with it must be."""
     with pytest.raises(StaleMutantError, match=r"Sender\.run"):
         Change("_sender/sender.py", "Sender.run", "old()", "new()").replaced("class Sender:\n    pass\n")
 
@@ -72,7 +70,6 @@ def test_change_is_found_by_what_it_means(old: str, new: str, expected: str) -> 
 
 
 def test_six_are_chosen_by_the_commit() -> None:
-    """The same for one commit, others for another."""
     first, again, other = (chosen_by(commit, MUTANTS) for commit in ("a1", "a1", "b2"))
 
     assert (len(set(map(id, first))), first == again, first == other) == (SIX, True, False)

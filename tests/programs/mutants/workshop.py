@@ -16,7 +16,7 @@ from tests.programs.mutants.mutant import Mutant, StaleMutantError
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "aioproducer"
 BUILT = Path(aioproducer.__file__).parent / "_native"
-"""Where the extension modules of this interpreter are, built from the sources as they are."""
+"""Folder of this interpreter's extension modules, built from the current sources."""
 
 WITHOUT_BROKERS = "not kafka"
 """The tests that a mutant names run here; slow ones too, for a mutant may be why they are there."""
@@ -39,13 +39,11 @@ setup(
     script_args=["-q", "build_ext", "--inplace"],
 )
 """
-"""As setup.py does, for the modules that were changed only, and quicker."""
+"""Build the changed modules as setup.py does, and faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What ended a search."""
-
     by: str
     """"D2 17", or the name of a test; empty: nothing was found."""
 
@@ -54,22 +52,16 @@ class Finding:
 
     @property
     def is_kill(self) -> bool:
-        """Whether something was found."""
         return bool(self.by)
 
 
 class Tree:
-    """A folder with a copy of the package and of the tests.
-
-    Args:
-        folder: does not exist yet.
-    """
+    """A folder with a copy of the package and of the tests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def fill(self) -> None:
-        """Copy the project as it is."""
         self.folder.mkdir(parents=True)
         ignored = shutil.ignore_patterns("__pycache__", "*.c", "*.so")
         shutil.copytree(PACKAGE, self.folder / "aioproducer", ignore=ignored)
@@ -79,11 +71,7 @@ class Tree:
         shutil.copy(ROOT / "pyproject.toml", self.folder)
 
     def mutated(self, mutant: Mutant) -> "Tree":
-        """Return another tree, with the mutant in it.
-
-        Raises:
-            StaleMutantError: the mutant no longer fits the code, or cannot be built.
-        """
+        """Return another tree, with the mutant in it."""
         tree = Tree(self.folder.parent / mutant.name)
         tree.folder.mkdir()
         shutil.copytree(self.folder / "aioproducer", tree.folder / "aioproducer")
@@ -97,15 +85,10 @@ class Tree:
         return tree
 
     def remove(self) -> None:
-        """Delete it."""
         shutil.rmtree(self.folder)
 
     def simulate(self, *runs: str, seeds: int, seconds: float) -> Finding:
-        """Run families (or FAMILY:SEED) until the first violation.
-
-        Raises:
-            RuntimeError: they did not run.
-        """
+        """Run families (or FAMILY:SEED) until the first violation."""
         options = ("--seeds", str(seeds), "--seconds", str(seconds))
         done = self.run("-m", "tests.programs.mutants.gate", *runs, *options)
         lines = done.stdout.splitlines()
@@ -120,11 +103,7 @@ class Tree:
         raise RuntimeError(f"the gate did not run:\n{done.stderr[-2000:]}")
 
     def test(self, tests: Sequence[str]) -> Finding:
-        """Run tests until the first that fails.
-
-        Raises:
-            RuntimeError: they did not run.
-        """
+        """Run tests until the first that fails."""
         done = self.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", WITHOUT_BROKERS, *tests)
         if done.returncode == 0:
             return Finding(by="")
@@ -135,7 +114,6 @@ class Tree:
         return Finding(by=failed[0].split(" ", 1)[1].removeprefix("tests/"), violation="a test fails")
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run Python here."""
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(self.folder)}
         return subprocess.run(
             [sys.executable, *arguments],

@@ -33,7 +33,7 @@ PROBES = (
     ("past_the_end(8)", "heap-buffer-overflow"),
     ("shifted(40)", "shift exponent 40 is too large"),
 )
-"""What the deliberate defects are called with, and what must be reported; nothing for the call that is right."""
+"""Arguments of the deliberate defects, and what must be reported; None for the correct call."""
 
 
 def main() -> int:
@@ -84,7 +84,6 @@ class SanitizedBuild:
         }
 
     def make(self) -> None:
-        """Copy and build."""
         self._tree.mkdir()
         for name in COPIED:
             if (ROOT / name).is_dir():
@@ -106,7 +105,7 @@ class SanitizedBuild:
         for call, report in PROBES:
             program = f"from aioproducer._native import overrun; print(overrun.__file__, overrun.{call})"
             done = self._started("-c", program, capture_output=True)
-            found = self._take_reports() + done.stderr.decode()  # where UBSan of gcc writes, whatever it is told
+            found = self._take_reports() + done.stderr.decode()  # UBSan of gcc always writes there
             is_right = report in found and done.returncode != 0 if report else done.returncode == 0 and not found
             if not is_right or (report is None and str(self._tree) not in done.stdout.decode()):
                 _give_up(f"the sanitizers are not on: {call} gave {done.returncode}\n{found}")

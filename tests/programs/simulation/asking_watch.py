@@ -24,13 +24,10 @@ ASKED: Final = frozenset(
         ApiKey.END_TXN,
     )
 )
-"""Of coordinators, one request at a time."""
 
 SPREAD: Final = (0.8, 1.2)
-"""What chance makes of a pause."""
 
 SLACK_S: Final = 0.05
-"""Timers, and the pause after markers."""
 
 SOON_MS: Final = (1, 20)
 """The first and the longest pause where the last transaction is not over yet."""
@@ -39,13 +36,11 @@ SOON_AT_MOST: Final = 50
 """Attempts after such pauses; then those of the options follow."""
 
 _FIRST: Final = frozenset((int(ApiKey.FIND_COORDINATOR), int(ApiKey.DESCRIBE_TRANSACTIONS)))
-"""What is asked ahead of another request, whose attempts are counted."""
+"""Requests that precede another request, whose attempts are counted."""
 
 _CORRELATION: Final = slice(8, 12)
-"""In a frame: all that differs between two attempts."""
 
 Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
 
 
 class AskingWatch:
@@ -60,7 +55,7 @@ class AskingWatch:
         self._violated = history.violated
         self._first_ms = plan.number("retry_backoff_ms")
         self._most_ms = plan.number("retry_backoff_max_ms")
-        self._may_be_throttled = "F19" in plan.enabled
+        self._may_be_throttled = "throttle" in plan.enabled
         self._last: bytes | None = None  # what was asked, but for what is asked first
         self._key: Key | None = None
         self._asked_at = 0.0
@@ -102,19 +97,21 @@ class AskingWatch:
             self._is_over = self._was_done
 
     def disturbed(self) -> None:
-        """A connection is lost, or made: nobody sees how often that was tried."""
+        """A connection is lost, or made: the number of attempts cannot be seen."""
         self._is_clean = False
 
     def _look_at_pace(self, key: Key, now: float, name: str) -> None:
-        """I22: not too soon, for the coordinator; and not too late, for who waits."""
+        """PACE: not too soon, for the coordinator; and not too late, for who waits."""
         pause_s = self._pause_s(self._attempts - 1) * SPREAD[0]
         if now < self._asked_at + pause_s:
-            self._violated("I22", f"{name} is asked again after {now - self._asked_at:.6f} s, attempt {self._attempts}")
+            self._violated(
+                "PACE", f"{name} is asked again after {now - self._asked_at:.6f} s, attempt {self._attempts}"
+            )
         is_known = self._is_clean and not self._may_be_throttled and self._key is not None and key[0] == self._key[0]
         longest_s = self._pause_s(self._attempts - 1 + self._finds) * SPREAD[1] + SLACK_S
         if is_known and self._heard_at is not None and now > self._heard_at + longest_s:
             waited_s = now - self._heard_at
-            self._violated("I22", f"{name} is asked again only after {waited_s:.6f} s, attempt {self._attempts}")
+            self._violated("PACE", f"{name} is asked again only after {waited_s:.6f} s, attempt {self._attempts}")
 
     def _pause_s(self, doublings: int) -> float:
         first_ms, most_ms = self._first_ms, self._most_ms

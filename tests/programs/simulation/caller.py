@@ -1,4 +1,4 @@
-"""What callers do with a producer: every verb, patient or not, with callbacks and serializers that fail.
+"""Callers of a producer: every method, patient or not, with callbacks and serializers that fail.
 
 Each caller is a task with its own chance, so that what one does hardly depends on what others do. Every way in which a
 call can end is written down in the story of its record.
@@ -13,8 +13,8 @@ from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Re
 from aioproducer._network.node_connection import LONGEST_THROTTLE_MS
 from tests.programs.simulation.drafts import Drafts
 from tests.programs.simulation.excuses import may_be_taken_apart
-from tests.programs.simulation.flush_watch import FlushWatch
 from tests.programs.simulation.history import End, Story
+from tests.programs.simulation.promise_watches import FlushWatch
 from tests.programs.simulation.workload import TICK_S, Workload
 
 ResultT = TypeVar("ResultT")
@@ -36,13 +36,7 @@ def callers_of(load: Workload) -> list["Caller"]:
 
 
 class Caller:
-    """One task that uses the producer.
-
-    Args:
-        load: shared by all callers.
-        number: of the caller, from 0 on.
-        share: records it sends.
-    """
+    """One task that uses the producer."""
 
     def __init__(self, load: Workload, number: int, share: int) -> None:
         self._load = load
@@ -151,11 +145,7 @@ class Caller:
             story.acknowledge(metadata, self._load.now())
 
     async def verb_many(self) -> None:
-        """`send_many`, whose result says which of the records failed.
-
-        Raises:
-            CancelledError: the caller was impatient.
-        """
+        """`send_many`, whose result says which of the records failed."""
         count = min(self._drafts.left, self._drafts.group() + self._drafts.group())
         aim = self._drafts.aim()
         stories: list[Story] = []
@@ -196,11 +186,7 @@ class Caller:
         await asyncio.gather(*deliveries, return_exceptions=True)
 
     async def verb_flush(self) -> None:
-        """`flush`: what was accepted before has ended then, within the time that records live.
-
-        Raises:
-            KafkaError: which it should not.
-        """
+        """`flush`: what was accepted before has ended then, within the time that records live."""
         load = self._load
         before = [story for story in load.deliveries if story.delivery is not None and not story.delivery.done()]
         began = load.now()
@@ -220,11 +206,11 @@ class Caller:
             raise
         late = [str(story.record) for story in before if story.delivery is not None and not story.delivery.done()]
         if late:
-            load.history.violated("I19", f"flush returned before {', '.join(late)} had ended")
+            load.history.violated("FLUSH", f"flush returned before {', '.join(late)} had ended")
         # A batch may hold records of after the call: of its parts, if it is taken apart, the last may be theirs.
         if watch.overtime_s() > TICK_S and not may_be_taken_apart(load.plan):
             load.history.violated(
-                "I19", f"flush went on for {watch.overtime_s():.6f} s after all it waits for had ended"
+                "FLUSH", f"flush went on for {watch.overtime_s():.6f} s after all it waits for had ended"
             )
         self._load.check_bound("flush", began, max(load.delivery_timeout_s, load.max_block_s))
 
@@ -239,11 +225,7 @@ class Caller:
         return delivery
 
     async def _bounded(self, story: Story, call: Awaitable[ResultT], bound_s: float) -> ResultT:
-        """Await a call that has a time of its own to end in.
-
-        Raises:
-            CancelledError: the caller was impatient.
-        """
+        """Await a call that has a time of its own to end in."""
         try:
             return await call
         except asyncio.CancelledError:
@@ -253,12 +235,12 @@ class Caller:
             self._load.check_bound(story, story.called_at, bound_s)
 
     def _check_served(self, story: Story, error: BaseException) -> None:
-        """I15: nobody waits for memory for long while brokers answer, and none has asked, or seemed to, for a pause."""
+        """MEMORY: no call waits long for memory while brokers answer and have not asked for a pause."""
         has_patience = self._load.max_block_s >= _PATIENCE_S
         pause_s = 0.0 if self._load.plan.is_honest else LONGEST_THROTTLE_MS / 1000
         is_healthy = 0.0 < self._load.healthy_since < story.called_at - pause_s
         if isinstance(error, BufferTimeoutError) and has_patience and is_healthy:
-            self._load.history.violated("I15", f"{story.record} found no memory on a healthy cluster: {error}")
+            self._load.history.violated("MEMORY", f"{story.record} found no memory on a healthy cluster: {error}")
 
     def _accepted(self, story: Story, delivery: Delivery) -> None:
         story.delivery = delivery

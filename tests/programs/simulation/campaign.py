@@ -18,25 +18,20 @@ _CHUNK = 25
 """Runs that a process is given at a time."""
 
 _THRESHOLDS = (100_000, 10, 100)
-"""Of the collector: no run leaves so much behind, unless there is no end to it."""
+"""Thresholds of the collector: no run makes so much garbage, unless it never ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """Which runs."""
-
     families: tuple[str, ...]
     first: int
     seeds: int
-    """Of each family."""
-
     jobs: int = 1
     stops_at_first: bool = False
     seconds: float = math.inf
-    """After these, no more runs are taken; which ones there were depends on the machine then."""
+    """Seconds after which no more runs are begun; how many there are then depends on the machine."""
 
     schedule: str = "fifo"
-    """Of the plans: "fifo" or "pct"."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,23 +45,18 @@ class Failure:
 
     @property
     def command(self) -> str:
-        """What replays it."""
         chosen = "" if self.schedule == "fifo" else f" --schedule {self.schedule}"
         return f"python -m tests.programs.simulation --family {self.family} --seed {self.seed}{chosen}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What came of some runs; those of several processes add up."""
+    """Outcome of some runs; those of several processes add up."""
 
     runs: int = 0
     failures: list[Failure] = field(default_factory=list)
     digests: dict[tuple[str, int], int] = field(default_factory=dict)
-    """(family, seed) -> digest of the run."""
-
     records: dict[str, list[int]] = field(default_factory=dict)
-    """Family -> records of each run."""
-
     brokers: dict[str, list[int]] = field(default_factory=dict)
     turns: int = 0
     ends: Counter[str] = field(default_factory=Counter)
@@ -75,10 +65,8 @@ class Outcome:
     states: Counter[str] = field(default_factory=Counter)
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
-    """Of all processes, at work on runs."""
 
     def add(self, family: str, seed: int, verdict: Verdict) -> None:
-        """Add one run."""
         self.runs += 1
         self.digests[family, seed] = verdict.digest
         self.records.setdefault(family, []).append(verdict.records)
@@ -111,7 +99,6 @@ class Outcome:
 
     @property
     def digest(self) -> str:
-        """Of all runs together, whatever process did which."""
         text = "\n".join(f"{family} {seed} {digest}" for (family, seed), digest in sorted(self.digests.items()))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -123,7 +110,7 @@ def live_through_many(campaign: Campaign) -> Outcome:
     load_message_classes()
     live_through(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
     gc.collect()
-    gc.freeze()  # modules and classes stay: nobody need look through them again and again
+    gc.freeze()  # modules and classes stay: the collector need not visit them again
     try:
         for found in _in_processes(campaign) if campaign.jobs > 1 else map(_live_through, _chunks(campaign)):
             outcome.merge(found)

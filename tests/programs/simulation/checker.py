@@ -1,8 +1,6 @@
-"""Compares what callers were told with what is in the logs: a pure function that trusts nobody.
+"""Compares what callers were told with what is in the logs: a pure function.
 
-C1 acknowledged records are there, at their offset      C4 nothing is there twice (idempotence)
-C2 first copies of them are in the order of the calls   C5 nothing else is there, and nothing altered
-C3 what was NOT_WRITTEN is not there                    C6 offset, partition and timestamp are the log's
+LOST, ORDER, NOT_WRITTEN, DUPLICATE (with idempotence), FOREIGN and RECORD_METADATA are explained in `checks.py`.
 """
 
 from collections import defaultdict
@@ -22,15 +20,13 @@ NOT_TOLD_ALONE: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLog:
-    """One partition's log, also what is no longer in it. A topic made again has other logs of the same names."""
+    """One partition's log, also what is no longer in it. A topic created again has more logs under its names."""
 
     topic: str
     partition: int
     records: Sequence[LoggedRecord]
-    """By offset; also those that retention has removed since."""
-
     cut: Sequence[LoggedRecord] = ()
-    """What a dead leader had and no other copy had: cut off at the election."""
+    """Records that only a dead leader had: cut off at the election."""
 
     forgot_at: Sequence[int] = ()
     """End offsets at the moments when the partition lost what it knew of producers."""
@@ -38,8 +34,6 @@ class KeptLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What the configuration promises."""
-
     acks: int
     is_idempotent: bool
     keeps_order: bool = True
@@ -47,18 +41,12 @@ class Promise:
     """Brokers tell the truth; else only what is in the logs is looked at, not what callers were told."""
 
     keeps_append_time: bool = False
-    """The topic has its own timestamps."""
-
     keeps_all: bool = False
-    """Nothing is ever removed from the front of a log."""
-
     partitions: int | None = None
-    """Of the topic, all the time; None: it may get others."""
+    """Constant number of partitions of the topic; None: it may grow."""
 
 
 class _Copy(NamedTuple):
-    """One record in one log."""
-
     log: KeptLog
     record: LoggedRecord
 
@@ -79,7 +67,7 @@ class _Comparison:
         self.found.append(Violation(check, text))
 
     def story_of(self, record: LoggedRecord) -> Story | None:
-        """Whose record that is, also where its bytes have been altered."""
+        """Return the story of a record, also if its bytes have been altered."""
         payload = record.value if record.value is not None else record.key
         story = self.by_payload.get(payload)
         if story is None:
@@ -108,7 +96,7 @@ def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Pr
 
 
 def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
-    """Read a record's id off its payload; None: nobody we know wrote that."""
+    """Read a record's id off its payload; return None if it is not our own."""
     text = (value if value is not None else key or b"").partition(b"|")[0]
     parts = text.split(b".")
     if len(parts) != len(RecordId._fields) or not all(part.isdigit() for part in parts):
@@ -130,15 +118,15 @@ def _look_at_record(comparison: _Comparison, copy: _Copy, where: dict[RecordId, 
     record = copy.record
     story = comparison.story_of(record)
     if story is None:
-        comparison.add("C5", f"{_where(*copy)} holds a record that nobody sent: {record.value!r:.60}")
+        comparison.add("FOREIGN", f"{_where(*copy)} holds a record that was never sent: {record.value!r:.60}")
         return None
     where[story.record].append(copy)
     if story.value != record.value or story.key != record.key or story.headers != record.headers:
-        comparison.add("C5", f"{_where(*copy)} holds {story.record} altered")
+        comparison.add("FOREIGN", f"{_where(*copy)} holds {story.record} altered")
     _check_place(comparison, story, copy)
     is_told = story.given_timestamp is not None and not comparison.promise.keeps_append_time
     if is_told and story.given_timestamp != record.timestamp:
-        comparison.add("C6", f"{_where(*copy)} holds {story.record} with timestamp {record.timestamp}")
+        comparison.add("RECORD_METADATA", f"{_where(*copy)} holds {story.record} with timestamp {record.timestamp}")
     return story
 
 
@@ -147,12 +135,12 @@ def _check_place(comparison: _Comparison, story: Story, copy: _Copy) -> None:
     if place is None and story.is_by_key and count is not None:
         place = _partition_of(story.key or b"", count)
     if story.topic != copy.log.topic or (place is not None and place != copy.log.partition):
-        comparison.add("C5", f"{_where(*copy)} holds {story.record}, which was for {story.topic}-{place}")
+        comparison.add("FOREIGN", f"{_where(*copy)} holds {story.record}, which was for {story.topic}-{place}")
 
 
 @lru_cache(maxsize=1_000)
 def _partition_of(key: bytes, count: int) -> int:
-    """Where Kafka's clients send a key."""
+    """Return the partition to which Kafka's clients send a key."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 
@@ -160,44 +148,48 @@ def _check_story(comparison: _Comparison, story: Story) -> None:
     acks, copies = comparison.promise.acks, comparison.copies.get(story.record, [])
     lost = comparison.lost.get(story.record, []) if comparison.lost else []
     if story.end is End.OPEN:
-        comparison.add("I2", f"{story.record} ({story.verb}) never ended")
+        comparison.add("ENDS_ONCE", f"{story.record} ({story.verb}) never ended")
     if not comparison.promise.is_honest:
         return
     if story.end is End.NOT_WRITTEN:
         for copy in (*copies, *lost):
-            comparison.add("C3", f"{story.record} is NOT_WRITTEN ({story.error:.200}), and in {_where(*copy)}")
+            comparison.add("NOT_WRITTEN", f"{story.record} is NOT_WRITTEN ({story.error:.200}), and in {_where(*copy)}")
     elif story.end is End.ACKNOWLEDGED and acks != 0:
         _check_acknowledged(comparison, story, [*copies, *(lost if acks == 1 else ())])
     if len(copies) > 1 and comparison.promise.is_idempotent:
         for first, second in _doubles(copies):
-            comparison.add("C4", f"{story.record} ({story.end.value}) is written twice: {first}, {second}")
+            comparison.add("DUPLICATE", f"{story.record} ({story.end.value}) is written twice: {first}, {second}")
 
 
 def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
     if comparison.promise.keeps_all and story.log_start > 0:
-        comparison.add("C6", f"{story.record} is told that its log begins at {story.log_start}, and it begins at 0")
+        comparison.add(
+            "RECORD_METADATA", f"{story.record} is told that its log begins at {story.log_start}, and it begins at 0"
+        )
     for log, record in copies:
         is_there = log.partition == story.partition and record.offset == story.offset
         if is_there and record.timestamp == story.timestamp:
             return
     told = f"{story.record} was acknowledged at {story.topic}-{story.partition} @ {story.offset}"
     if not copies:
-        comparison.add("C1", f"{told}, and is in no log")
+        comparison.add("LOST", f"{told}, and is in no log")
         return
     if story.offset < 0:
         _check_range(comparison, story, copies)
         return
     there = [copy for copy in copies if (copy.log.partition, copy.record.offset) == (story.partition, story.offset)]
     if not there:
-        comparison.add("C6", f"{told}, and is in {', '.join(_where(*copy) for copy in copies)}")
+        comparison.add("RECORD_METADATA", f"{told}, and is in {', '.join(_where(*copy) for copy in copies)}")
     elif not _may_be_an_echo(comparison, there[0]):
-        comparison.add("C6", f"{told} with timestamp {story.timestamp}, and has {there[0].record.timestamp}")
+        comparison.add(
+            "RECORD_METADATA", f"{told} with timestamp {story.timestamp}, and has {there[0].record.timestamp}"
+        )
 
 
 def _may_be_an_echo(comparison: _Comparison, copy: _Copy) -> bool:
     """Whether the batch was appended in the millisecond of its latest record.
 
-    Then nobody can tell the time of appending in the answer to a second attempt from an echo of that record's time.
+    Then the append time in the response to a second attempt cannot be told from an echo of that record's time.
     """
     at = copy.record.timestamp
     stories = [comparison.story_of(record) for record in copy.log.records if record.timestamp == at]
@@ -215,7 +207,10 @@ def _check_range(comparison: _Comparison, story: Story, copies: list[_Copy]) -> 
         told = ranges.get((log.topic, log.partition))
         if told is not None and (told.first < 0 or told.first <= record.offset <= told.last):
             return
-    comparison.add("C6", f"{story.record} is told to be in {ranges}, and is in {', '.join(_where(*c) for c in copies)}")
+    comparison.add(
+        "RECORD_METADATA",
+        f"{story.record} is told to be in {ranges}, and is in {', '.join(_where(*c) for c in copies)}",
+    )
 
 
 def _doubles(copies: list[_Copy]) -> Iterator[tuple[str, str]]:
@@ -240,7 +235,7 @@ def _check_order(comparison: _Comparison, log: KeptLog, stories: Sequence[Story 
         before = last.get(story.is_free)
         if before is not None and story.order < before.order:
             text = f"{story.record}, sent before {before.record}, is behind it in {log.topic}-{log.partition}"
-            comparison.add("C2", f"{text} @ {record.offset}")
+            comparison.add("ORDER", f"{text} @ {record.offset}")
         last[story.is_free] = story
 
 

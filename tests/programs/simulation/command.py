@@ -3,10 +3,8 @@
 import argparse
 import math
 import sys
-from pathlib import Path
 
 from tests.programs.simulation.campaign import Campaign, live_through_many
-from tests.programs.simulation.evidence import append_evidence
 from tests.programs.simulation.families import FAMILIES
 from tests.programs.simulation.plan import Plan, draw_plan
 from tests.programs.simulation.report import print_campaign, print_plan, print_verdict
@@ -22,8 +20,6 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.scene:
         is_good = play_or_search(arguments)
-    elif arguments.engine == "detangle":
-        is_good = _on_second_engine(arguments)
     else:
         is_good = _replay(arguments) if arguments.seed is not None else _many(arguments)
     sys.exit(0 if is_good else 1)
@@ -46,11 +42,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--until-first", action="store_true", help="stop at the first broken invariant")
-    parser.add_argument("--evidence", type=Path, metavar="FILE", help="append a line about these runs")
-    parser.add_argument("--engine", choices=("own", "detangle"), default="own", help="whose event loop")
-    parser.add_argument(
-        "--strategy", action="append", help="of the other: fifo, pct:3, random; all three, unless named"
-    )
     add_arguments(parser)
     return parser
 
@@ -68,16 +59,6 @@ def _replay(arguments: argparse.Namespace) -> bool:
     print_plan(shrinkage.plan)
     print_verdict(live_through(shrinkage.plan, is_recording=is_shown), shrinkage)
     return not verdict.violations
-
-
-def _on_second_engine(arguments: argparse.Namespace) -> bool:
-    from tests.programs.simulation import second_engine  # noqa: PLC0415  # detangle is not among what the tests need
-
-    named = None if arguments.all else arguments.family
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
-    return second_engine.live_families_there(
-        named or second_engine.FAMILIES, seeds, arguments.strategy or second_engine.STRATEGIES
-    )
 
 
 def _changed(plan: Plan, arguments: argparse.Namespace) -> Plan:
@@ -98,8 +79,6 @@ def _many(arguments: argparse.Namespace) -> bool:
     families = sorted(FAMILIES, key=lambda name: int(name[1:])) if arguments.all else arguments.family
     if not families:
         raise SystemExit("name a --family, or --all")
-    if arguments.evidence is not None and arguments.minutes < math.inf:
-        raise SystemExit("--evidence is of runs that anybody can name: give --seeds without --minutes")
     campaign = Campaign(
         families=tuple(families),
         first=arguments.first,
@@ -111,6 +90,4 @@ def _many(arguments: argparse.Namespace) -> bool:
     )
     outcome = live_through_many(campaign)
     print_campaign(campaign, outcome)
-    if arguments.evidence is not None:
-        append_evidence(arguments.evidence, campaign, outcome)
     return not outcome.failures

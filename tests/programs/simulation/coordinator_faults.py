@@ -1,4 +1,4 @@
-"""F16: what goes wrong with the coordinators of transactions and groups, and with what is asked of them."""
+"""Faults of the coordinators of transactions and groups, and of requests to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASKED = (
     ApiKey.END_TXN,
     ApiKey.FIND_COORDINATOR,
 )
-"""What a transactional producer asks of coordinators; the end of a transaction is where most can go wrong."""
+"""Requests of a transactional producer to coordinators; the end of a transaction is where most can go wrong."""
 
 BUSY = (14, 15, 16)
 WITH_TRANSACTIONS = (14, 15, 16, 51, 51)
@@ -59,7 +59,7 @@ def late(nemesis: Nemesis, chance: Random) -> None:
 
 
 def strays(nemesis: Nemesis, chance: Random) -> None:
-    """What ends a transaction is served when its client has hung up, asked again, and is in the next one.
+    """Serve the end of a transaction when its client has hung up, asked again, and is in the next one.
 
     So is, sometimes, the request for a new epoch that the client makes because of that.
     """

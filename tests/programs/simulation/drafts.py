@@ -1,4 +1,4 @@
-"""What callers bring: records with one aim or many, and everything that a call can be given, or must refuse.
+"""Records that callers bring, with one aim or many, and everything that a call can be given, or must refuse.
 
 Every record that anybody tries to send has a `Story`; it begins here.
 """
@@ -8,23 +8,19 @@ from random import Random
 from typing import Any, NamedTuple
 
 from aioproducer import KafkaError, RecordMetadata
-from tests.programs.simulation.given_headers import headers_for
 from tests.programs.simulation.history import RecordId, Story
+from tests.programs.simulation.users_code import headers_for
 from tests.programs.simulation.workload import Workload
 
 POISON = "a value that the serializer refuses"
 _TEXT = b"the quick brown fox jumps over the lazy dog " * 2_000
 _NOISE = Random(0).randbytes(90_000)
 _SAME_AIM = 0.9
-"""Of the groups of records that one call, or a few in a row, bring: all go to the same partition, or have one key."""
+"""Share of the groups of records of one call, or of a few in a row, that go to one partition, or have one key."""
 
 
 def serialize(value: object) -> bytes:
-    """Serialize values of a producer that has a serializer; some cannot be.
-
-    Raises:
-        ValueError: for `POISON`.
-    """
+    """Serialize values of a producer that has a serializer; some cannot be."""
     if value == POISON:
         raise ValueError(POISON)
     assert isinstance(value, bytes)
@@ -32,29 +28,18 @@ def serialize(value: object) -> bytes:
 
 
 class Aim(NamedTuple):
-    """Where records are to go."""
-
     partition: int | None
     key: bytes | None
 
 
 class Drafts:
-    """The records of one caller.
-
-    Args:
-        load: shared by all callers.
-        number: of the caller, from 0 on.
-        share: records it sends.
-        chance: the caller's.
-    """
+    """The records of one caller."""
 
     def __init__(self, load: Workload, number: int, *, share: int, chance: Random) -> None:
         plan = load.plan
         self.left = share
-        """Records to bring."""
         self.sent = 0
         self.aim: Callable[[], Aim] = self._new_aim
-        """Where the next one goes."""
         self._load = load
         self._number = number
         self._chance = chance
@@ -68,7 +53,7 @@ class Drafts:
         self._goes_to_edges = plan.family.integer_edges
 
     def group(self) -> int:
-        """How many records come together: now and then one, mostly some, more of them where the plan says so."""
+        """Draw how many records come together: sometimes one, mostly some, more where the plan says so."""
         chance = self._chance
         size = 1 if chance.random() < 0.15 else 2 + int(chance.random() * self._load.plan.burst)
         return min(size, self.left)
@@ -165,7 +150,7 @@ class Drafts:
 
         def on_delivery(metadata: RecordMetadata | None, error: KafkaError | None) -> object:
             if story.was_called_back:
-                self._load.history.violated("I2", f"{story.record} was called back twice")
+                self._load.history.violated("ENDS_ONCE", f"{story.record} was called back twice")
             story.was_called_back = True
             if metadata is not None:
                 story.acknowledge(metadata, self._load.now())
@@ -180,15 +165,11 @@ class Drafts:
 
 
 def _misbehave(dice: int) -> object:
-    """What the callbacks of users do, and should not: they fail, or return something, or are coroutine functions.
-
-    Raises:
-        RuntimeError: half of the time.
-    """
+    """Misbehave as callbacks of users do: fail, return something, or be a coroutine function."""
     if dice % 2:
         raise RuntimeError("the caller's own callback fails")
-    return "nobody wants to know" if dice % 4 else _nobody_awaits()
+    return "an unused result" if dice % 4 else _unawaited()
 
 
-async def _nobody_awaits() -> None:
+async def _unawaited() -> None:
     """Stands for what an async callback would have done."""

@@ -6,7 +6,7 @@ tell the truth, too; and one that never calls back tells nothing. That is looked
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from aioproducer import KafkaError
@@ -15,12 +15,13 @@ from aioproducer._protocol.error_codes import ErrorCode
 from tests.programs.simulation.faults import RETRIABLE
 from tests.programs.simulation.history import End, Story, Violation
 from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.transaction_stories import TransactionStory
 
 SHARED_DEADLINE: Final = 0.1
-"""Of the delivery time-out: a batch ends with its oldest record, and takes none that was called so much later."""
+"""Share of the delivery timeout: a batch ends with its oldest record, and takes no record called later than that."""
 
 RECOVERY_S: Final = 5.0
-"""After healing, beside the request time-out: pauses before connecting, asking and sending again."""
+"""Seconds after healing, beside the request timeout: pauses before connecting, asking and sending again."""
 
 TICK_S: Final = 0.002
 _UNKNOWN_SERVER_ERROR: Final = -1
@@ -51,31 +52,30 @@ def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterat
         stories: of all records.
         plan: of the run.
         healed_at: virtual seconds; from then on everything works.
-
-    Yields:
-        What nothing in the plan excuses.
     """
     for story in stories:
         if story.end is End.ACKNOWLEDGED and (story.was_called_back or not story.expects_callback):
             continue
         is_told = story.end is End.ACKNOWLEDGED or (story.delivery is not None and story.end is not End.GIVEN_UP)
         if story.expects_callback and is_told and story.end is not End.OPEN and not story.was_called_back:
-            yield Violation("I2", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back")
+            yield Violation(
+                "ENDS_ONCE", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back"
+            )
         if story.error.startswith("DeliveryTimeoutError") and story.ended_at > _recovered_at(plan, healed_at):
-            yield Violation("I10", f"{story.record} died long after everything was healed: {story.error:.300}")
+            yield Violation("RECOVERY", f"{story.record} died long after everything was healed: {story.error:.300}")
         has_failed = story.end is End.NOT_WRITTEN or story.end is End.UNKNOWN
         if has_failed and plan.is_honest and not _is_excused(story, plan):
             yield Violation("EXCUSE", f"{story.record} ended as {story.end.value} without need: {story.error:.300}")
 
 
 def _recovered_at(plan: Plan, healed_at: float) -> float:
-    if not plan.is_honest or "F21" in plan.enabled:
+    if not plan.is_honest or "topic changes" in plan.enabled:
         return math.inf  # a partition that is gone stays gone
     window = plan.number("max_in_flight_requests_per_connection") if plan.is_idempotent else 1
     burst = 2 * (plan.burst + 1)  # of `send_many`, all to one partition
     at_once = min(plan.records, max(plan.records / plan.partitions, burst))
     round_trip_s = 2 * (plan.latency_s + plan.jitter_s + plan.beat_s) + plan.replication_delay_s
-    if plan.number("buffer_memory") < 2 * SMALLEST_CHUNK:  # one batch at a time has memory, of whatever partition
+    if plan.number("buffer_memory") < 2 * SMALLEST_CHUNK:  # memory for one batch at a time, of any partition
         window, at_once = 1, min(plan.records, plan.clients * burst)
     if window == 1 and at_once * round_trip_s > plan.number("delivery_timeout_ms") / 1000:
         return math.inf  # one batch at a time, perhaps of one record: the last in line may be too many
@@ -94,7 +94,7 @@ def _is_excused(story: Story, plan: Plan) -> bool:
     }
     by_text = {
         "withdrawn": story.was_given_up,
-        "deleted and made again": "F21" in plan.enabled,
+        "deleted and made again": "topic changes" in plan.enabled,
         "a later batch was acknowledged": plan.is_idempotent,
         "the partitioner failed": plan.has_partitioner and plan.user_faults,
     }
@@ -116,7 +116,7 @@ def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
     if code in _TOO_LARGE:
         return may_be_too_large(plan)
     if code in _REFUSED or "refused the record" in story.error:
-        return plan.family.integer_edges or bool({"F18", "codes"} & set(plan.enabled))
+        return plan.family.integer_edges or bool({"final code", "codes"} & set(plan.enabled))
     return True
 
 
@@ -127,7 +127,7 @@ def is_end_by_lies(error: BaseException, plan: Plan) -> bool:
 
 def may_be_too_large(plan: Plan) -> bool:
     """Whether brokers may say so of a batch, which is then sent in parts."""
-    return plan.max_message_bytes is not None or bool({"split", "F18", "codes"} & set(plan.enabled))
+    return plan.max_message_bytes is not None or bool({"split", "final code", "codes"} & set(plan.enabled))
 
 
 def may_be_taken_apart(plan: Plan) -> bool:
@@ -138,6 +138,34 @@ def may_be_taken_apart(plan: Plan) -> bool:
 def _is_late(story: Story, plan: Plan) -> bool:
     """Whether its time was over, or that of the oldest record of its batch."""
     if story.ended_at < 0:
-        return True  # nobody was told when it ended
+        return True  # no caller learned when it ended
     lives_s = plan.number("delivery_timeout_ms") / 1000
     return story.ended_at >= story.called_at + lives_s * (1 - SHARED_DEADLINE) - TICK_S
+
+
+# EXCUSE for transactions: where coordinators invent no codes, none fails by what one of them has answered but few.
+#
+# A transaction that timed out, or that a late copy of a request has ended, is refused in words that say so. Anything
+# else that a coordinator says passes, or follows from what this producer has asked unsuccessfully or out of order.
+
+_OVER: Final = frozenset(("INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED"))
+"""The transaction is over, for the coordinator."""
+
+_STALE: Final = frozenset(("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"))
+_EXCUSED: Final[Mapping[str, frozenset[str]]] = {
+    "AddPartitionsToTxn": _OVER | {"INVALID_TXN_STATE"},
+    "AddOffsetsToTxn": _OVER | {"INVALID_TXN_STATE"},
+    "TxnOffsetCommit": _OVER,
+    "EndTxn": _OVER | {"INVALID_TXN_STATE"},
+}
+_ANSWERED: Final = re.compile(rf"({'|'.join(_EXCUSED)}) of '[^']*': ([A-Z_]+): ")
+
+
+def check_excuses(stories: Sequence[TransactionStory], plan: Plan) -> Iterator[Violation]:
+    """Look at why transactions failed."""
+    if "codes" in plan.enabled:
+        return
+    for story in stories:
+        found = _ANSWERED.search(story.error)
+        if found is not None and found[2] not in _EXCUSED[found[1]] and not (story.is_stale and found[2] in _STALE):
+            yield Violation("EXCUSE", f"without need: {story}")

@@ -7,15 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-NETWORK = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9")
-LEADERS = ("F10", "F11", "F12")
-ANSWERS = ("F16", "F17", "F18", "F19")
-SURROUNDINGS = ("F23", "F24")
+NETWORK = (
+    "drop before append",
+    "drop after append",
+    "half response",
+    "half request",
+    "late responses",
+    "slow node",
+    "repeated requests",
+    "stalled reads",
+    "fragments",
+)
+LEADERS = ("wrong leader", "stale metadata", "no leader")
+ANSWERS = ("no producer id", "retriable code", "final code", "throttle")
+SURROUNDINGS = ("clock jumps", "user faults")
 
 
 class _Transactional(TypedDict):
-    """What the families of transactions have in common."""
-
     is_transactional: bool
     brokers: tuple[int, int]
     partitions: tuple[int, int]
@@ -32,21 +40,17 @@ MIXED_VERBS: Mapping[str, int] = {"send": 6, "enqueue": 6, "nowait": 2, "wait": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What one family's seeds draw from; (low, high) are inclusive, and the high ends are rare."""
+    """Ranges that one family's seeds draw from; (low, high) are inclusive, and the high ends are rare."""
 
     name: str
     title: str
     faults: tuple[str, ...]
-    """Of these each seed enables a random half."""
-
     always: tuple[str, ...] = ()
-    """Of these every seed enables all."""
-
     at_start: tuple[str, ...] = ()
-    """Of these every seed enables a random half, once, before anything is sent."""
+    """Faults of which every seed enables a random half, once, before anything is sent."""
 
     rare: tuple[str, ...] = ()
-    """Of these a few seeds have one, once, drawn apart from everything else."""
+    """Faults of which a few seeds have one, once, drawn apart from everything else."""
 
     brokers: tuple[int, int] = (1, 5)
     partitions: tuple[int, int] = (1, 12)
@@ -64,22 +68,18 @@ class Family:
     replication: tuple[int, ...] = (1, 3)
     profiles: tuple[str, ...] = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
     strikes: tuple[int, int] = (2, 14)
-    """How often something goes wrong."""
-
     verbs: Mapping[str, int] = field(default_factory=lambda: MIXED_VERBS)
-    """What callers do, by weight."""
-
     cancels: float = 0.1
-    """How many of the calls are cancelled, with F24."""
+    """Share of the calls that are cancelled, with user faults."""
 
     closes_early: bool = False
     """The producer is closed at any moment, by anybody."""
 
     max_message_bytes: tuple[int, int] | None = None
-    """What the topic takes as a batch; None: a megabyte."""
+    """Largest batch that the topic takes; None: a megabyte."""
 
     bulky: float = 0.0
-    """How many of the seeds have long records, and batches that are compressed in threads."""
+    """Share of the seeds that have long records, and batches that are compressed in threads."""
 
     integer_edges: bool = False
     """Sequences, epochs, timestamps and sizes at the ends of their ranges."""
@@ -88,17 +88,17 @@ class Family:
     """The producer has a transactional id; callers send transactions, not records."""
 
     sends_offsets: float = 0.0
-    """How many of the transactions have offsets in them."""
+    """Share of the transactions that have offsets in them."""
 
     rivals: bool = False
     """Other producers take the transactional id over, and those who had it go on until they are told."""
 
     thinks: float = 0.0
-    """After how many records of a transaction its caller takes its time, as long as strays take to arrive."""
+    """Share of a transaction's records after which its caller pauses, as long as strays take to arrive."""
 
 
 COORDINATORS = ("busy", "moves", "lost", "late")
-"""Of transactions and groups: they load, move, do what they are asked and cannot say so, or say so late."""
+"""Faults of transaction and group coordinators: they load, move, lose their answers, or answer late."""
 
 ALL = (*NETWORK, *LEADERS, *ANSWERS, *SURROUNDINGS)
 
@@ -118,7 +118,7 @@ _ROWS = (
     Family(
         name="D1",
         title="order in one partition",
-        faults=(*NETWORK, "F10", "F13", "F17", "F19", *SURROUNDINGS),
+        faults=(*NETWORK, "wrong leader", "crash", "retriable code", "throttle", *SURROUNDINGS),
         at_start=("cold",),
         brokers=(1, 3),
         partitions=(1, 1),
@@ -126,7 +126,7 @@ _ROWS = (
     Family(
         name="D2",
         title="several brokers",
-        faults=(*ALL, "F13"),
+        faults=(*ALL, "crash"),
         at_start=("tags",),
         brokers=(3, 5),
         partitions=(2, 12),
@@ -134,7 +134,7 @@ _ROWS = (
     Family(
         name="D3",
         title="acks=1 without idempotence",
-        faults=(*NETWORK, *LEADERS, "F13", "F14", "F17", "F19", *SURROUNDINGS),
+        faults=(*NETWORK, *LEADERS, "crash", "crash with loss", "retriable code", "throttle", *SURROUNDINGS),
         brokers=(3, 5),
         acks=(1,),
         replication=(3,),
@@ -142,15 +142,15 @@ _ROWS = (
     Family(
         name="D4",
         title="acks=0",
-        faults=(*NETWORK, *LEADERS, "F13", *SURROUNDINGS),
-        rare=("F8",),
+        faults=(*NETWORK, *LEADERS, "crash", *SURROUNDINGS),
+        rare=("stalled reads",),
         acks=(0,),
     ),
     Family(
         name="D5",
         title="leaders come and go",
-        faults=(*NETWORK, "F10", "F12", "F13", "F17"),
-        always=("F11",),
+        faults=(*NETWORK, "wrong leader", "no leader", "crash", "retriable code"),
+        always=("stale metadata",),
         brokers=(3, 5),
         replication=(3,),
         bulky=0.1,
@@ -158,23 +158,33 @@ _ROWS = (
     Family(
         name="D6",
         title="brokers crash and come back",
-        faults=(*NETWORK, *LEADERS, "F17", "F24"),
-        always=("F13",),
+        faults=(*NETWORK, *LEADERS, "retriable code", "user faults"),
+        always=("crash",),
         brokers=(3, 5),
     ),
     Family(
         name="D7",
         title="brokers forget their producers",
-        faults=(*NETWORK, "F10", "F11", "F13", "F17", "F24"),
-        always=("F15",),
+        faults=(*NETWORK, "wrong leader", "stale metadata", "crash", "retriable code", "user faults"),
+        always=("lost producer state",),
         at_start=("cold",),
         rare=("no ids",),
     ),
     Family(
         name="D8",
         title="little memory, impatient callers",
-        faults=("F1", "F2", "F5", "F6", "F8", "F10", "F11", "F17", "F19"),
-        always=("F24",),
+        faults=(
+            "drop before append",
+            "drop after append",
+            "late responses",
+            "slow node",
+            "stalled reads",
+            "wrong leader",
+            "stale metadata",
+            "retriable code",
+            "throttle",
+        ),
+        always=("user faults",),
         clients=(6, 25),
         buffer_memory=(1_024, 8_192),
         cancels=0.35,
@@ -182,7 +192,7 @@ _ROWS = (
     Family(
         name="D9",
         title="outages longer than deadlines",
-        faults=(*NETWORK, *LEADERS, "F13", "F24", "names"),
+        faults=(*NETWORK, *LEADERS, "crash", "user faults", "names"),
         always=("outage", "refusals"),
         brokers=(3, 5),
         delivery_timeout_ms=(500, 5_000),
@@ -191,7 +201,7 @@ _ROWS = (
     Family(
         name="D10",
         title="transactions",
-        faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", "codes", *COORDINATORS),
+        faults=(*NETWORK, *LEADERS, "crash", "retriable code", "throttle", "user faults", "codes", *COORDINATORS),
         at_start=("tags",),
         rare=("expired",),
         bulky=0.15,
@@ -200,7 +210,17 @@ _ROWS = (
     Family(
         name="D11",
         title="offsets in transactions",
-        faults=("F1", "F2", "F5", "F6", "F10", "F11", "F13", "F17", "F24"),
+        faults=(
+            "drop before append",
+            "drop after append",
+            "late responses",
+            "slow node",
+            "wrong leader",
+            "stale metadata",
+            "crash",
+            "retriable code",
+            "user faults",
+        ),
         always=(*COORDINATORS, "late offsets", "late offsets"),
         rare=("expired",),
         sends_offsets=0.7,
@@ -210,7 +230,16 @@ _ROWS = (
     Family(
         name="D12",
         title="fenced producers, zombies",
-        faults=("F2", "F5", "F6", "F7", "F8", "F11", "F13", *COORDINATORS),
+        faults=(
+            "drop after append",
+            "late responses",
+            "slow node",
+            "repeated requests",
+            "stalled reads",
+            "stale metadata",
+            "crash",
+            *COORDINATORS,
+        ),
         always=("strays", "strays", "strays"),
         rare=("expired",),
         rivals=True,
@@ -221,8 +250,17 @@ _ROWS = (
     Family(
         name="D13",
         title="strays from one transaction in the next, versions that change",
-        faults=("F1", "F2", "F6", "F8", "F10", "F13", "upgrade", *COORDINATORS),
-        always=("F5", "F7", "strays", "strays", "strays"),
+        faults=(
+            "drop before append",
+            "drop after append",
+            "slow node",
+            "stalled reads",
+            "wrong leader",
+            "crash",
+            "upgrade",
+            *COORDINATORS,
+        ),
+        always=("late responses", "repeated requests", "strays", "strays", "strays"),
         rare=("downgrade", "expired"),
         sends_offsets=0.3,
         thinks=0.5,
@@ -232,22 +270,34 @@ _ROWS = (
     Family(
         name="D14",
         title="metadata flaps, topics and brokers change",
-        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names", "codes", "releases"),
-        always=("F11", "F21"),
+        faults=(
+            "drop after append",
+            "slow node",
+            "wrong leader",
+            "no leader",
+            "no producer id",
+            "retriable code",
+            "cluster moves",
+            "user faults",
+            "names",
+            "codes",
+            "releases",
+        ),
+        always=("stale metadata", "topic changes"),
         rare=("another cluster", "another cluster", "no ids"),
         brokers=(1, 5),
     ),
     Family(
         name="D16",
         title="closed at any moment",
-        faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", "outage"),
+        faults=(*NETWORK, *LEADERS, "crash", "retriable code", "throttle", "user faults", "outage"),
         bulky=0.2,
         closes_early=True,
     ),
     Family(
         name="D17",
         title="batches too large",
-        faults=(*NETWORK, "F10", "F11", "F17", "F18", "F24"),
+        faults=(*NETWORK, "wrong leader", "stale metadata", "retriable code", "final code", "user faults"),
         always=("split",),
         batch_size=(500, 131_072),
         buffer_memory=(8_192, 1_048_576),
@@ -256,21 +306,40 @@ _ROWS = (
     Family(
         name="D18",
         title="integer edges",
-        faults=(*NETWORK, *LEADERS, "F13", "F17", "F18", "F24"),
+        faults=(*NETWORK, *LEADERS, "crash", "retriable code", "final code", "user faults"),
         profiles=("4.3.1", "3.9.1", "2.8"),
         integer_edges=True,
     ),
     Family(
         name="D19",
         title="throttled",
-        faults=("F1", "F2", "F5", "F6", "F8", "F10", "F11", "F17", "F24"),
-        always=("F19",),
+        faults=(
+            "drop before append",
+            "drop after append",
+            "late responses",
+            "slow node",
+            "stalled reads",
+            "wrong leader",
+            "stale metadata",
+            "retriable code",
+            "user faults",
+        ),
+        always=("throttle",),
     ),
     Family(
         name="D20",
         title="hostile brokers",
-        faults=("F1", "F3", "F5", "F9", "F11", "F17", "F24", "lies"),
-        always=("F25", "codes"),
+        faults=(
+            "drop before append",
+            "half response",
+            "late responses",
+            "fragments",
+            "stale metadata",
+            "retriable code",
+            "user faults",
+            "lies",
+        ),
+        always=("hostile bytes", "codes"),
         strikes=(6, 18),
     ),
 )

@@ -1,8 +1,7 @@
-"""What goes wrong: one function a fault, F1 to F25, and `FAULTS`, where a strike finds it by its number.
+"""Faults, one function each, and `FAULTS`, where a strike finds them by name.
 
-Those of transactions (F16) are in `coordinator_faults.py`, hostile brokers (F25) in `hostile_faults.py`.
-
-F20 (authentication) comes with authentication, F24 (the user's own) is in `caller.py` and `drafts.py`.
+Faults of coordinators are in `coordinator_faults.py`, hostile brokers in `hostile_faults.py`; "user faults" are made
+by the callers, in `caller.py` and `drafts.py`.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
 TOPIC = "orders"
 _PRODUCE = Where(api=ApiKey.PRODUCE)
 RETRIABLE = (-1, 2, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 100, 103)
-"""Of them the one that is given up soon comes often, and again and again."""
+"""Retriable codes; the one that is given up soon comes often, and repeatedly."""
 
 CORRUPT = int(ErrorCode.CORRUPT_MESSAGE)
 AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 46, 56)
 NEVER_APPENDED = tuple(code for code in AFTER_APPEND if (row := ErrorCode.of(code)) is not None and row.not_written)
-"""With acks=1: a leader that waits for no replica answers these before it appends, or not at all."""
+"""Codes that a leader answers before it appends, or never, with acks=1: it waits for no replica."""
 
 FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
 """Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""
@@ -46,28 +45,28 @@ PRODUCER_ID_CODES = (7, 14, 15, 16, 51, -1)
 
 
 def drop_before_append(nemesis: Nemesis, chance: Random) -> None:
-    """F1: the connection closes before a request is served."""
+    """The connection closes before a request is served."""
     nemesis.model.faults.drop_connection(_PRODUCE, times=chance.randint(1, 3), skip=chance.randrange(4))
 
 
 def drop_after_append(nemesis: Nemesis, chance: Random) -> None:
-    """F2: the connection closes after the append, before the answer."""
+    """The connection closes after the append, before the answer."""
     faults = nemesis.model.faults
     faults.drop_connection(_PRODUCE, after_append=True, times=chance.randint(1, 3), skip=chance.randrange(4))
 
 
 def half_an_answer(nemesis: Nemesis, chance: Random) -> None:
-    """F3: the connection closes in the middle of an answer."""
+    """The connection closes in the middle of an answer."""
     nemesis.model.faults.half_frame(Where(api=chance.choice((ApiKey.PRODUCE, None))), skip=chance.randrange(4))
 
 
 def half_a_request(nemesis: Nemesis, chance: Random) -> None:
-    """F4: the connection breaks in the middle of a request."""
+    """The connection breaks in the middle of a request."""
     nemesis.node(chance).cut_times += chance.randint(1, 2)
 
 
 def late_answers(nemesis: Nemesis, chance: Random) -> None:
-    """F5: answers come late, or requests are served late."""
+    """Answers come late, or requests are served late."""
     delay = chance.uniform(0, 2) * nemesis.request_timeout_s
     where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
     faults = nemesis.model.faults
@@ -75,54 +74,54 @@ def late_answers(nemesis: Nemesis, chance: Random) -> None:
 
 
 def uneven_ways(nemesis: Nemesis, chance: Random) -> None:
-    """F6: the way to a node is long for a while, so that connections overtake each other."""
+    """The way to a node is long for a while, so that connections overtake each other."""
     node = nemesis.node(chance)
     node.extra_s = chance.choice((0.01, 0.1, 0.6)) * nemesis.request_timeout_s
-    nemesis.fired("F6")
+    nemesis.fired("slow node")
     nemesis.later(nemesis.a_while(chance), lambda: setattr(node, "extra_s", 0.0))
 
 
 def ghosts(nemesis: Nemesis, chance: Random) -> None:
-    """F7: requests arrive a second time, later."""
+    """Requests arrive a second time, later."""
     node = nemesis.node(chance)
     node.ghost_times += chance.randint(1, 4)
     node.ghost_delay_s = nemesis.a_while(chance) + 0.001
 
 
 def stalled_reads(nemesis: Nemesis, chance: Random) -> None:
-    """F8: a node reads nothing for a while."""
+    """A node reads nothing for a while."""
     node = nemesis.node(chance)
     nemesis.network.stall(node, chance.randrange(200))
-    nemesis.fired("F8")
+    nemesis.fired("stalled reads")
     nemesis.later(nemesis.a_while(chance), lambda: nemesis.network.clear_up(node))
 
 
 def fragments(nemesis: Nemesis, chance: Random) -> None:
-    """F9: bytes arrive one by one."""
+    """Bytes arrive one by one."""
     nemesis.node(chance).fragment_times += chance.randint(1, 6)
 
 
 def wrong_leader(nemesis: Nemesis, chance: Random) -> None:
-    """F10: a broker says that it does not lead, or that the leader epoch is old."""
+    """A broker says that it does not lead, or that the leader epoch is old."""
     code = chance.choice((6, 6, 74, 75))
     nemesis.model.faults.error(code, nemesis.place(chance), times=chance.randint(1, 4), skip=chance.randrange(3))
 
 
 def cold_start(nemesis: Nemesis, chance: Random) -> None:
-    """F10 to the first batches of a partition: what was sent right behind them must not be taken before them."""
+    """Refuse the first batches of a partition: batches sent right behind them must not be appended before them."""
     where = Where(api=ApiKey.PRODUCE, partition=chance.randrange(nemesis.plan.partitions))
     nemesis.model.faults.error(chance.choice((3, 6, 6, 74)), where, times=chance.randint(1, 2))
 
 
 def lost_answer_then_refusals(nemesis: Nemesis, chance: Random) -> None:
-    """F2, then F10 until all is healed: what is appended and not answered is refused for as long as it lives."""
+    """Lose an answer after the append, then refuse the partition until all is healed."""
     where, faults = nemesis.place(chance), nemesis.model.faults
     faults.drop_connection(_PRODUCE, after_append=True, times=chance.randint(1, 2))
     nemesis.later(nemesis.a_while(chance), lambda: faults.error(chance.choice((6, 74)), where, times=None))
 
 
 def stale_metadata(nemesis: Nemesis, chance: Random) -> None:
-    """F11: leaders move, and some brokers do not know it for a while."""
+    """Leaders move, and some brokers do not know it for a while."""
     partitions = nemesis.model.partitions()
     present = {partition: (partition.leader, partition.leader_epoch) for partition in partitions}
     for number in nemesis.plan.nodes:
@@ -140,16 +139,16 @@ def move_leader(nemesis: Nemesis, partition: Partition, chance: Random) -> None:
     others = [node for node in partition.isr if node != partition.leader and node in live]
     if others:
         partition.move_leader(chance.choice(others), nemesis.now)
-        nemesis.fired("F11")
+        nemesis.fired("stale metadata")
 
 
 def no_leader(nemesis: Nemesis, chance: Random) -> None:
-    """F12: a partition has no leader for a while."""
+    """A partition has no leader for a while."""
     partition = nemesis.partition(chance)
     if partition is None:
         return
     partition.lose_leader(nemesis.now)
-    nemesis.fired("F12")
+    nemesis.fired("no leader")
     nemesis.later(nemesis.a_while(chance), lambda: elect(nemesis, partition))
 
 
@@ -161,18 +160,18 @@ def elect(nemesis: Nemesis, partition: Partition) -> None:
 
 
 def crash(nemesis: Nemesis, chance: Random) -> None:
-    """F13: a broker dies, or shuts down in order, and comes back with its log."""
+    """A broker dies, or shuts down in order, and comes back with its log."""
     number = chance.choice(nemesis.plan.nodes)
     if number not in nemesis.model.live_nodes() or len(nemesis.model.live_nodes()) == 1 < nemesis.plan.brokers:
         return
     nemesis.model.kill(number, nemesis.now, clean=chance.random() < 0.5)
-    nemesis.fired("F13")
+    nemesis.fired("crash")
     pause = chance.choice((0.1, 1.0, 3.0)) * chance.random() * nemesis.request_timeout_s
     nemesis.later(pause, lambda: nemesis.model.restart(number, nemesis.now))
 
 
 def crash_that_loses(nemesis: Nemesis, chance: Random) -> None:
-    """F14: a leader dies before its followers have copied the end of its log."""
+    """A leader dies before its followers have copied the end of its log."""
     partition = nemesis.partition(chance)
     leader = -1 if partition is None else partition.leader
     if partition is None or leader == -1 or len(nemesis.model.live_nodes()) == 1:
@@ -183,7 +182,7 @@ def crash_that_loses(nemesis: Nemesis, chance: Random) -> None:
 
     def die() -> None:
         nemesis.model.kill(leader, nemesis.now)
-        nemesis.fired("F14")
+        nemesis.fired("crash with loss")
         for follower in partition.replicas:
             nemesis.model.hold_replication(follower, nemesis.now, held=False)
 
@@ -194,18 +193,18 @@ def crash_that_loses(nemesis: Nemesis, chance: Random) -> None:
 
 
 def lost_producer_state(nemesis: Nemesis, chance: Random) -> None:
-    """F15: a partition forgets its producers; sometimes because its records were deleted."""
+    """A partition forgets its producers; sometimes because its records were deleted."""
     partition = nemesis.partition(chance)
     if partition is None:
         return
     if chance.random() < 0.3:
         partition.log.drop_front(keep_bytes=0)
     nemesis.keeper.forget_producers(partition)
-    nemesis.fired("F15")
+    nemesis.fired("lost producer state")
 
 
 def busy_coordinator(nemesis: Nemesis, chance: Random) -> None:
-    """F16: producer ids cannot be had for a while."""
+    """Producer ids cannot be had for a while."""
     where = Where(api=ApiKey.INIT_PRODUCER_ID)
     nemesis.model.faults.error(chance.choice(PRODUCER_ID_CODES), where, times=chance.randint(1, 6))
 
@@ -219,7 +218,7 @@ def no_producer_ids(nemesis: Nemesis, chance: Random) -> None:
 
 
 def retriable_code(nemesis: Nemesis, chance: Random) -> None:
-    """F17: any retriable error code, before or after the append, also of Metadata."""
+    """Any retriable error code, before or after the append, also of Metadata."""
     faults, times, skip = nemesis.model.faults, chance.randint(1, 4), chance.randrange(3)
     dice = chance.random()
     if dice < 0.15:
@@ -233,7 +232,7 @@ def retriable_code(nemesis: Nemesis, chance: Random) -> None:
 
 
 def final_code(nemesis: Nemesis, chance: Random) -> None:
-    """F18: an error code that ends a batch, or names refused records."""
+    """An error code that ends a batch, or names refused records."""
     faults, where, skip = nemesis.model.faults, nemesis.place(chance), chance.randrange(3)
     if chance.random() < 0.2:
         refused: dict[int, str | None] = {chance.randrange(3): "refused" for _ in range(chance.randint(1, 2))}
@@ -243,7 +242,7 @@ def final_code(nemesis: Nemesis, chance: Random) -> None:
 
 
 def any_code(nemesis: Nemesis, chance: Random) -> None:
-    """Any number as an error code, known or not, in the answer to anything (I21); but for those that end a producer."""
+    """Answer anything with any error code, known or not, except those that end a producer."""
     code = chance.choice((chance.randint(-32_768, 32_767), int(chance.choice(EVERY_CODE)), chance.randint(130, 200)))
     asked = (*ASKED, ApiKey.PRODUCE, ApiKey.METADATA) if nemesis.plan.family.is_transactional else ASKED_BY_ALL
     api, known = chance.choice(asked), ErrorCode.of(code)
@@ -256,18 +255,18 @@ def any_code(nemesis: Nemesis, chance: Random) -> None:
 
 
 def throttle(nemesis: Nemesis, chance: Random) -> None:
-    """F19: a broker asks for a pause, and reads nothing during it."""
+    """A broker asks for a pause, and reads nothing during it."""
     pause_ms = round(chance.choice((0.1, LONGEST_PAUSE)) * chance.random() * nemesis.request_timeout_s * 1000)
     where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
     nemesis.model.faults.throttle(pause_ms, where, times=chance.randint(1, 4))
 
 
 def topic_changes(nemesis: Nemesis, chance: Random) -> None:
-    """F21: the topic gets more partitions, or vanishes, or is deleted and made again."""
+    """The topic gets more partitions, or vanishes, or is deleted and made again."""
     topic = nemesis.model.topics.named(TOPIC)
     if topic is None:
         return
-    nemesis.fired("F21")
+    nemesis.fired("topic changes")
     present = len(topic.partitions)
     if chance.random() < 0.4:
         nemesis.model.topics.add_partitions(topic, present + chance.randint(1, 3))
@@ -300,10 +299,10 @@ def another_cluster(nemesis: Nemesis, chance: Random) -> None:
 
 
 def cluster_replaced(nemesis: Nemesis, chance: Random) -> None:
-    """F22: all brokers have other addresses from now on."""
+    """All brokers have other addresses from now on."""
     del chance
     nemesis.network.move_all()
-    nemesis.fired("F22")
+    nemesis.fired("cluster moves")
 
 
 def another_release(nemesis: Nemesis, chance: Random) -> None:
@@ -353,36 +352,36 @@ def too_large(nemesis: Nemesis, chance: Random) -> None:
 
 
 def wall_clock_jumps(nemesis: Nemesis, chance: Random) -> None:
-    """F23: the wall clock jumps by up to an hour."""
+    """The wall clock jumps by up to an hour."""
     nemesis.wall_clock_shift_ms = chance.randint(-3_600_000, 3_600_000)
-    nemesis.fired("F23")
+    nemesis.fired("clock jumps")
 
 
 FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     **COORDINATOR_FAULTS,
     **HOSTILE_FAULTS,
-    "F1": drop_before_append,
-    "F2": drop_after_append,
-    "F3": half_an_answer,
-    "F4": half_a_request,
-    "F5": late_answers,
-    "F6": uneven_ways,
-    "F7": ghosts,
-    "F8": stalled_reads,
-    "F9": fragments,
-    "F10": wrong_leader,
-    "F11": stale_metadata,
-    "F12": no_leader,
-    "F13": crash,
-    "F14": crash_that_loses,
-    "F15": lost_producer_state,
-    "F16": busy_coordinator,
-    "F17": retriable_code,
-    "F18": final_code,
-    "F19": throttle,
-    "F21": topic_changes,
-    "F22": cluster_replaced,
-    "F23": wall_clock_jumps,
+    "drop before append": drop_before_append,
+    "drop after append": drop_after_append,
+    "half response": half_an_answer,
+    "half request": half_a_request,
+    "late responses": late_answers,
+    "slow node": uneven_ways,
+    "repeated requests": ghosts,
+    "stalled reads": stalled_reads,
+    "fragments": fragments,
+    "wrong leader": wrong_leader,
+    "stale metadata": stale_metadata,
+    "no leader": no_leader,
+    "crash": crash,
+    "crash with loss": crash_that_loses,
+    "lost producer state": lost_producer_state,
+    "no producer id": busy_coordinator,
+    "retriable code": retriable_code,
+    "final code": final_code,
+    "throttle": throttle,
+    "topic changes": topic_changes,
+    "cluster moves": cluster_replaced,
+    "clock jumps": wall_clock_jumps,
     "another cluster": another_cluster,
     "codes": any_code,
     "cold": cold_start,

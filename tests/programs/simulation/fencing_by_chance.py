@@ -1,7 +1,7 @@
-"""Knows what may fence a producer although nobody has taken its id over: requests that are served late.
+"""Knows what may fence a producer without a successor: requests that are served late.
 
-A first InitProducerId fences whoever has the transactional id by then. One for another epoch aborts the transaction
-that it finds, under an epoch that nobody is told: a transaction that the producer began after it had waited for such a
+A first InitProducerId fences the current owner of the transactional id. One for another epoch aborts the transaction
+that it finds, under an epoch that is not reported: a transaction that the producer began after it had waited for such a
 copy as long as it promises to, or one that the successor began, or one that a late AddPartitionsToTxn opened again.
 """
 
@@ -18,12 +18,11 @@ class Claim(NamedTuple):
 
 
 Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """A request for another epoch that nobody waits for an answer to any more."""
+    """A request for another epoch whose response is no longer waited for."""
 
     life: int
     at: float
@@ -46,10 +45,8 @@ class FencingByChance:
         self._lost: dict[Key, _Lost] = {}
         self._begun_late: set[Claim] = set()
         self.times = 0
-        """How often it may have happened."""
 
     def first_asked(self, key: Key) -> None:
-        """A producer begins to live."""
         self._first.add(key)
         self._life += 1
 
@@ -58,12 +55,12 @@ class FencingByChance:
         self._renewals[key] = self._life
 
     def answered(self, key: Key) -> bool:
-        """An answer arrives, of whatever was asked; tells whether that was another epoch."""
+        """Note a response; return whether it was to a request for another epoch."""
         self._first.discard(key)
         return self._renewals.pop(key, None) is not None
 
     def connection_lost(self, number: int) -> None:
-        """What is on its way on this connection may be served at any time."""
+        """Note a lost connection: its requests may be served at any time."""
         first = {key for key in self._first if key[0] == number}
         self.times += len(first)
         self._first -= first
@@ -71,7 +68,7 @@ class FencingByChance:
             self._lost[key] = _Lost(self._renewals.pop(key), self._clock())
 
     def begun_late(self, claim: Claim) -> None:
-        """A request that nobody waits for any more has opened a transaction, after the end of its own."""
+        """A request without a waiter has opened a transaction, after the end of its own."""
         self._begun_late.add(claim)
 
     def ended(self, claim: Claim) -> None:

@@ -1,4 +1,4 @@
-"""What happened in one run: the story of each record, the violations, and, where wanted, every event as text."""
+"""History of one run: the story of each record, the violations, and, on request, every event as text."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tests.programs.simulation.secrecy import Secrecy
 
 
 class RecordId(NamedTuple):
-    """Which record: it stands in the payload, so that a log tells whose it is."""
+    """Identity of a record: it stands in the payload, so that a log tells which record it holds."""
 
     client: int
     stream: int
@@ -22,14 +22,14 @@ class RecordId(NamedTuple):
 
 
 class End(StrEnum):
-    """How a record ended for its caller."""
+    """End of a record for its caller."""
 
     OPEN = "open"
     ACKNOWLEDGED = "acknowledged"
     NOT_WRITTEN = "not written"
     UNKNOWN = "unknown"
     GIVEN_UP = "given up"
-    """Its caller was cancelled before it learned more: written once or not at all."""
+    """The caller was cancelled before it learned more: written once or not at all."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +38,6 @@ class Story:
 
     record: RecordId
     order: int
-    """Of the call, among all records of the run."""
-
     topic: str
     value: bytes | None
     key: bytes | None
@@ -51,11 +49,9 @@ class Story:
     """The one asked for, or the one it went to."""
 
     is_free: bool = False
-    """Neither partition nor key was given: it may go anywhere, and chooses only when there is room for it."""
+    """Whether it has neither partition nor key: it may go anywhere, and chooses only when there is room."""
 
     is_by_key: bool = False
-    """Its key alone says to which partition it goes."""
-
     headers: tuple[tuple[str, bytes | None], ...] = ()
     end: End = End.OPEN
     ended_at: float = -1.0
@@ -73,36 +69,32 @@ class Story:
     """An `on_delivery` was given with a record that was not refused."""
     was_called_back: bool = False
     was_given_up: bool = False
-    """Its caller was cancelled, whatever it was told before or after."""
+    """Whether its caller was cancelled, before or after an outcome."""
 
     is_left: bool = False
-    """Nobody looks at its delivery: that it failed, a flush or `close` must say."""
+    """Whether its delivery is never awaited: flush or `close` must report its failure."""
 
     ranges: Mapping[TopicPartition, OffsetRange] | None = None
-    """Where `send_many` says that its records are; it does not say which is where."""
+    """Result of `send_many`, which does not say which record is where."""
 
     def acknowledge(self, metadata: RecordMetadata, now: float) -> None:
-        """It was delivered."""
         self.end, self.ended_at = End.ACKNOWLEDGED, now
         self.partition, self.offset, self.timestamp = metadata.partition, metadata.offset, metadata.timestamp
         self.log_start = metadata.log_start_offset
 
     def fail(self, error: BaseException, now: float) -> None:
-        """It failed, or was refused at the call; an error that says nothing of the record is a refusal."""
+        """Note a failure or a refusal at the call; an error without an outcome is a refusal."""
         outcome = error.outcome if isinstance(error, KafkaError) else None
         self.end = End.UNKNOWN if outcome is Outcome.UNKNOWN else End.NOT_WRITTEN
         self.ended_at, self.error = now, f"{type(error).__name__}: {error}"
 
     def give_up(self, now: float) -> None:
-        """Its caller was cancelled."""
         self.was_given_up = True
         if self.end is End.OPEN:
             self.end, self.ended_at = End.GIVEN_UP, now
 
 
 class Violation(NamedTuple):
-    """One broken invariant."""
-
     invariant: str
     text: str
 
@@ -150,12 +142,10 @@ class History:
             self.violations.append(Violation(invariant, text))
 
     def begin(self, story: Story) -> Story:
-        """Note a call."""
         self.stories.append(story)
         if self.is_recording:
             self.note("caller", "%s %s to %s-%s", story.verb, story.record, story.topic, story.partition)
         return story
 
     def lines(self) -> list[str]:
-        """The events as text, in order."""
         return [f"{at:12.6f}  {who:<9} {what}" for at, who, what in self.events]

@@ -1,4 +1,4 @@
-"""F25: what comes from a broker is no answer, or none to what was asked, or was changed on its way."""
+"""Hostile brokers: garbage, responses to other requests, and responses that are changed on their way."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
-    """F25: an answer is garbage or a stranger's, comes twice, has a wrong size or id, or leaves a partition out."""
+    """An answer is garbage or a stranger's, comes twice, has a wrong size or id, or leaves a partition out."""
     faults, skip = nemesis.model.faults, chance.randrange(3)
     where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
     dice = chance.randrange(7)
-    nemesis.fired("F25")
+    nemesis.fired("hostile bytes")
     if dice == 0:
         faults.garbage(chance.randbytes(chance.randint(1, 200)), where, skip=skip)
     elif dice == 1:
@@ -39,8 +39,8 @@ def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
 
 
 def lies(nemesis: Nemesis, chance: Random) -> None:
-    """Answers arrive with bytes changed: whatever they say, nothing hangs and nothing grows."""
+    """Change bytes of responses: nothing hangs and nothing grows."""
     nemesis.node(chance).lie_times += chance.randint(1, 4)
 
 
-HOSTILE_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {"F25": hostile_bytes, "lies": lies}
+HOSTILE_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {"hostile bytes": hostile_bytes, "lies": lies}

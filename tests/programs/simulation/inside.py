@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from operator import attrgetter
+from typing import Final
 
 from aioproducer import Producer
 from aioproducer._accumulator.partition_queue import PartitionQueue
@@ -11,21 +12,15 @@ from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._native.append import OpenPartition, TopicInfo
 from aioproducer._producer.runtime import ProducerRuntime
+from aioproducer._transactions.states import TransactionState
 from aioproducer.cluster import NO_EPOCH, Cluster
-from tests.programs.simulation.linger_watch import LingerWatch
-from tests.programs.simulation.overtaking_watch import OvertakingWatch
-from tests.programs.simulation.reconnect_watch import ReconnectWatch
+from tests.programs.simulation.promise_watches import LingerWatch, OvertakingWatch, ReconnectWatch
 
 _TICK_S = 0.001
-"""What a timer may be late by."""
 
 
 class Inside:
-    """The parts of a producer that runs.
-
-    Args:
-        producer: started.
-    """
+    """The parts of a producer that runs."""
 
     def __init__(self, producer: Producer) -> None:
         self._running: ProducerRuntime | None = producer._running  # noqa: SLF001  # invariants are about what is inside
@@ -41,24 +36,23 @@ class Inside:
             lent += sum(batch.chunk.capacity for batch in (*queue.queued, *queue.on_wire) if not batch.is_part)
         pool = running.pool
         if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
-            violated("I15", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
+            violated("MEMORY", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
         if pool.unallocated_bytes < 0:
-            violated("I15", f"more is allocated than there is: {pool!r}")
+            violated("MEMORY", f"more is allocated than there is: {pool!r}")
         lines = running.lines
         if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
-            violated("I15", f"nobody waits, and {lines!r} counts some who do")
+            violated("MEMORY", f"no record waits, and {lines!r} counts some that do")
         if not lines.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
-            violated("I15", f"nobody waits, and memory is kept for some who do: {running.open_batches!r}")
+            violated("MEMORY", f"no record waits, and memory is kept for some: {running.open_batches!r}")
         states[f"producer {running.lifecycle.state.value}"] += 1
 
     @property
     def turns(self) -> int:
-        """How often the sender has looked for work."""
+        """Number of times that the sender has looked for work."""
         return self._parts().sender.turns
 
     @property
     def metadata_answers(self) -> int:
-        """How many were taken."""
         return self._parts().metadata.refreshes
 
     @property
@@ -69,7 +63,6 @@ class Inside:
 
     @property
     def topics(self) -> list[str]:
-        """Those that the producer follows."""
         return [*self._parts().metadata.cluster.topics]
 
     def ask_for_metadata(self) -> int:
@@ -78,17 +71,17 @@ class Inside:
         return self.metadata_answers
 
     def check_pool(self, violated: Callable[[str, str], None]) -> None:
-        """I15: when nothing is lent, nobody is down for a loan, and what is free is what the lists hold."""
+        """MEMORY: when nothing is lent, no holder is noted, and what is free is what the free lists hold."""
         pool = self._parts().pool
         lent, holders, used = pool._lent, pool._holders, pool._used  # noqa: SLF001  # as above
         if lent or holders or any(used.values()):
-            violated("I15", f"nothing is lent, and {lent}, {holders}, {used} say otherwise")
+            violated("MEMORY", f"nothing is lent, and {lent}, {holders}, {used} say otherwise")
         kept = sum(size * len(chunks) for size, chunks in pool._free.items())  # noqa: SLF001  # as above
         if kept != pool.free_bytes or kept > pool.total_bytes:
-            violated("I15", f"{kept} bytes wait for their next use, {pool.free_bytes} are counted: {pool!r}")
+            violated("MEMORY", f"{kept} bytes wait for their next use, {pool.free_bytes} are counted: {pool!r}")
 
     def watch_epochs(self, violated: Callable[[str, str], None]) -> None:
-        """I24: from now on, no update of metadata may take a leader epoch back within one topic id.
+        """LEADER_EPOCH: from now on, no update of metadata may take a leader epoch back within one topic id.
 
         With a topic that was forgotten (`metadata_max_idle_ms`), its epochs are, in Kafka's Java producer too.
         """
@@ -102,14 +95,15 @@ class Inside:
                     key = (topic.name, topic.topic_id, number)
                     if NO_EPOCH != view.leader_epoch < highest.get(key, NO_EPOCH):
                         violated(
-                            "I24", f"leader epoch {view.leader_epoch} replaces {highest[key]} in {topic.name}-{number}"
+                            "LEADER_EPOCH",
+                            f"leader epoch {view.leader_epoch} replaces {highest[key]} in {topic.name}-{number}",
                         )
                     highest[key] = view.leader_epoch
 
         self._parts().metadata.on_update(look)
 
     def check_idle(self, violated: Callable[[str, str], None]) -> None:
-        """I20: while the sender sleeps, there is nothing that could be sent; to be asked where nothing else happens."""
+        """STUCK: while the sender sleeps, no batch could be sent; call it where nothing else happens."""
         running = self._running
         sleep = None if running is None else running.sender._sleep  # noqa: SLF001  # as above
         if running is None or sleep is None or sleep.done():
@@ -129,10 +123,10 @@ class Inside:
                 continue
             batch = queue.next_to_send(connection_id, now - _TICK_S)
             if batch is not None:
-                violated("I20", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
+                violated("STUCK", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
 
     def _check_waiting(self, violated: Callable[[str, str], None]) -> None:
-        """I20: who waits for memory, and called before all others who do, gets it when there is some.
+        """STUCK: who waits for memory, and called before all others who do, gets it when there is some.
 
         In roomy memory, and while batches of its partition are under way, that of a whole batch.
         """
@@ -148,10 +142,10 @@ class Inside:
         capacity = pool.capacity_for(max(first.size, whole))
         is_free = pool._used[None] + capacity <= pool._common_limit  # noqa: SLF001  # as above
         if is_free and pool.lent_bytes + capacity <= pool.total_bytes:
-            violated("I20", f"a record of {first.size} bytes waits for memory, and the sender sleeps: {pool!r}")
+            violated("STUCK", f"a record of {first.size} bytes waits for memory, and the sender sleeps: {pool!r}")
 
     def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
-        """I20, LINGER, OVERTAKEN: from now on, what has waited longest goes first, and nothing before it must."""
+        """STUCK, LINGER, OVERTAKEN: the batch that has waited longest goes first, and none before it is due."""
         accumulator = self._parts().accumulator
         linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
         watch = ReadyWatch(accumulator, violated, linger)
@@ -194,41 +188,41 @@ class Inside:
         place = f"{queue.topic_partition.topic}-{queue.topic_partition.partition}"
         orders = [batch.order for batch in queue.queued]
         if orders != sorted(orders):
-            violated("I3", f"{place}: queued batches are out of order")
+            violated("ORDER", f"{place}: queued batches are out of order")
         if len(queue.on_wire) > queue.max_in_flight:
-            violated("I7", f"{place}: {len(queue.on_wire)} batches on the wire")
+            violated("IN_FLIGHT", f"{place}: {len(queue.on_wire)} batches on the wire")
         _check_parts(queue, violated, place)
         for batch in queue.queued:
             states[f"batch {batch.state.value}{' ambiguous' if batch.maybe_written else ''}"] += 1
             if batch.state not in {BatchState.QUEUED, BatchState.SEALING}:
-                violated("I1", f"{place}: {batch!r} is queued")
+                violated("STATE", f"{place}: {batch!r} is queued")
         for batch in queue.on_wire:
             states[f"batch {batch.state.value}{' abandoned' if batch.is_abandoned else ''}"] += 1
             if batch.state is not BatchState.ON_WIRE:
-                violated("I1", f"{place}: {batch!r} is on the wire")
+                violated("STATE", f"{place}: {batch!r} is on the wire")
         identity = queue.identity
         stamped = [b.identity for b in (*queue.queued, *queue.on_wire) if b.is_stamped and b.is_unresolved]
         if not identity.is_changing and any(
             (each.producer_id, each.epoch) != (identity.producer_id, identity.epoch) for each in stamped
         ):
-            violated("I6", f"{place}: unresolved batches of another epoch than {identity!r}")
+            violated("EPOCH", f"{place}: unresolved batches of another epoch than {identity!r}")
         states[f"identity {'changing' if identity.is_changing else 'steady'}"] += 1
 
 
 def _check_lingering(
     batch: ProducerBatch, linger_s: float, generation: int, *, now: float, violated: Callable[[str, str], None]
 ) -> None:
-    """I20: a batch is ready when its linger is over, and when somebody waits for it, a flush included."""
+    """STUCK: a batch is ready when its linger is over, or when a caller or a flush waits for it."""
     is_wanted = batch.result.wanted or batch.generation < generation
     if is_wanted or batch.called_at + linger_s + _TICK_S < now:
-        violated("I20", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
+        violated("STUCK", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
 
 
 def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], place: str) -> None:
-    """I7: with one too many it never pipelines again, with one too few it does too soon."""
+    """IN_FLIGHT: with one too many it never pipelines again, with one too few it does too soon."""
     parts = sum(batch.keeps_sequences for batch in (*queue.queued, *queue.on_wire))
     if queue.parts != parts:
-        violated("I7", f"{place}: {queue.parts} parts of split batches are counted, there are {parts}")
+        violated("IN_FLIGHT", f"{place}: {queue.parts} parts of split batches are counted, there are {parts}")
 
 
 class ReadyWatch:
@@ -256,7 +250,7 @@ class ReadyWatch:
         waiting = self._in_line(node_id)
         stayed = [queue for queue in self._left.get(node_id, ()) if queue in waiting]
         if waiting[: len(stayed)] != stayed:
-            self._violated("I20", f"{waiting} wait for node {node_id}, and {stayed} were there before")
+            self._violated("STUCK", f"{waiting} wait for node {node_id}, and {stayed} were there before")
         may_go = [
             batch
             for queue in waiting
@@ -268,11 +262,11 @@ class ReadyWatch:
         self._left[node_id] = self._in_line(node_id)
         strays = [queue for queue in self._left[node_id] if not queue.is_offered or queue.leader_id != node_id]
         if strays:
-            self._violated("I20", f"{strays} stand in the line of node {node_id}, and do not know it")
+            self._violated("STUCK", f"{strays} stand in the line of node {node_id}, and do not know it")
         size = sum(batch.wire_size for batch in may_go[: len(drained) + 1])
         is_full = len(drained) < len(may_go) and bool(drained) and size > self._settings.max_request_size
         if drained != may_go[: len(drained)] or (len(drained) < len(may_go) and not is_full):
-            self._violated("I20", f"{drained} go to node {node_id}, and {may_go} may, in this order")
+            self._violated("STUCK", f"{drained} go to node {node_id}, and {may_go} may, in this order")
         return drained
 
     def withdraw(self, queue: PartitionQueue) -> None:
@@ -298,3 +292,31 @@ def _moves(queue: PartitionQueue) -> bool:
     if first is None or queue.leader_id is None:
         return False
     return first.attempts <= (1 if queue.on_wire else 0)
+
+
+# Looks inside a running transactional producer: whether it asks its coordinators what there is to ask.
+
+SLACK_S: Final = 0.02
+"""Beside the pause: timers, and the pause after markers, which is a hundredth of a second at most."""
+
+
+class TransactionsInside(Inside):
+    """The parts of a transactional producer that runs."""
+
+    def check_asking(self, violated: Callable[[str, str], None], *, longest_pause_s: float) -> None:
+        """STUCK: what a coordinator is to be asked is asked, or will be when the longest pause is over."""
+        runner = None if self._running is None else self._running.transactions
+        if self._running is None or runner is None or not self._running.metadata.cluster.nodes:
+            return
+        manager, alarm = runner._manager, runner._alarm  # noqa: SLF001  # invariants are about what is inside
+        is_busy = manager._is_asking or runner._wanted.is_set()  # noqa: SLF001  # as above
+        if is_busy or manager.state is TransactionState.FATAL_ERROR:
+            return
+        wanted = manager._wanted()  # noqa: SLF001  # as above
+        if wanted is None:
+            return
+        now = self._running.loop.time()
+        if alarm is None:
+            violated("STUCK", f"{wanted.api.name} is wanted, and not asked for: {manager!r}")
+        elif alarm.when() > now + longest_pause_s + SLACK_S:
+            violated("STUCK", f"{wanted.api.name} is wanted, and is asked in {alarm.when() - now:.3f} s: {manager!r}")

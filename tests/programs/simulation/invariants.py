@@ -19,40 +19,33 @@ from tests.programs.simulation.simulated_network import SimulatedNetwork
 from tests.programs.simulation.workload import TICK_S, Workload
 
 LOOKS = 4
-"""How often a run is looked at while it goes on."""
+"""Number of looks at a run while it goes on."""
 
 LOOKS_AT_TURNS = 5
-"""In one of so many seeds it is looked at who goes first, and whether anything waits for nothing."""
+"""One in so many seeds also checks the order of sending, and that nothing waits without need."""
 
 _IDLE_LOOKS = 100
 _BETWEEN_BEATS = 1.0000271828
-"""What arrives does so at round times; no look is taken at one."""
+"""Arrivals happen at round times; no look is taken at one."""
 
 CLOSE_SLACK_S = 0.05
-"""What closing takes once nothing is waited for any more: connections end in a turn of the loop."""
+"""Seconds that closing takes once nothing is waited for: connections end in a turn of the loop."""
 
 RESTS = 3
-"""In one of so many seeds the producer rests before it is closed, until what it knows of the cluster is too old."""
+"""In one of so many seeds the producer rests before it is closed, until its metadata is too old."""
 
 REST_S = 0.5
 MOST_REST_S = 60.0
-"""So long it is waited for topics to be forgotten."""
 
 MOST_TURNS_AT_REST = 60
-"""Of the sender. Connections that nobody uses are closed in this time, and metadata is asked for."""
+"""Turns of the sender. Unused connections are closed in this time, and metadata is asked for."""
 
 PROBER = 1_000
 """The client number of the records that probe partitions after healing."""
 
 
 class Watchman:
-    """Looks at a producer now and then.
-
-    Args:
-        producer: to look at.
-        load: whose deliveries have deadlines.
-        loop: for the time.
-    """
+    """Looks at a producer now and then."""
 
     def __init__(self, producer: Producer, load: Workload, loop: SimulatedLoop) -> None:
         self.producer = producer
@@ -80,7 +73,7 @@ class Watchman:
         self._watch_deadlines()
 
     def _look_at_idleness(self, every_s: float) -> None:
-        """I20: what can be sent is; at moments at which nothing else happens."""
+        """STUCK: what can be sent is; at moments at which nothing else happens."""
         if self._is_over:
             return
         Inside(self.producer).check_idle(self._violated)
@@ -95,14 +88,14 @@ class Watchman:
         self._loop.call_later(every_s, self._look, every_s)
 
     def _look_for_payloads(self, secrecy: Secrecy) -> None:
-        """I25: in what a debugger would show of the producer, and of deliveries that are open."""
+        """SECRECY: in what a debugger would show of the producer, and of deliveries that are open."""
         for line in (repr(self.producer), *Inside(self.producer).describe()):
             secrecy.look_at("a repr", line)
         for story in [*self._open][:LOOKS]:
             secrecy.look_at("the repr of a delivery", repr(story.delivery))
 
     def _watch_deadlines(self) -> None:
-        """I2: at its deadline, and one tick, a record has ended."""
+        """ENDS_ONCE: at its deadline, and one tick, a record has ended."""
         if self._is_over:
             return
         deliveries = self._load.deliveries
@@ -112,7 +105,7 @@ class Watchman:
         while self._open and (self._is_ended(self._open[0]) or self._open[0].called_at + timeout_s + TICK_S <= now):
             story = self._open.popleft()
             if not self._is_ended(story):
-                self._violated("I2", f"{story.record} ({story.verb}) is open past its deadline")
+                self._violated("ENDS_ONCE", f"{story.record} ({story.verb}) is open past its deadline")
         when = self._open[0].called_at if self._open else now
         self._loop.call_at(when + timeout_s + TICK_S, self._watch_deadlines)
 
@@ -123,7 +116,7 @@ class Watchman:
     # Instead of healing
 
     async def close_at_any_moment(self, nemesis: Nemesis, callers: Sequence[asyncio.Future[None]]) -> None:
-        """Close while everything is going on: I17 (in time), I2 (nothing is open afterwards), I23 (nothing is left)."""
+        """Close at any moment: it ends in time (TIMEOUT), no record stays open (ENDS_ONCE), nothing is left (LEAK)."""
         chance = Random(f"close-{self._load.plan.seed}")
         await asyncio.sleep(chance.choice((0.1, 1.0, 1.0)) * chance.random() * self._load.plan.chaos_s)
         timeout_s = chance.choice((0.0, 0.0, 0.01, 0.5, 1.5)) * self._load.delivery_timeout_s
@@ -137,7 +130,7 @@ class Watchman:
         await self._close(timeout_s)
         took = self._loop.time() - began
         if took > timeout_s + CLOSE_SLACK_S:
-            self._violated("I17", f"close({timeout_s:.3f}) took {took:.3f} s")
+            self._violated("TIMEOUT", f"close({timeout_s:.3f}) took {took:.3f} s")
         self._note_open_after_close()
         self._is_over = True
         await asyncio.wait(callers, timeout=self._load.max_block_s + 60)
@@ -152,7 +145,7 @@ class Watchman:
     def _note_open_after_close(self) -> None:
         for story in self._load.deliveries:
             if not self._is_ended(story):
-                self._violated("I2", f"{story.record} ({story.verb}) is open after close")
+                self._violated("ENDS_ONCE", f"{story.record} ({story.verb}) is open after close")
 
     # At the ends of the ranges
 
@@ -174,7 +167,7 @@ class Watchman:
     # After healing
 
     async def probe(self, partition: int) -> None:
-        """I10: a partition takes a record again, within the time that metadata and connections need to come back."""
+        """RECOVERY: a partition takes a record again once metadata and connections have had time to recover."""
         plan = self._load.plan
         deadline = self._loop.time() + plan.number("request_timeout_ms") / 1000 + 10
         while True:
@@ -189,7 +182,7 @@ class Watchman:
             if self._loop.time() > deadline:
                 if not self._load.healthy_since:
                     return  # at the edges, where things may go wrong already
-                self._violated("I10", f"partition {partition} takes no records after healing: {story.error}")
+                self._violated("RECOVERY", f"partition {partition} takes no records after healing: {story.error}")
                 return
             await asyncio.sleep(0.01)
 
@@ -202,7 +195,7 @@ class Watchman:
         return self._load.history.begin(story)
 
     async def probe_room(self) -> None:
-        """I15: when nothing is on its way, a record that takes more than half of the buffer finds room at once."""
+        """MEMORY: when nothing is on its way, a record that takes more than half of the buffer finds room at once."""
         statistics, plan = self.producer.statistics(), self._load.plan
         is_free = statistics.buffer_available_bytes == statistics.buffer_total_bytes
         if not is_free or not plan.is_honest or plan.max_message_bytes is not None:
@@ -213,12 +206,12 @@ class Watchman:
         except KafkaError as error:
             story.fail(error, self._loop.time())
             if isinstance(error, BufferFullError):
-                self._violated("I15", f"no room for {len(story.value or b'')} bytes in an empty buffer: {error}")
+                self._violated("MEMORY", f"no room for {len(story.value or b'')} bytes in an empty buffer: {error}")
         else:
             story.acknowledge(metadata, self._loop.time())
 
     async def calm_down(self) -> None:
-        """What was given up on the wire is answered or lost: at the latest when its request times out."""
+        """Wait until abandoned requests are answered or lost: at the latest when they time out."""
         inside = Inside(self.producer)
         until = self._loop.time() + self._load.plan.number("request_timeout_ms") / 1000 + 0.1
         while self._loop.time() < until:
@@ -227,7 +220,7 @@ class Watchman:
             await asyncio.sleep(0.05)
 
     def check_quiet(self) -> None:
-        """I15: nothing is on its way, so nothing is held."""
+        """MEMORY: nothing is on its way, so nothing is held."""
         self._is_over = True
         if self._load.history.is_recording:
             for line in (repr(self.producer), *Inside(self.producer).describe()):
@@ -235,17 +228,17 @@ class Watchman:
         statistics = self.producer.statistics()
         if statistics.buffer_available_bytes != statistics.buffer_total_bytes:
             held = statistics.buffer_total_bytes - statistics.buffer_available_bytes
-            self._violated("I15", f"{held} bytes are held when nothing is on its way")
+            self._violated("MEMORY", f"{held} bytes are held when nothing is on its way")
         else:
             Inside(self.producer).check_pool(self._violated)
         if statistics.records_waiting or statistics.waiting_bytes:
-            self._violated("I15", f"{statistics.records_waiting} records wait when nothing is on its way")
+            self._violated("MEMORY", f"{statistics.records_waiting} records wait when nothing is on its way")
         if statistics.records_pending or statistics.requests_in_flight > 1:
-            self._violated("I1", f"{statistics.records_pending} records are pending when nothing is on its way")
+            self._violated("STATE", f"{statistics.records_pending} records are pending when nothing is on its way")
         Inside(self.producer).check(self._violated, self.states)
 
     async def check_rest(self, network: SimulatedNetwork) -> None:
-        """I20: a producer with nothing to do does nothing, but for asking how the cluster is now and then.
+        """REST: a producer with nothing to do does nothing, but for asking how the cluster is now and then.
 
         IDLE: once it was told, it has one connection to a node at most.
         """
@@ -256,7 +249,7 @@ class Watchman:
         before, answers = running.turns, running.ask_for_metadata()
         await asyncio.sleep(REST_S)
         if (turns := running.turns - before) > MOST_TURNS_AT_REST:
-            self._violated("I20", f"the sender looked for work {turns} times in {REST_S} s of rest")
+            self._violated("REST", f"the sender looked for work {turns} times in {REST_S} s of rest")
         if running.metadata_answers == answers:
             return
         open_ones = [each for each in network.connections.values() if not each.is_closing()]
@@ -270,7 +263,7 @@ class Watchman:
             await self._check_age()
 
     async def _check_age(self) -> None:
-        """AGE: what is known is asked for again when it is too old, and topics that nobody uses are forgotten."""
+        """AGE: metadata is asked for again when it is too old, and unused topics are forgotten."""
         running, plan = Inside(self.producer), self._load.plan
         answers, age_s = running.metadata_answers, plan.number("metadata_max_age_ms") / 1000
         await asyncio.sleep(age_s + plan.number("request_timeout_ms") / 1000 + RECOVERY_S)
@@ -284,14 +277,14 @@ class Watchman:
             self._violated("AGE", f"{running.topics} were not used for {idle_s:.3f} s, and are known still")
 
     def check_gone(self, network: SimulatedNetwork) -> None:
-        """I23: no task and no connection is left after close."""
+        """LEAK: no task and no connection is left after close."""
         own = {"Task-1", "run"}
         left = [task.get_name() for task in self._loop.unfinished_tasks() if task is not asyncio.current_task()]
         if any(name.startswith("aioproducer") for name in left) or set(left) - own:
-            self._violated("I23", f"tasks are left after close: {left}")
+            self._violated("LEAK", f"tasks are left after close: {left}")
         if network.connections:
-            self._violated("I23", f"{len(network.connections)} connections are left after close")
+            self._violated("LEAK", f"{len(network.connections)} connections are left after close")
         statistics = self.producer.statistics()
         if statistics.buffer_available_bytes != statistics.buffer_total_bytes:
             held = statistics.buffer_total_bytes - statistics.buffer_available_bytes
-            self._violated("I15", f"{held} bytes are held after close")
+            self._violated("MEMORY", f"{held} bytes are held after close")

@@ -73,7 +73,6 @@ class LogKeeper:
         partition.log.drop_before(partition.log.end_offset)
 
     def logs(self) -> list[KeptLog]:
-        """All logs there ever were."""
         return [
             KeptLog(
                 topic=topic,

@@ -17,7 +17,7 @@ ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
 RESOLUTION_S: Final = 1e-9
-"""Of the clock: what is due within it counts as due, as in asyncio."""
+"""Resolution of the clock: what is due within it counts as due, as in asyncio."""
 
 _WHEN, _CALLBACK, _ARGUMENTS, _CONTEXT = 0, 2, 3, 4
 
@@ -33,32 +33,27 @@ class LeanHandle(list[Any]):
         self[_ARGUMENTS] = ()
 
     def cancelled(self) -> bool:
-        """Whether it will not run."""
         return self[_CALLBACK] is None
 
     def when(self) -> float:
-        """Virtual seconds."""
         when: float = self[_WHEN]
         return when
 
     @property
     def callback(self) -> Callable[..., object] | None:
-        """What will run."""
         callback: Callable[..., object] | None = self[_CALLBACK]
         return callback
 
 
 class LeanLoop(asyncio.BaseEventLoop):
-    """See above."""
-
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
         """The time; jumps to the next timer when there is nothing to do."""
         self.turns = 0
-        """How often the loop went round: in virtual time that is all the work there was."""
+        """Turns of the loop: in virtual time that is the whole cost."""
         self.most_turns = 10**9
-        """How often the loop may go round before somebody is said to be busy doing nothing."""
+        """Turns of the loop without progress before the loop is reported as busy."""
         self.soon: deque[LeanHandle] = deque()
         self.later: list[LeanHandle] = []
         self._tasks_made: list[ref[asyncio.Task[Any]]] = []
@@ -67,11 +62,10 @@ class LeanLoop(asyncio.BaseEventLoop):
 
     @property
     def timers(self) -> int:
-        """How many are set, those that were cancelled not counted."""
+        """Number of timers that are set and not cancelled."""
         return sum(not handle.cancelled() for handle in self.later)
 
     def time(self) -> float:
-        """Virtual seconds."""
         return self.now
 
     get_debug = staticmethod(bool)  # type: ignore[assignment]  # False, said natively: every future asks
@@ -113,13 +107,12 @@ class LeanLoop(asyncio.BaseEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[ResultT]:
-        """Make a task."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]  # asyncio takes both
         self._tasks_made.append(ref(task))
         return task
 
     def unfinished_tasks(self) -> list[asyncio.Task[Any]]:
-        """What `asyncio.all_tasks` says of this loop; that one also goes through all that other loops have left."""
+        """Return this loop's tasks as `asyncio.all_tasks` does, which would also visit those of all other loops."""
         made = (each() for each in self._tasks_made)
         return [task for task in made if task is not None and not task.done()]
 
@@ -128,7 +121,6 @@ class LeanLoop(asyncio.BaseEventLoop):
         self._is_stopping = True
 
     def close(self) -> None:
-        """Forget everything."""
         super().close()
         self.soon.clear()
         self.later.clear()
@@ -136,11 +128,7 @@ class LeanLoop(asyncio.BaseEventLoop):
     # Turns
 
     def run_forever(self) -> None:
-        """Go round until somebody stops the loop.
-
-        Raises:
-            AssertionError: it goes round more often than it may.
-        """
+        """Run turns until the loop is stopped."""
         asyncio.events._set_running_loop(self)  # type: ignore[attr-defined]  # noqa: SLF001  # as every loop does
         try:
             while not self._is_stopping:
@@ -154,11 +142,7 @@ class LeanLoop(asyncio.BaseEventLoop):
             asyncio.events._set_running_loop(None)  # type: ignore[attr-defined]  # noqa: SLF001  # as above
 
     def _collect(self) -> None:
-        """Take what is due; when there is nothing to do, let time pass until something is.
-
-        Raises:
-            AssertionError: nothing ever will be.
-        """
+        """Take what is due; when there is nothing to do, let time pass until something is."""
         later, soon = self.later, self.soon
         while later and later[0][_CALLBACK] is None:
             heapq.heappop(later)
@@ -171,19 +155,14 @@ class LeanLoop(asyncio.BaseEventLoop):
             self.now = when
         end = self.now + RESOLUTION_S
         while when < end:
-            self.now = max(self.now, when)  # who finds it too early sets it anew, and no time would pass
+            self.now = max(self.now, when)  # a timer that is found too early is set again, and no time would pass
             soon.append(heapq.heappop(later))
             if not later:
                 return
             when = later[0][_WHEN]
 
     def _run_soon(self) -> None:
-        """Run what was there when the turn began.
-
-        Raises:
-            KeyboardInterrupt: as asyncio, it lets only these two through.
-            SystemExit: so.
-        """
+        """Run what was there when the turn began."""
         soon = self.soon
         take = soon.popleft
         for _ in range(len(soon)):

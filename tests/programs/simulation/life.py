@@ -23,13 +23,11 @@ from tests.programs.simulation.faults import TOPIC
 from tests.programs.simulation.history import End, History, Story, Violation
 from tests.programs.simulation.invariants import Watchman
 from tests.programs.simulation.kept_logs import LogKeeper
-from tests.programs.simulation.name_server import BOOTSTRAP_NAME
 from tests.programs.simulation.nemesis import Nemesis
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.simulated_loop import SimulatedLoop
-from tests.programs.simulation.simulated_network import PORT, SimulatedNetwork
-from tests.programs.simulation.users_interceptor import UsersInterceptor
-from tests.programs.simulation.users_partitioner import UsersPartitioner
+from tests.programs.simulation.simulated_network import BOOTSTRAP_NAME, PORT, SimulatedNetwork
+from tests.programs.simulation.users_code import UsersInterceptor, UsersPartitioner
 from tests.programs.simulation.wire_watch import WireWatch
 from tests.programs.simulation.workload import Workload
 
@@ -41,13 +39,9 @@ _PLAIN = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of a run."""
-
     plan: Plan
     violations: tuple[Violation, ...]
     digest: int
-    """Of the outcomes and the logs: equal for equal runs."""
-
     turns: int
     records: int
     ends: Counter[str]
@@ -58,13 +52,7 @@ class Verdict:
 
 
 class Run:
-    """One life of a producer.
-
-    Args:
-        plan: what is to happen.
-        loop: where.
-        history: gets what happens.
-    """
+    """One life of a producer."""
 
     def __init__(self, plan: Plan, loop: SimulatedLoop, history: History) -> None:
         self._plan = plan
@@ -138,12 +126,11 @@ class Run:
         del loop
         error = context.get("exception")
         if not (isinstance(error, RuntimeError) and "caller's own" in str(error)):
-            self._history.violated("I11", f"{context.get('message')}: {error!r}")
+            self._history.violated("EXCEPTION", f"{context.get('message')}: {error!r}")
 
     # The life
 
     async def live(self) -> None:
-        """Chaos, healing, ends."""
         plan = self._plan
         if not plan.starts_before_faults:
             self._nemesis.begin()
@@ -176,7 +163,7 @@ class Run:
             await self._producer.start(wait=False)
         took, bound = self._loop.time() - began, self._plan.number("max_block_ms") / 1000
         if took > bound + 0.01:
-            self._history.violated("I17", f"start took {took} s, more than max_block_ms")
+            self._history.violated("TIMEOUT", f"start took {took} s, more than max_block_ms")
 
     async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
         """End the chaos; every call and every record must end within its time."""
@@ -188,7 +175,7 @@ class Run:
         for caller in callers:
             error = caller.exception() if caller.done() and not caller.cancelled() else None
             if error is not None and not is_end_by_lies(error, self._plan):
-                self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
+                self._history.violated("EXCEPTION", f"a call raised {type(error).__name__}: {error}")
         await self._within(left + 1, self._flush(), "flush after healing")
         await self._probe()
         await self._watchman.calm_down()
@@ -200,7 +187,7 @@ class Run:
             async with asyncio.timeout(bound_s):
                 await call
         except TimeoutError:
-            self._history.violated("I17", f"{what} did not end within {bound_s:.3f} s after healing")
+            self._history.violated("TIMEOUT", f"{what} did not end within {bound_s:.3f} s after healing")
 
     async def _flush(self) -> None:
         try:
@@ -227,7 +214,7 @@ class Run:
         except UndeliveredError as error:
             self._history.note_undelivered(error)
         except TimeoutError:
-            self._history.violated("I17", "close(1) did not end within 5 s")
+            self._history.violated("TIMEOUT", "close(1) did not end within 5 s")
         await asyncio.sleep(0.2)
         self._watchman.check_gone(self._network)
 
@@ -239,7 +226,7 @@ class Run:
         self._load.resolve()
         for story in history.stories:
             if story.end is End.GIVEN_UP and story.expects_callback and not story.was_called_back:
-                history.violated("I2", f"{story.record} ({story.verb}) was withdrawn, and was not called back")
+                history.violated("ENDS_ONCE", f"{story.record} ({story.verb}) was withdrawn, and was not called back")
         self._interceptor.check(history.violated)
         logs = self._keeper.logs()
         promise = Promise(
@@ -248,8 +235,8 @@ class Run:
             keeps_order=plan.acks != 0,
             is_honest=plan.is_honest,
             keeps_append_time=plan.keeps_append_time,
-            keeps_all="F15" not in plan.enabled and not plan.family.integer_edges,
-            partitions=None if "F21" in plan.enabled else plan.partitions,
+            keeps_all="lost producer state" not in plan.enabled and not plan.family.integer_edges,
+            partitions=None if "topic changes" in plan.enabled else plan.partitions,
         )
         for violation in check_history(history.stories, logs, promise):
             history.violated(*violation)
@@ -269,7 +256,7 @@ class Run:
         )
 
     def _check_calm(self) -> None:
-        """Where nothing goes wrong, nothing may fail but for want of memory or of time in line."""
+        """Check that without faults nothing fails except for want of memory or of time in a queue."""
         for story in self._history.stories:
             is_excused = any(word in story.error for word in ("BufferFull", "BufferTimeout", "MetadataNotReady"))
             if story.end is not End.ACKNOWLEDGED and not is_excused:

@@ -1,4 +1,4 @@
-"""What the producer logs during a run: silence, or a part of the recorded history, and looked at for payloads."""
+"""Log events of a run: dropped, or a part of the recorded history, and searched for payloads."""
 
 import contextlib
 import logging

@@ -16,19 +16,11 @@ from tests.programs.simulation.faults import FAULTS, TOPIC, make_topic
 from tests.programs.simulation.history import History
 from tests.programs.simulation.kept_logs import LogKeeper
 from tests.programs.simulation.plan import Plan, Strike
-from tests.programs.simulation.simulated_network import SimulatedNetwork
-from tests.programs.simulation.simulated_node import Node
+from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 
 class Nemesis:
-    """Does the strikes of one plan.
-
-    Args:
-        plan: whose.
-        network: where.
-        keeper: is told what brokers forget.
-        history: gets what was done.
-    """
+    """Does the strikes of one plan."""
 
     def __init__(self, plan: Plan, network: SimulatedNetwork, keeper: LogKeeper, history: History) -> None:  # noqa: PLR0917
         self.plan = plan
@@ -37,13 +29,12 @@ class Nemesis:
         self.keeper = keeper
         self.wall_clock_shift_ms = 0
         self.expired_at: list[float] = []
-        """When the transactional id has expired, in virtual seconds."""
+        """Virtual times when the transactional id has expired."""
         self._history = history
         self._loop = network.loop
         self._is_over = False
 
     def begin(self) -> None:
-        """Plan the strikes."""
         for strike in self.plan.strikes:
             self._loop.call_later(strike.at_s, self._strike, strike)
 
@@ -79,7 +70,7 @@ class Nemesis:
     # What faults are made of
 
     def speak(self, versions: Mapping[ApiKey, tuple[int, int]]) -> None:
-        """Have all brokers list other versions from now on, to whoever connects anew; nobody stays connected."""
+        """Have all brokers list other versions to new connections; all connections are closed."""
         settings = self.model.settings
         self.model.settings = replace(settings, profile=replace(settings.profile, versions=versions))
         for node in self.network.nodes.values():
@@ -106,16 +97,13 @@ class Nemesis:
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
         return self._loop.time()
 
     @property
     def request_timeout_s(self) -> float:
-        """Of the producer."""
         return self.plan.number("request_timeout_ms") / 1000
 
     def node(self, chance: Random) -> Node:
-        """Any node."""
         return self.network.nodes[chance.choice(self.plan.nodes)]
 
     def partition(self, chance: Random) -> Partition | None:

@@ -1,4 +1,4 @@
-"""What callers do with offsets: of several partitions, waited for or not, and those of a member that is gone."""
+"""Callers that send offsets: of several partitions, awaited or not, and those of a member that is gone."""
 
 import asyncio
 from random import Random
@@ -15,10 +15,10 @@ LATER = "orders-later"
 """A topic of which brokers know nothing at first: the offsets of others are taken, and those of it are not yet."""
 
 UNAWAITED = 0.25
-"""How many of the calls nobody waits for before the commit: what was given counts all the same."""
+"""Share of the calls that are not awaited before the commit: their offsets count all the same."""
 
 STALE = 0.06
-"""How many are of a member that the group does not have."""
+"""Share of the offsets that are sent for a member that the group does not have."""
 
 
 class OffsetCaller:
@@ -37,11 +37,7 @@ class OffsetCaller:
         self._under_way: asyncio.Future[None] | None = None
 
     async def send(self, txn: Transaction | Producer, story: TransactionStory, *, is_calm: bool) -> None:
-        """Give the offsets of a transaction.
-
-        Raises:
-            KafkaError: they are not taken.
-        """
+        """Give the offsets of a transaction."""
         if not is_calm and self._chance.random() < STALE:
             await self._send_stale(txn, story)
             return
@@ -62,13 +58,13 @@ class OffsetCaller:
         story.has_offset = True
 
     async def end(self, story: TransactionStory) -> None:
-        """Hear of the call that nobody waited for."""
+        """Retrieve the outcome of a call that was not awaited."""
         sending, self._under_way = self._under_way, None
         if sending is None:
             return
         (error,) = await asyncio.gather(sending, return_exceptions=True)
         if error is not None and story.end is TransactionEnd.COMMITTED:
-            self._history.violated("C8", f"{story}: committed, and its offsets were not: {error!r}")
+            self._history.violated("OFFSETS", f"{story}: committed, and its offsets were not: {error!r}")
 
     def _places(self, *, is_calm: bool) -> list[TopicPartition]:
         places = [TopicPartition(TOPIC, number) for number in range(self._plan.partitions)]
@@ -78,11 +74,7 @@ class OffsetCaller:
         return chosen
 
     async def _send_stale(self, txn: Transaction | Producer, story: TransactionStory) -> None:
-        """KIP-447: whoever has lost its partitions cannot commit for them.
-
-        Raises:
-            KafkaError: as it must be.
-        """
+        """KIP-447: a consumer that has lost its partitions cannot commit for them."""
         story.is_stale = True
         await txn.send_offsets({(TOPIC, 0): story.number}, member_of(story.group, is_stale=True))
-        self._history.violated("C8", f"{story}: offsets of a generation that the group does not have were taken")
+        self._history.violated("OFFSETS", f"{story}: offsets of a generation that the group does not have were taken")

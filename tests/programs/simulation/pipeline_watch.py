@@ -1,4 +1,4 @@
-"""Looks at how many batches of a partition a transactional producer has on the wire: I7, one until it may have more.
+"""Watches how many batches of a partition a transactional producer has in flight: one until it may have more.
 
 A broker without state takes any first sequence. So a partition has one batch on its way until one under the present
 identity was acknowledged on this connection, and again after a refusal. Brokers of V2 refuse a first sequence other
@@ -17,18 +17,12 @@ _GOOD: Final = frozenset((int(ErrorCode.NONE), int(ErrorCode.DUPLICATE_SEQUENCE_
 """A copy is as good as what it is a copy of."""
 
 Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
 
 Who = tuple[int, int, int]
-"""Partition, producer id, epoch."""
 
 
 class PipelineWatch:
-    """Sees the batches of one run.
-
-    Args:
-        history: is told of batches that should have waited.
-    """
+    """Sees the batches of one run."""
 
     def __init__(self, history: History) -> None:
         self._violated = history.violated
@@ -42,7 +36,9 @@ class PipelineWatch:
         others = sum(each == who for batches in self._on_wire.values() for each in batches)
         is_free = self._confirmed.get(who) == key[0] or not (is_v1 or who in self._had_trouble)
         if others and not is_free:
-            self._violated("I7", f"{others + 1} batches of (partition, id, epoch) {who} before one is acknowledged")
+            self._violated(
+                "IN_FLIGHT", f"{others + 1} batches of (partition, id, epoch) {who} before one is acknowledged"
+            )
         self._on_wire[key].append(who)
 
     def observed(self, key: Key, results: Sequence[PartitionResult]) -> list[int]:

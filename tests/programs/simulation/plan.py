@@ -1,4 +1,4 @@
-"""What one seed decides before anything happens. A plan is plain data, so that it can be shrunk."""
+"""Plan of a run, drawn from one seed before anything happens: plain data, so that it can be shrunk."""
 
 import dataclasses
 import math
@@ -14,10 +14,10 @@ CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
 
 APPEND_TIME = 0.15
-"""Of the topics so many have `message.timestamp.type=LogAppendTime`; not those that are made again, which lose it."""
+"""Share of the topics with `message.timestamp.type=LogAppendTime`; recreated topics lose it, and have none."""
 
 FROM_ZERO = 0.25
-"""In so many runs the ids of the nodes begin at 0, as they may, and else at 1."""
+"""Share of the runs in which node ids begin at 0, as they may, instead of 1."""
 
 SMALL_BATCH = 500
 """Bytes; most batches of fewer have a single record."""
@@ -26,13 +26,13 @@ USUAL = (149, 152)
 """Records of somewhat more than half of the runs."""
 
 BEATS = (0.0, 0.01, 0.02, 0.04)
-"""Of the request time-out. Where much arrives together the loop goes round less often."""
+"""Beats in request timeouts. If much arrives together the loop takes fewer turns."""
 
 LONGEST_PAUSE = 2.0
-"""Of the request time-out: what a broker asks for at most (F19)."""
+"""Longest pause that a broker asks for ("throttle"), in request timeouts."""
 
 BURSTS = (16, 32, 64)
-"""What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
+"""Records that callers bring at a time: with many records there are few requests, with few there are many."""
 
 
 class Strike(NamedTuple):
@@ -42,21 +42,17 @@ class Strike(NamedTuple):
     """Virtual seconds after the start."""
 
     fault: str
-    """F number."""
+    """A key of `FAULTS`."""
 
     seed: int
-    """Of the chance in it, its own so that taking away one strike leaves the others as they are."""
+    """Seed of its own random choices, so that removing one strike leaves the others as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run, before it happens."""
-
     family: Family
     seed: int
     options: Mapping[str, object]
-    """Of the producer."""
-
     brokers: int
     partitions: int
     replication: int
@@ -72,16 +68,14 @@ class Plan:
     """Mean pause between two records of one caller."""
 
     max_message_bytes: int | None
-    """What the topic takes as a batch; None: a megabyte."""
+    """Largest batch that the topic takes; None: a megabyte."""
 
     user_faults: bool
-    """F24 is enabled: callers are cancelled, serializers and callbacks raise."""
+    """Whether callers are cancelled, and serializers and callbacks raise."""
 
     uses_bootstrap_name: bool
     starts_before_faults: bool
     chaos_s: float
-    """How long things go wrong."""
-
     enabled: tuple[str, ...]
     strikes: tuple[Strike, ...]
     beat_s: float = 0.0
@@ -91,22 +85,19 @@ class Plan:
     """Records that callers bring at a time are at most one more."""
 
     keeps_append_time: bool = False
-    """The topic keeps the time of appending, whatever time its records bring."""
+    """The topic has message.timestamp.type=LogAppendTime."""
 
     schedule: str = "fifo"
-    """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
+    """Order where asyncio leaves it open: asyncio's own ("fifo"), or random priorities ("pct")."""
 
     first_node: int = 1
-    """The lowest id of a node."""
 
     @property
     def nodes(self) -> range:
-        """Ids of the nodes."""
         return range(self.first_node, self.first_node + self.brokers)
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether the producer is."""
         return bool(self.options["enable_idempotence"])
 
     @property
@@ -121,8 +112,8 @@ class Plan:
 
     @property
     def longest_pause_s(self) -> float:
-        """How long a pause may go on that a broker has asked for just before everything was healed."""
-        return LONGEST_PAUSE * self.number("request_timeout_ms") / 1000 if "F19" in self.enabled else 0.0
+        """Longest remaining pause of a broker that throttled just before everything was healed."""
+        return LONGEST_PAUSE * self.number("request_timeout_ms") / 1000 if "throttle" in self.enabled else 0.0
 
     @property
     def has_sound_hooks(self) -> bool:
@@ -146,13 +137,11 @@ class Plan:
 
     @property
     def acks(self) -> int:
-        """0, 1, or -1 for all."""
         acks = self.options["acks"]
         assert isinstance(acks, int)
         return acks
 
     def number(self, option: str) -> int:
-        """An option that is a number."""
         value = self.options[option]
         assert isinstance(value, int)
         return value
@@ -163,13 +152,7 @@ class Plan:
 
 
 def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
-    """Decide everything about a run.
-
-    Args:
-        family_name: a key of `FAMILIES`.
-        seed: any integer.
-        schedule: see `Plan.schedule`.
-    """
+    """Decide everything about a run."""
     plan = _usual_plan(family_name, seed, schedule)
     trouble = rare_trouble(plan.family, seed) if plan.enabled else ()
     strikes = tuple(_rare_strike(fault, plan) for fault in trouble)
@@ -211,15 +194,16 @@ def _usual_plan(family_name: str, seed: int, schedule: str) -> Plan:
         clients=clients,
         pace_s=chance.choice((0.0, 0.0, 0.5) if family.closes_early else (0.0, 0.5, 1.0)) * chaos_s * clients / records,
         max_message_bytes=_draw(chance, family.max_message_bytes) if family.max_message_bytes else None,
-        user_faults="F24" in enabled,
-        uses_bootstrap_name=chance.random() < 0.5 or "F22" in enabled,
+        user_faults="user faults" in enabled,
+        uses_bootstrap_name=chance.random() < 0.5 or "cluster moves" in enabled,
         starts_before_faults=chance.random() < 0.7,
         chaos_s=chaos_s,
         enabled=enabled,
-        strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
+        strikes=_strikes(family, [fault for fault in enabled if fault != "user faults"], chance, chaos_s),
         beat_s=chance.choice(BEATS) * request_s,
         burst=chance.choice(BURSTS),
-        keeps_append_time="F21" not in enabled and Random(f"topic-{family_name}-{seed}").random() < APPEND_TIME,
+        keeps_append_time="topic changes" not in enabled
+        and Random(f"topic-{family_name}-{seed}").random() < APPEND_TIME,
         schedule=schedule,
     )
 
@@ -261,7 +245,7 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
 
 
 def _records(family: Family, options: Mapping[str, object], chance: Random) -> int:
-    """How many records: 150 or a few less or more, and few where each takes a batch, a request and an answer alone."""
+    """Draw the number of records: about 150, and few where each takes a batch, a request and a response alone."""
     low, high = family.records
     batch_size, buffer_memory = options["batch_size"], options["buffer_memory"]
     assert isinstance(batch_size, int)
@@ -293,6 +277,7 @@ def _strikes(family: Family, faults: list[str], chance: Random, chaos_s: float) 
 
 
 def _rare_strike(fault: str, plan: Plan) -> Strike:
-    """Before anything is sent, or at any time."""
-    chance = Random(f"strike-{fault}-{plan.seed}")
+    """Draw a rare strike, before anything is sent, or at any time."""
+    salt = {"stalled reads": "F8"}.get(fault, fault)  # its former name: seeds go on meaning the same run
+    chance = Random(f"strike-{salt}-{plan.seed}")
     return Strike(chance.choice((0.0, plan.chaos_s)) * chance.random(), fault, chance.getrandbits(32))

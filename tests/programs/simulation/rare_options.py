@@ -1,4 +1,4 @@
-"""What few seeds have: limits that are reached, batches so large that a thread compresses them, one more trouble.
+"""Options of few seeds: limits that are reached, batches so large that a thread compresses them, one more fault.
 
 It is drawn apart from everything else, so that a plan that has none of it is what it would be without.
 """
@@ -11,7 +11,7 @@ from tests.programs.simulation.families import Family
 
 _RARELY = 0.2
 _MEMORY_OF_A_PROBE = 5 / 8
-"""Of the buffer: a record of so much is sent in the end, to see whether there is room for it."""
+"""Share of the buffer that the last record takes, to see whether there is room for it."""
 
 _OVERHEAD = 400
 """Bytes that a record, its batch and its request have at most beside the value."""
@@ -32,13 +32,7 @@ def bulky_family(family: Family, seed: int) -> Family:
 
 
 def with_rare_options(options: Mapping[str, object], family: Family, seed: int) -> dict[str, object]:
-    """Add options that most seeds leave as they are by default.
-
-    Args:
-        options: of the producer, which it has so far.
-        family: of the plan, as `bulky_family` gives it.
-        seed: of the plan.
-    """
+    """Add options that most seeds leave as they are by default."""
     chance = Random(f"rare-{family.name}-{seed}")
     bulky = _bulky_options(family, seed)
     buffer_memory = bulky.get("buffer_memory", options["buffer_memory"])
@@ -69,7 +63,7 @@ def _longest(family: Family, buffer_memory: int) -> int:
 
 
 def _bulky_options(family: Family, seed: int) -> dict[str, object]:
-    """Those with which the batches of long records get so large that no loop should compress them."""
+    """Return options that make the batches of long records so large that a thread compresses them."""
     if family.value_size != _BULKY_VALUES:
         return {}
     return {**_BULKY, "compression_type": Random(f"codec-{family.name}-{seed}").choice(_CODECS)}

@@ -11,7 +11,6 @@ _SHOWN = 20
 
 
 def print_plan(plan: Plan) -> None:
-    """Print what a run consists of."""
     print(f"{plan.family.name}, {plan.family.title}: seed {plan.seed}")
     print(
         f"  {plan.records} records of {plan.clients} callers, {plan.partitions} partitions, {plan.brokers} brokers "

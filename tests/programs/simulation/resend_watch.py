@@ -17,7 +17,6 @@ AT_ONCE: Final = 3
 """Attempts at one node that may follow each other within a pause: leaders move away and back."""
 
 SPREAD: Final = 0.8
-"""Of a pause, what chance leaves of it at least."""
 
 FEW_RETRIES: Final = 3
 """Attempts of what a broker refuses by one of `FEW`; the next refusal ends it."""
@@ -29,16 +28,27 @@ FEW: Final = frozenset(int(code) for code in ErrorCode if code.few_retries)
 """Codes that a broker gives again and again: the bytes are bad, or the version is."""
 
 BEHIND: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-"""What is said of a batch because one before it was refused: it may follow that one without a pause."""
+"""Code of a batch behind a refused one: it may follow that one without a pause."""
 
 COUNTED: Final = FEW | {int(ErrorCode.CONCURRENT_TRANSACTIONS), BEHIND}
 """Codes that change how often a batch may be sent."""
 
-MOVING: Final = frozenset(("F11", "F12", "F13", "F14", "F21", "F22", "outage", "lies", "F25"))
+MOVING: Final = frozenset(
+    (
+        "stale metadata",
+        "no leader",
+        "crash",
+        "crash with loss",
+        "topic changes",
+        "cluster moves",
+        "outage",
+        "lies",
+        "hostile bytes",
+    )
+)
 """Faults after which leaders move, and batches follow them without a pause."""
 
 Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
 
 
 class ResendWatch:
@@ -52,7 +62,6 @@ class ResendWatch:
     def __init__(self, history: History, plan: Plan) -> None:
         options = plan.options
         self.is_told_all = True
-        """No answer leaves a partition out."""
         self._history = history
         self._most = plan.number("retries") + 1 if "retries" in options else None
         pause_ms = min(plan.number("retry_backoff_ms"), plan.number("retry_backoff_max_ms"))
@@ -118,7 +127,7 @@ class ResendWatch:
         pause_s = SPREAD * min(self._first_ms << min(failures - 1, 20), self._most_ms) / 1000
         if now < self._last[batch] + pause_s:
             passed_s = now - self._last[batch]
-            self._history.violated("I22", f"{batch} is sent again after {passed_s:.6f} s, failure {failures}")
+            self._history.violated("PACE", f"{batch} is sent again after {passed_s:.6f} s, failure {failures}")
 
     def asked_for_id(self, now: float) -> None:
         """Look at one InitProducerId of a producer without a transactional id."""
@@ -126,5 +135,5 @@ class ResendWatch:
 
     def _look_at_pace(self, lately: deque[float], pause_s: float, now: float, *, what: str) -> None:
         if len(lately) == AT_ONCE and now < lately[0] + pause_s:
-            self._history.violated("I22", f"{AT_ONCE + 1} {what} in {now - lately[0]:.6f} s")
+            self._history.violated("PACE", f"{AT_ONCE + 1} {what} in {now - lately[0]:.6f} s")
         lately.append(now)

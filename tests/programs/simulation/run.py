@@ -1,4 +1,4 @@
-"""From a plan to a verdict: the life that a family leads, on a loop in virtual time."""
+"""Runs a plan, on a loop in virtual time, and returns the verdict."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,6 @@ from tests.programs.simulation.transactional_life import TransactionalRun
 __all__ = ["MOST_TURNS", "Life", "Run", "Verdict", "live_on", "live_through"]
 
 MOST_TURNS = 200_000
-"""Of the event loop: more is a busy loop, not work."""
 
 
 def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
@@ -60,7 +59,7 @@ def live_on(
         except AssertionError as error:
             history.violated("HANG", str(error))
             _end_tasks(loop)
-        except Exception as error:  # noqa: BLE001  # whatever escapes the producer is a finding
+        except Exception as error:  # noqa: BLE001  # every exception that escapes the producer is a finding
             told = history.note if is_end_by_lies(error, plan) else history.violated
             told("CRASH", f"{type(error).__name__}: {error}")
             _end_tasks(loop)
@@ -91,4 +90,3 @@ def _end_tasks(loop: SimulatedLoop) -> None:
 
 
 Life = Callable[[Plan, SimulatedLoop, History], Run]
-"""What makes a run."""

@@ -10,7 +10,6 @@ from tests.programs.simulation.stage import play
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is about scenes."""
     parser.add_argument(
         "--scene", choices=("all", *SCENES), action="append", help="try all orders of it; again for more"
     )
@@ -21,11 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def play_or_search(arguments: argparse.Namespace) -> bool:
-    """Do what the arguments say.
-
-    Returns:
-        Whether no invariant was broken.
-    """
+    """Do what the arguments say."""
     names = list(SCENES) if "all" in arguments.scene else arguments.scene
     is_good = True
     for name in names:

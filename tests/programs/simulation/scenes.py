@@ -28,19 +28,19 @@ async def connection_lost_before_append(stage: Stage) -> None:
 
 
 async def closed_during_sends(stage: Stage) -> None:
-    """Somebody closes while others send."""
+    """One task closes while others send."""
     await stage.together(_sends(stage, 2), stage.close(0.2), _sends(stage, 2))
 
 
 async def closed_at_once_during_a_request(stage: Stage) -> None:
-    """Somebody closes without patience while a request is on its way."""
+    """One task closes without waiting while a request is on its way."""
     stage.send()
     await asyncio.sleep(0.0002)
     await stage.together(stage.close(0.0), _sends(stage, 1), stage.close(0.1))
 
 
 async def cancelled_while_waiting_for_memory(stage: Stage) -> None:
-    """Of two that wait for memory the first gives up when there is room: the other is served."""
+    """The first of two waiters for memory gives up when there is room: the other is served."""
     stage.faults.delay(0.001, _PRODUCE, times=1)
     callers = [asyncio.ensure_future(stage.enqueue_served(partition, size=400)) for partition in (0, 1, 0, 1)]
     asyncio.get_running_loop().call_later(0.003, callers[2].cancel)
@@ -159,4 +159,3 @@ SCENES = {
         Scene(act=two_connections_lost_at_once, brokers=2, partitions=2),
     )
 }
-"""By name."""

@@ -39,12 +39,7 @@ class _Event(NamedTuple):
 
 
 class ScheduledLoop(SimulatedLoop):
-    """A loop with a schedule.
-
-    Args:
-        random: how long jobs in threads take.
-        schedule: chooses.
-    """
+    """A loop with a schedule."""
 
     def __init__(self, random: Random, schedule: Schedule) -> None:
         super().__init__(random)
@@ -56,7 +51,6 @@ class ScheduledLoop(SimulatedLoop):
 
     @property
     def timers(self) -> int:
-        """How many are set or due."""
         return super().timers + len(self._due)
 
     def _collect(self) -> None:
@@ -67,11 +61,7 @@ class ScheduledLoop(SimulatedLoop):
     # Events
 
     def _await_events(self) -> None:
-        """Take what is due; when there is nothing to do, let time pass until something is.
-
-        Raises:
-            AssertionError: nothing ever will be.
-        """
+        """Take what is due; when there is nothing to do, let time pass until something is."""
         self._due = [event for event in self._due if not event.handle.cancelled()]
         later = self.later
         while later and later[0].cancelled():

@@ -1,4 +1,4 @@
-"""Who goes first where asyncio leaves it open: as asyncio would, by random priorities, or as a list of deviations says.
+"""Schedules: the order where asyncio leaves it open, as asyncio's own, by random priorities, or by deviations.
 
 What may change places, and what may not, is said in `scheduled_loop.py`; a schedule only chooses among what may.
 """
@@ -14,20 +14,14 @@ HORIZON = 200
 """Choices of a run among which the change points are drawn; half of the runs of D2 have more than 150."""
 
 LAG_S = 0.0005
-"""How late a loop that is busy notices what is due; well below what deadlines may be missed by."""
+"""Lateness of a busy loop; well below the tolerance of deadlines."""
 
 _LATE = 0.3
 
 
 class Schedule(Protocol):
-    """Chooses."""
-
     def choose(self, lanes: Sequence[Hashable]) -> int:
-        """Return the number of the lane that goes first.
-
-        Args:
-            lanes: at least two, in asyncio's own order.
-        """
+        """Return the number of the lane that goes first."""
 
     def lag(self) -> float:
         """Return the seconds by which the loop is late when it next waits."""
@@ -85,7 +79,6 @@ class DeviatingSchedule:
         self._lag_s = lag_s
         self._look: Callable[[], None] | None = None
         self.ways: list[int] = []
-        """Of each choice, how many lanes there were."""
 
     def watch(self, look: Callable[[], None] | None) -> None:
         """Count choices from now on, and call this before each; None: what follows counts for nothing."""
@@ -100,5 +93,4 @@ class DeviatingSchedule:
         return self._deviations.get(len(self.ways) - 1, 0)
 
     def lag(self) -> float:
-        """Return the same each time."""
         return self._lag_s

@@ -32,19 +32,14 @@ class Broken:
 
     @property
     def command(self) -> str:
-        """What replays it."""
         text = ",".join(f"{choice}:{way}" for choice, way in self.deviations)
         return f"python -m tests.programs.simulation --scene {self.scene} --deviations {text or 'none'}"
 
 
 @dataclass(slots=True)
 class Found:
-    """What came of a search."""
-
     schedules: int = 0
     choices: int = 0
-    """Of the schedule without deviations."""
-
     digests: set[int] = field(default_factory=set)
     """Different ends that the schedules came to."""
 

@@ -1,7 +1,7 @@
-"""I25: no payload in what the producer says of itself: events, errors and what hangs on them, and every `repr`.
+"""SECRECY: no payload in what the producer says of itself: events, errors and what hangs on them, and every `repr`.
 
-Payloads of a simulation begin with the name of their record and a bar, and most go on with words that nobody else
-uses. So whoever quotes one, from its beginning or out of its middle, is found out by its text.
+Payloads of a simulation begin with the name of their record and a bar, and most go on with words that are used
+nowhere else. So a text that quotes one, from its beginning or out of its middle, is recognized.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 LOOKS_FOR_PAYLOADS: Final = 16
-"""In one of so many seeds: events are made and errors taken apart, which costs a tenth of a run."""
+"""One in so many seeds makes events and searches errors, which costs a tenth of a run."""
 
 _PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog")
 
@@ -30,7 +30,7 @@ class Secrecy:
             return  # as almost always, and to know it takes less time than to search
         found = _PAYLOAD.search(text)
         if found is not None:
-            self._violated("I25", f"{what} holds a payload ({found[0]!r}): {text[:200]}")
+            self._violated("SECRECY", f"{what} holds a payload ({found[0]!r}): {text[:200]}")
 
     def look_at_error(self, error: BaseException) -> None:
         """Look at an error, at what it came of, and at what hangs on each of them."""

@@ -33,7 +33,6 @@ class Shrinkage:
 
     @property
     def command(self) -> str:
-        """What replays it."""
         words = [f"python -m tests.programs.simulation --family {self.plan.family.name} --seed {self.plan.seed}"]
         if self.plan.schedule != "fifo":
             words.append(f"--schedule {self.plan.schedule}")
@@ -49,17 +48,14 @@ class Shrinkage:
         return dataclasses.replace(self, plan=plan, strikes=tuple(numbers[number] for number in kept))
 
     def with_records(self, records: int) -> Shrinkage:
-        """Send no more records."""
         records = min(records, self.plan.records)
         return self._changed(f"{records}", "--records", records=records)
 
     def with_callers(self, callers: int) -> Shrinkage:
-        """Have no more callers."""
         callers = min(callers, self.plan.clients)
         return self._changed(f"{callers}", "--callers", clients=callers)
 
     def with_option(self, name: str, value: object) -> Shrinkage:
-        """Set an option of the producer."""
         plan = self.plan.with_options(**{name: value})
         return dataclasses.replace(self, plan=plan, arguments=(*self.arguments, ("--set", f"{name}={value}")))
 

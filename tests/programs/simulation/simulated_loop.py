@@ -16,15 +16,11 @@ ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
 LONGEST_JOB_S = 0.05
-"""How long a thread takes at most for what `run_in_executor` gives it."""
+"""Longest time of a job that `run_in_executor` gives to a thread."""
 
 
 class SimulatedLoop(LeanLoop):
-    """A loop on which nothing happens by chance.
-
-    Args:
-        random: how long jobs in threads take.
-    """
+    """A loop on which nothing happens by chance."""
 
     network: SimulatedNetwork
     """Set once it exists: the two need each other."""

@@ -4,7 +4,10 @@ Each connection keeps the order of its bytes; connections do not keep order amon
 producer arrives even when the producer has closed the connection since, seconds later if the way is long.
 """
 
+from __future__ import annotations
+
 import asyncio
+import socket
 import struct
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -12,14 +15,12 @@ from functools import partial
 from itertools import count
 from math import ceil
 from random import Random
+from typing import Final
 
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.effects import Close, Effect, PauseReading, ResumeReading, Send
-from tests.programs.simulation.frame_watch import FrameWatch
-from tests.programs.simulation.hostile_answers import STRANGERS, changed, is_whole
 from tests.programs.simulation.lean_loop import LeanLoop
-from tests.programs.simulation.name_server import NameServer
-from tests.programs.simulation.simulated_node import Node
+from tests.programs.simulation.promise_watches import FrameWatch
 from tests.programs.simulation.simulated_transport import SimulatedTransport
 from tests.programs.simulation.wire_watch import Fate, WireWatch
 
@@ -36,14 +37,11 @@ class Passage:
     """Something on its way, called when it arrives: a dark node keeps it waiting."""
 
     way: Hashable
-    """What takes the same way arrives in order."""
-
     node: Node
     act: Callable[[], None]
     held: list[tuple[Node, Callable[[], None]]]
 
     def __call__(self) -> None:
-        """Arrive."""
         if self.node.is_dark:
             self.held.append((self.node, self.act))
         else:
@@ -51,14 +49,7 @@ class Passage:
 
 
 class SimulatedNetwork:
-    """All nodes and connections.
-
-    Args:
-        loop: its clock is the time.
-        model: the brokers.
-        random: latencies, fragments.
-        watch: looks at what is written and answered.
-    """
+    """All nodes and connections."""
 
     def __init__(  # noqa: PLR0917  # what it stands between
         self, loop: asyncio.AbstractEventLoop, model: ModelCluster, random: Random, watch: WireWatch
@@ -72,7 +63,7 @@ class SimulatedNetwork:
         self.frames = FrameWatch(watch.violated)
         self.violated = watch.violated
         self.beat_s = 0.0
-        """Whatever arrives does so at a multiple of it, so that much arrives together; 0.0: at any time."""
+        """Arrivals happen at multiples of it, so that many arrive together; 0.0: at any time."""
         self._random = random
         self._next = 0.0 if isinstance(loop, LeanLoop) else _NEXT
         self._numbers = count(1)
@@ -104,11 +95,7 @@ class SimulatedNetwork:
     async def connect(
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.Protocol]:
-        """Connect to the node at an address; a dark one keeps us waiting.
-
-        Raises:
-            ConnectionRefusedError: nobody listens there.
-        """
+        """Connect to the node at an address; a dark one keeps us waiting."""
         node = None
         for each in self.nodes.values():
             if each.host == host and port == PORT:
@@ -172,7 +159,7 @@ class SimulatedNetwork:
                 connection.leave(window)
 
     def clear_up(self, node: Node) -> None:
-        """End whatever is wrong with a node's network; what waited goes on, in order."""
+        """End all network trouble of a node; what waited goes on, in order."""
         node.clear_up()
         held = [what for where, what in self._held if where is node]
         self._held[:] = [(where, what) for where, what in self._held if where is not node]
@@ -196,14 +183,13 @@ class SimulatedNetwork:
             self._plan_ghost(transport, frame, is_last=False)
 
     def send_up(self, transport: SimulatedTransport, data: bytes) -> None:
-        """Carry bytes to the node."""
         node = transport.node
         if transport.is_cut:
             return
         if node.cut_times > 0:
             node.cut_times -= 1
             transport.is_cut = True
-            self.watch.fired("F4")
+            self.watch.fired("half request")
             part = data[: self._random.randrange(len(data))]
             self._carry_up(transport, part)
             self.loop.call_at(self._up_time(transport), self.cut, transport, "cut in the middle of a request")
@@ -252,7 +238,7 @@ class SimulatedNetwork:
         self._ghosts.clear()
 
     def _haunt(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
-        """Let a broker get a request a second time, on a connection that nobody else knows of.
+        """Let a broker get a request a second time, on a connection of its own.
 
         Only one that was appended or never answered: no network repeats what a broker has refused.
         """
@@ -261,7 +247,7 @@ class SimulatedNetwork:
         if fate is Fate.OPEN and not is_last:
             self._plan_ghost(transport, frame, is_last=True)
         if fate is Fate.MAY_REPEAT and broker.is_alive:
-            self.watch.fired("F7")
+            self.watch.fired("repeated requests")
             number = next(self._numbers)
             broker.connected(number)
             broker.receive(number, memoryview(frame)[_LENGTH.size :], self.loop.time())
@@ -349,7 +335,7 @@ class SimulatedNetwork:
         self.settle()
 
     def wake_soon(self) -> None:
-        """The brokers have something to do that nobody asked for."""
+        """Let the brokers do unrequested work."""
         self.loop.call_soon(self._wake)
 
     # Time
@@ -381,6 +367,110 @@ class SimulatedNetwork:
         if len(data) < 2:
             return [data]
         node.fragment_times -= 1
-        self.watch.fired("F9")
+        self.watch.fired("fragments")
         single = min(self._random.randrange(1, _FRAGMENTS), len(data) - 1)
         return [*(data[i : i + 1] for i in range(single)), data[single:]]
+
+
+# One node of the simulated network: its address, and what is wrong with the ways to it.
+
+
+class Node:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.host = f"10.0.0.{number}"
+        self.latency_s = 0.001
+        self.jitter_s = 0.0
+        self.clear_up()
+
+    def clear_up(self) -> None:
+        self.is_dark = False
+        """Nothing arrives in either direction, and no client connects; what was sent waits."""
+        self.is_refusing = False
+        """Connections are refused."""
+        self.is_stalled = False
+        """Whether it reads nothing: the producer's transports keep what is written."""
+        self.extra_s = 0.0
+        """Added to the latency of both ways."""
+        self.fragment_times = 0
+        """Transfers that still arrive in small pieces."""
+        self.cut_times = 0
+        """Requests of which only a part will arrive before the connection breaks."""
+        self.ghost_times = 0
+        """Produce requests of which a second copy will arrive later."""
+        self.ghost_delay_s = 0.0
+        self.lie_times = 0
+        """Answers that will arrive with bytes changed."""
+        self.stranger_times = 0
+        """Connections on which something that is no broker answers."""
+        self.echo_times = 0
+        """Answers that will arrive a second time."""
+
+
+# The name server of a simulation: it knows the bootstrap name, takes every other name for an address, and may fail.
+
+BOOTSTRAP_NAME = "kafka"
+
+
+class NameServer:
+    """Tells addresses."""
+
+    def __init__(self, addresses: Callable[[], list[str]]) -> None:
+        self.is_failing = False
+        self.is_silent = False
+        self._addresses = addresses
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def look_up(self, host: str) -> list[str]:
+        """The addresses of a name."""
+        while self.is_silent:
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(answer)
+            await answer
+        if self.is_failing:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return self._addresses() if host == BOOTSTRAP_NAME else [host]
+
+    def clear_up(self) -> None:
+        """Answer everybody, those who wait too."""
+        self.is_failing = self.is_silent = False
+        waiting, self._waiting = self._waiting, []
+        for answer in waiting:
+            if not answer.done():
+                answer.set_result(None)
+
+
+# What comes from a port on which something else listens, and answers that were changed on their way.
+
+STRANGERS: Final = (
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\x15\x03\x03\x00\x02\x02\x46",
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+)
+"""Answers of a web server, a TLS listener and another server to a Kafka request."""
+
+_SIZE: Final = struct.Struct(">i")
+_HEADER_END: Final = 8
+"""Behind the size and the correlation id; in flexible versions tagged fields follow."""
+
+_TAGS: Final = (b"\xff\xff\xff\xff\xff\xff", b"\x01\x05\xff\x7f", b"\x7f\x01\x01")
+"""Without end, longer than the answer, and more than there are."""
+
+_WRONG_TAGS: Final = 0.4
+
+
+def is_whole(frame: bytes) -> bool:
+    """Whether the frame is as long as it says."""
+    return len(frame) >= _SIZE.size and len(frame) == _SIZE.size + _SIZE.unpack_from(frame)[0]
+
+
+def changed(frame: bytes, chance: Random) -> bytes:
+    """Return it with some of its bytes changed."""
+    spoilt = bytearray(frame)
+    if chance.random() < _WRONG_TAGS and len(frame) > _HEADER_END:
+        tags = chance.choice(_TAGS)
+        spoilt[_HEADER_END : _HEADER_END + len(tags)] = tags
+        return bytes(spoilt)
+    for _ in range(chance.randint(1, 3)):
+        spoilt[chance.randrange(len(spoilt))] = chance.randrange(256)
+    return bytes(spoilt)

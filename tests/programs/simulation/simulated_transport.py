@@ -6,7 +6,7 @@
           └──────────── down, after a latency ───────────────────────────┘
 
 Bytes that the node does not read stay in the transport as they were given, not copied, as CPython's own transports
-do: if somebody changes them meanwhile, the checksum taken at the write no longer fits when they leave (I9).
+do: if the program changes them meanwhile, the checksum taken at the write differs when they leave (SENT_BYTES).
 """
 
 import asyncio
@@ -17,14 +17,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.programs.simulation.simulated_network import SimulatedNetwork
-    from tests.programs.simulation.simulated_node import Node
+    from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 Buffer = bytes | bytearray | memoryview
 
 _KEEP_ALIVE = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 _SCALE = 256
-"""By so much fewer bytes than in life are on their way, and so much sooner a transport has enough of them."""
+"""Divisor of real sizes: a transport has enough bytes in flight sooner than a real one."""
 
 
 class SimulatedSocket:
@@ -53,7 +52,7 @@ class SimulatedTransport(asyncio.Transport):
     """Bytes on their way to the producer were changed, or never stood for anything: who knows what they say."""
 
     is_cut = False
-    """In the middle of what was written: nothing that is written behind it arrives."""
+    """Whether it breaks in the middle of what was written: nothing written afterwards arrives."""
 
     def __init__(self, network: "SimulatedNetwork", protocol: asyncio.Protocol, node: "Node", number: int) -> None:  # noqa: PLR0917
         super().__init__()
@@ -65,7 +64,7 @@ class SimulatedTransport(asyncio.Transport):
         self.asked: dict[int, int] = {}
         """Requests that were written and not answered: correlation id -> number of the API."""
         self.up_at = 0.0
-        """When the last bytes on their way up arrive; later ones arrive later."""
+        """Arrival of the last bytes on their way up; later ones arrive later."""
         self.down_at = 0.0
         """The same, on their way down; 0.0 as long as there were none."""
         self.unread = bytearray()
@@ -85,7 +84,6 @@ class SimulatedTransport(asyncio.Transport):
     # What the producer does
 
     def write(self, data: Buffer) -> None:
-        """Send bytes."""
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
@@ -105,7 +103,6 @@ class SimulatedTransport(asyncio.Transport):
             self.protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that have not left."""
         return self._kept_size
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
@@ -113,7 +110,6 @@ class SimulatedTransport(asyncio.Transport):
         self._high = (64 * 1024 if high is None else high) // _SCALE
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """Only of its socket."""
         return self._socket if name == "socket" else default
 
     @property
@@ -133,7 +129,7 @@ class SimulatedTransport(asyncio.Transport):
             self._network.closed_by_producer(self)
 
     def close(self) -> None:
-        """As `abort`: the producer never closes while something is to be sent."""
+        """Abort: the producer never closes while something is to be sent."""
         self.abort()
 
     # What the network does
@@ -145,7 +141,9 @@ class SimulatedTransport(asyncio.Transport):
         while self._kept and limit > 0:
             piece, checksum = self._kept.popleft()
             if zlib.crc32(piece) != checksum:
-                self._network.violated("I9", f"bytes on connection {self.number} changed while the transport held them")
+                self._network.violated(
+                    "SENT_BYTES", f"bytes on connection {self.number} changed while the transport held them"
+                )
             sent = bytes(piece[:limit])
             if len(sent) < len(piece):
                 rest = memoryview(piece)[limit:]
@@ -163,12 +161,10 @@ class SimulatedTransport(asyncio.Transport):
             self.protocol.data_received(data)
 
     def receive_end(self) -> None:
-        """The node has closed in order."""
         if not self._is_closing and not self.protocol.eof_received():
             self._end(None)
 
     def reset(self, reason: str) -> None:
-        """The connection is gone."""
         if not self._is_closing:
             self._end(ConnectionResetError(104, reason))
 

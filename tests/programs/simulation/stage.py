@@ -26,7 +26,7 @@ from tests.programs.simulation.workload import Workload
 
 LATENCY_S = 0.0005
 LAG_S = 0.0015
-"""What is due within so many seconds may change places: a request, its answer, and the next request."""
+"""Events that are due within so many seconds may change places: a request, its response, and the next request."""
 
 OPTIONS: Mapping[str, object] = {
     "acks": -1,
@@ -48,21 +48,17 @@ OPTIONS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What happens, and where."""
-
     act: "Callable[[Stage], Coroutine[object, object, None]]"
     brokers: int = 1
     partitions: int = 1
     options: Mapping[str, object] = field(default_factory=dict)
     fault: str = "scene"
-    """As which one counts what goes wrong, where it excuses what ends badly."""
+    """Fault as which a failure in the scene counts, if that excuses an end."""
 
     closes: bool = False
-    """Somebody closes the producer."""
 
     @property
     def name(self) -> str:
-        """As on the command line."""
         return self.act.__name__
 
     def plan(self) -> Plan:
@@ -94,12 +90,7 @@ class Scene:
 
 
 class Stage:
-    """What a scene plays on.
-
-    Args:
-        load: gets the stories.
-        nemesis: does what goes wrong.
-    """
+    """Cluster, producer and callers of a scene."""
 
     def __init__(self, load: Workload, nemesis: Nemesis) -> None:
         self.nemesis = nemesis
@@ -108,12 +99,10 @@ class Stage:
 
     @property
     def producer(self) -> Producer:
-        """The one under test."""
         return self._load.producer
 
     @property
     def faults(self) -> Faults:
-        """Rules for the brokers."""
         return self.nemesis.model.faults
 
     def send(self, partition: int = 0, *, size: int = 20) -> Delivery | None:
@@ -128,11 +117,7 @@ class Stage:
         return story.delivery
 
     async def enqueue(self, partition: int = 0, *, size: int = 20) -> None:
-        """Enqueue a record and wait until it has ended.
-
-        Raises:
-            CancelledError: the caller gives up.
-        """
+        """Enqueue a record and wait until it has ended."""
         story = self._story("enqueue", partition, size)
         try:
             story.delivery = await self.producer.enqueue(story.topic, story.value, partition=partition)
@@ -146,11 +131,11 @@ class Stage:
         await asyncio.wait([story.delivery])
 
     async def enqueue_served(self, partition: int = 0, *, size: int = 20) -> None:
-        """Enqueue a record where there will be room for it: whoever waits for it in vain was forgotten."""
+        """Enqueue a record where there will be room for it: if it gets none, a waiter was forgotten."""
         await self.enqueue(partition, size=size)
         error = self._load.history.stories[-1].error
         if BufferTimeoutError.__name__ in error:
-            self._load.history.violated("I15", f"nobody served who waited for memory: {error}")
+            self._load.history.violated("MEMORY", f"a waiter for memory was not served: {error}")
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Flush: what was accepted before has ended then, unless the time is over before."""
@@ -166,10 +151,9 @@ class Stage:
             return
         late = [str(story.record) for story in before if story.delivery is not None and not story.delivery.done()]
         if late:
-            self._load.history.violated("I19", f"flush returned before {', '.join(late)} had ended")
+            self._load.history.violated("FLUSH", f"flush returned before {', '.join(late)} had ended")
 
     async def close(self, timeout_s: float) -> None:
-        """Close: nothing is open then."""
         self._load.is_closing = True
         try:
             await self.producer.close(timeout_s)
@@ -177,13 +161,13 @@ class Stage:
             self._load.history.note("caller", "close: %s", error)
         open_ = [str(story.record) for story in self._load.deliveries if story.delivery and not story.delivery.done()]
         if open_:
-            self._load.history.violated("I2", f"{', '.join(open_)} open after close")
+            self._load.history.violated("ENDS_ONCE", f"{', '.join(open_)} open after close")
 
     async def together(self, *calls: Awaitable[Any]) -> None:
         """Let several callers do something at the same time, and all records end."""
         for end in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(end, Exception):
-                self._load.history.violated("I11", f"a call raised {end!r}")
+                self._load.history.violated("EXCEPTION", f"a call raised {end!r}")
         for story in self._load.deliveries:  # `asyncio.wait` would begin with any
             if story.delivery is not None:
                 await asyncio.wait([story.delivery])
@@ -212,7 +196,6 @@ class SceneRun(Run):
         self._scene = scene
 
     async def live(self) -> None:
-        """Start, play, heal, end."""
         loop = self._loop
         assert isinstance(loop, ScheduledLoop)
         schedule = loop.schedule if isinstance(loop.schedule, DeviatingSchedule) else None

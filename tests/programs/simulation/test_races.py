@@ -31,14 +31,12 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def simulated(tree: Tree, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """What the command line says of a copy."""
     done = tree.run("-m", "tests.programs.simulation", *arguments)
     assert done.stderr == ""
     return done
 
 
 def test_race_fits_the_code(tmp_path: Path) -> None:
-    """What it replaces is there, once."""
     (tmp_path / "_sender").mkdir()
     (tmp_path / "_sender/flush.py").write_text(
         (Path(__file__).parents[3] / "aioproducer" / "_sender/flush.py").read_text("utf-8"), "utf-8"
@@ -49,7 +47,7 @@ def test_race_fits_the_code(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_search_finds_the_race_and_the_plain_order_does_not(copy: Tree) -> None:
-    """Two deviations are enough; what is printed replays them."""
+    """Two deviations are enough; the printed command replays them."""
     scene = ("--scene", "flush_gives_up_as_the_answer_comes")
     plain = simulated(copy, *scene, "--most-deviations", "0")
     assert plain.returncode == 0
@@ -72,6 +70,5 @@ print(sum(bool(play(scene, PrioritySchedule(seed, horizon=10, lag_s=LAG_S)).viol
 
 @pytest.mark.slow
 def test_priorities_find_the_race_now_and_then(copy: Tree) -> None:
-    """By some seeds and not by most; never in the package as it is."""
     assert 1 <= int(copy.run("-c", PRIORITIES).stdout) <= 50
     assert int(Tree(copy.folder.parent / "plain").run("-c", PRIORITIES).stdout) == 0

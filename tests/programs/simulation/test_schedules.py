@@ -1,4 +1,4 @@
-"""What a schedule may change and what it may not, and that it finds what hangs on the order of things."""
+"""Schedules change only what they may, and find what depends on the order of events."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,14 +10,13 @@ from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import live_through
 from tests.programs.simulation.scheduled_loop import ScheduledLoop
 from tests.programs.simulation.schedules import DeviatingSchedule, PrioritySchedule, Schedule
-from tests.programs.simulation.simulated_network import Passage
-from tests.programs.simulation.simulated_node import Node
+from tests.programs.simulation.simulated_network import Node, Passage
 
 SEEDS = 80
 
 
 def live(schedule: Schedule, play: Callable[[ScheduledLoop, list[str]], None], for_s: float = 1.0) -> list[str]:
-    """What happened, in order, in a play that begins with one function."""
+    """Return the events of a play that begins with one function, in order."""
     loop = ScheduledLoop(Random(0), schedule)
     happened: list[str] = []
 
@@ -38,7 +37,6 @@ def orders(play: Callable[[ScheduledLoop, list[str]], None]) -> set[tuple[str, .
 
 
 def arrive(loop: ScheduledLoop, way: str, what: Callable[[], object], *, after_s: float) -> None:
-    """Let something arrive on a way."""
     loop.call_later(after_s, Passage(way, Node(1), what, []))
 
 
@@ -101,7 +99,7 @@ def test_connections_overtake_each_other_and_none_itself() -> None:
     assert len(found) >= 8
 
 
-def test_callbacks_keep_their_order_and_an_arrival_comes_between_any_two_turns() -> None:
+def test_callbacks_keep_order_and_arrivals_come_between_turns() -> None:
     """`call_soon` is first in, first out: that is documented, and programs rely on it."""
     found = orders(chains)
     chained = ["x3", "y3", "x2", "y2", "x1", "y1", "x0", "y0"]
@@ -111,20 +109,17 @@ def test_callbacks_keep_their_order_and_an_arrival_comes_between_any_two_turns()
 
 
 def test_only_timers_of_one_time_change_places() -> None:
-    """A timer is never before one that is due earlier."""
     assert orders(timers) == {("earlier", "one", "other", "later"), ("earlier", "other", "one", "later")}
 
 
 def test_woken_tasks_change_places_but_overtake_no_callback() -> None:
-    """The first two among themselves, and the last two."""
+    """The first two may change places, and the last two."""
     firsts, lasts = (("0", "1"), ("1", "0")), (("2", "3"), ("3", "2"))
 
     assert orders(wakings) == {(*first, "between", *last) for first in firsts for last in lasts}
 
 
 def test_cancelled_timer_that_waits_for_its_turn_does_not_run() -> None:
-    """Whoever cancels it first is believed."""
-
     def play(loop: ScheduledLoop, happened: list[str]) -> None:
         timer = loop.call_later(0.0102, happened.append, "timer")
         arrive(loop, "a", timer.cancel, after_s=0.0101)
@@ -134,7 +129,7 @@ def test_cancelled_timer_that_waits_for_its_turn_does_not_run() -> None:
 
 
 def test_no_timer_fires_before_its_time() -> None:
-    """Asyncio runs what is due within its clock's resolution; whoever looks at the clock then sees that it is time."""
+    """Asyncio runs timers that are due within its clock's resolution; a callback that reads the clock sees it due."""
 
     def play(loop: ScheduledLoop, happened: list[str]) -> None:
         def look(when: float) -> None:
@@ -149,7 +144,6 @@ def test_no_timer_fires_before_its_time() -> None:
 
 
 def test_without_deviations_it_is_asyncio() -> None:
-    """In order of time, all at once."""
     assert live(DeviatingSchedule({}), arrivals) == ["a1", "b", "c", "a2"]
 
 
@@ -167,7 +161,7 @@ def racy(loop: ScheduledLoop, happened: list[str]) -> None:
 
 
 def test_priorities_find_what_plain_order_never_shows() -> None:
-    """A broken program is found out, by some seeds and not by others; no seed finds it in asyncio's own order."""
+    """Some seeds find the bug of a broken program; asyncio's own order never does."""
     found = [seed for seed in range(SEEDS) if live(PrioritySchedule(seed), racy)]
 
     assert live(DeviatingSchedule({}), racy) == []
@@ -176,7 +170,6 @@ def test_priorities_find_what_plain_order_never_shows() -> None:
 
 @pytest.mark.parametrize("family", ["D2", "D8", "D16"])
 def test_no_invariant_is_broken_by_priorities(family: str) -> None:
-    """The whole producer; the seed decides this too."""
     verdicts = [live_through(draw_plan(family, 1, schedule="pct")) for _ in range(2)]
 
     assert [str(violation) for violation in verdicts[0].violations] == []
@@ -187,7 +180,6 @@ def test_no_invariant_is_broken_by_priorities(family: str) -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("family", ["D1", "D2", "D5", "D7", "D8", "D14", "D16", "D17"])
 def test_no_invariant_is_broken_by_more_priorities(family: str, seed: int) -> None:
-    """Some more, for those who have the time."""
     found = [str(violation) for violation in live_through(draw_plan(family, seed, schedule="pct")).violations]
 
     assert found == [], f"python -m tests.programs.simulation --family {family} --seed {seed} --schedule pct"

@@ -25,7 +25,6 @@ async def racy(stage: Stage) -> None:
 
 
 SCHEDULES = 250
-"""Of each scene in a run of the tests."""
 
 RACY = Scene(act=racy, brokers=3, partitions=3)
 
@@ -45,7 +44,7 @@ def test_no_invariant_is_broken_by_one_deviation(scene: Scene) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
 def test_no_invariant_is_broken_by_two_deviations(scene: Scene) -> None:
-    """Of the orders that differ in two; `nox -s simulate -- --scene all` tries each."""
+    """A sample of the orders that differ in two choices; `nox -s simulate -- --scene all` tries each."""
     found = search(scene, most_schedules=SCHEDULES)
 
     assert [str(broken) for broken in found.broken] == []
@@ -54,7 +53,7 @@ def test_no_invariant_is_broken_by_two_deviations(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_search_finds_what_one_deviation_does_not_show() -> None:
-    """Two deviations turn three answers round; what was found is replayed."""
+    """Two deviations turn three responses round; the found order is replayed."""
     assert search(RACY, most_deviations=1).broken == []
 
     found = search(RACY, most_deviations=2)
@@ -66,14 +65,12 @@ def test_search_finds_what_one_deviation_does_not_show() -> None:
 
 
 def test_search_that_is_cut_short_says_so() -> None:
-    """Nobody takes it for a proof."""
     found = search(SCENES["flush_beside_sends"], most_schedules=3)
 
     assert (found.schedules, found.is_exhausted) == (3, False)
 
 
 def test_each_schedule_is_tried_once() -> None:
-    """As many as there are: none, each one, each pair of choices."""
     found = search(RACY, most_deviations=0)
     assert found.schedules == 1
 

@@ -7,7 +7,7 @@ from tests.programs.simulation.shrinker import PLAIN_OPTIONS, shrink
 def needs_two_strikes_and_seven_records(plan: Plan) -> bool:
     """Stand for a defect that shows only then."""
     kinds = [strike.fault for strike in plan.strikes]
-    return {"F11", "F5"} <= set(kinds) and plan.records >= 7
+    return {"stale metadata", "late responses"} <= set(kinds) and plan.records >= 7
 
 
 def broken_plan() -> Plan:
@@ -23,13 +23,12 @@ def test_only_what_is_needed_is_left() -> None:
     """One strike of each kind, seven records, one caller, plain options."""
     shrunk = shrink(broken_plan(), needs_two_strikes_and_seven_records).plan
 
-    assert sorted(strike.fault for strike in shrunk.strikes) == ["F11", "F5"]
+    assert sorted(strike.fault for strike in shrunk.strikes) == ["late responses", "stale metadata"]
     assert (shrunk.records, shrunk.clients) == (7, 1)
     assert {name: shrunk.options[name] for name in PLAIN_OPTIONS} == PLAIN_OPTIONS
 
 
 def test_command_names_what_is_left() -> None:
-    """It replays the small run, not the one it came from."""
     shrinkage = shrink(broken_plan(), needs_two_strikes_and_seven_records)
 
     assert "--family D5" in shrinkage.command
@@ -38,7 +37,7 @@ def test_command_names_what_is_left() -> None:
 
 
 def test_options_that_cannot_go_together_are_passed_over() -> None:
-    """A smaller run that cannot begin is no smaller run."""
+    """A smaller run that cannot begin does not count."""
 
     def is_broken(plan: Plan) -> bool:
         if plan.options["linger_ms"] == 0:

@@ -14,7 +14,7 @@ from tests.programs.simulation.run import live_through
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_invariant_is_broken(family: str, seed: int) -> None:
-    """Whatever goes wrong; the message says what replays it."""
+    """The message of a failure says what replays it."""
     verdict = live_through(draw_plan(family, seed))
 
     found = [str(violation) for violation in verdict.violations]
@@ -25,19 +25,18 @@ def test_no_invariant_is_broken(family: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2, 10))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_invariant_is_broken_by_more_seeds(family: str, seed: int) -> None:
-    """The same, for those who have the time."""
     test_no_invariant_is_broken(family, seed)
 
 
 @pytest.mark.parametrize("family, seed", [("D7", 20_081), ("D10", 17), ("D12", 36)])
 def test_seed_that_has_found_a_defect_finds_none_any_more(family: str, seed: int) -> None:
-    """As long as plans are drawn as they were then. D10, D12: a transactional id expires."""
+    """The plans are drawn as they were then. D10, D12: a transactional id expires."""
     test_no_invariant_is_broken(family, seed)
 
 
 @pytest.mark.parametrize("family, seed", [("D5", 20_026), ("D20", 20_221), ("D18", 4_300_973), ("D8", 4_600_952)])
 def test_alarm_that_was_false_is_not_given_again(family: str, seed: int) -> None:
-    """A buffer of one batch, for ten probes at once and for who stands last; pauses: of a minute, by a lie; unused."""
+    """Former false alarms: a buffer of one batch; pauses of a minute, made by lies, or unused."""
     test_no_invariant_is_broken(family, seed)
 
 
@@ -52,14 +51,12 @@ def test_seed_decides_everything(family: str) -> None:
 
 
 def test_history_says_who_sent_what_and_what_the_brokers_did() -> None:
-    """Callers, producer, network, brokers, mischief."""
     events = "\n".join(live_through(draw_plan("D2", 3), is_recording=True).events)
 
     assert all(who in events for who in ("caller", "producer", "network", "broker", "nemesis", "log"))
 
 
 def test_ids_of_nodes_begin_at_0_in_some_runs() -> None:
-    """As they may; records are written to node 0 as to any other."""
     plans = [draw_plan("D2", seed) for seed in range(20)]
     [first, *_] = [plan for plan in plans if plan.first_node == 0]
     events = "\n".join(live_through(first, is_recording=True).events)
@@ -69,7 +66,6 @@ def test_ids_of_nodes_begin_at_0_in_some_runs() -> None:
 
 
 def test_campaign_adds_up_runs_of_all_families() -> None:
-    """Each family has its turn, and its sizes are told."""
     outcome = live_through_many(Campaign(families=("D1", "D4"), first=0, seeds=2))
 
     assert outcome.runs == 4

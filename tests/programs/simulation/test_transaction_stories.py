@@ -31,7 +31,7 @@ def found(
     fenced_at: float = 9.0,
     forgotten_at: float = 99.0,
 ) -> list[str]:
-    """What the checker says of a transaction of records 0 and 1 and an offset."""
+    """Return the checker's verdict on a transaction of records 0 and 1 and an offset."""
     story = TransactionStory(1, 0, began_at, records={0: 0, 1: 0}, has_offset=True, end=end)
     outcome = Outcome(
         committed={0: seen},
@@ -45,43 +45,37 @@ def found(
 
 @pytest.mark.parametrize("end", [COMMITTED, UNKNOWN])
 def test_whole_transaction_is_right(end: TransactionEnd) -> None:
-    """Committed, or nobody knew."""
     assert found(end, logged(0, 1)) == []
 
 
 @pytest.mark.parametrize("end", [ABORTED, UNKNOWN])
 def test_nothing_of_a_transaction_is_right(end: TransactionEnd) -> None:
-    """Aborted, or nobody knew."""
     assert found(end, [], offset=-1) == []
 
 
 def test_committed_record_that_is_missing_is_found() -> None:
-    """Also when all of them are."""
-    assert (found(COMMITTED, logged(0)), found(COMMITTED, [])) == (["I12"], ["I12"])
+    assert (found(COMMITTED, logged(0)), found(COMMITTED, [])) == (["TRANSACTION_END"], ["TRANSACTION_END"])
 
 
 def test_aborted_record_or_offset_that_is_there_is_found() -> None:
-    """One is enough."""
-    assert (found(ABORTED, logged(1), offset=-1), found(ABORTED, [])) == (["I12"], ["I12"])
+    assert (found(ABORTED, logged(1), offset=-1), found(ABORTED, [])) == (["TRANSACTION_END"], ["TRANSACTION_END"])
 
 
 def test_torn_transaction_is_found() -> None:
-    """Half of the records, or records without their offset."""
-    assert (found(UNKNOWN, logged(0)), found(UNKNOWN, logged(0, 1), offset=-1)) == (["C7"], ["C8"])
+    assert (found(UNKNOWN, logged(0)), found(UNKNOWN, logged(0, 1), offset=-1)) == (["ATOMIC"], ["OFFSETS"])
 
 
 def test_record_twice_or_out_of_order_is_found() -> None:
-    """Both break the order of a partition."""
-    assert (found(COMMITTED, logged(0, 1, 1)), found(COMMITTED, logged(1, 0))) == (["I3"], ["I3"])
+    """The second copy is a duplicate, the other breaks the order."""
+    assert (found(COMMITTED, logged(0, 1, 1)), found(COMMITTED, logged(1, 0))) == (["DUPLICATE"], ["ORDER"])
 
 
 def test_commit_of_a_fenced_producer_is_found() -> None:
-    """What began before its successor had started may be there."""
-    assert found(COMMITTED, logged(0, 1), began_at=9.5) == ["C9"]
+    assert found(COMMITTED, logged(0, 1), began_at=9.5) == ["FENCED"]
 
 
 def test_commit_of_a_producer_that_brokers_forgot_is_found() -> None:
     """A transaction that began before the id expired may be there."""
-    assert found(COMMITTED, logged(0, 1), began_at=8.0, forgotten_at=7.0) == ["C10"]
+    assert found(COMMITTED, logged(0, 1), began_at=8.0, forgotten_at=7.0) == ["FORGOTTEN"]
     assert found(COMMITTED, logged(0, 1), began_at=6.0, forgotten_at=7.0) == []
     assert found(UNKNOWN, [], offset=-1, began_at=8.0, forgotten_at=7.0) == []

@@ -1,18 +1,30 @@
-"""What watches the order of callbacks, and the pace of attempts, sees what it is there for."""
+"""The watches find what breaks their promise, and accept what keeps it."""
 
+import contextlib
 import dataclasses
+from random import Random
 
-from tests.programs.simulation.callback_turns import CallbackTurns
+import pytest
+
+from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.testing.fake_broker.wire.produce_wire import PartitionResult
+from tests.programs.simulation.asking_watch import AskingWatch
+from tests.programs.simulation.excuses import check_excuses
+from tests.programs.simulation.fencing_by_chance import Claim, FencingByChance
 from tests.programs.simulation.history import History, RecordId, Story
+from tests.programs.simulation.pipeline_watch import PipelineWatch
 from tests.programs.simulation.plan import Plan, draw_plan
+from tests.programs.simulation.promise_watches import CallbackTurns
 from tests.programs.simulation.resend_watch import AT_ONCE, ResendWatch
+from tests.programs.simulation.transaction_stories import TransactionStory
+from tests.programs.simulation.users_code import UsersInterceptor
 
 BATCH = ("orders", 0, 4711)
 
 
 def a_plan(**options: object) -> Plan:
     """Return any plan in which leaders move, with these options."""
-    return dataclasses.replace(draw_plan("D1", 1), enabled=("F11",)).with_options(acks=-1, **options)
+    return dataclasses.replace(draw_plan("D1", 1), enabled=("stale metadata",)).with_options(acks=-1, **options)
 
 
 def acknowledged(order: int, *, partition: int = 0, at: float = 1.0) -> Story:
@@ -41,8 +53,7 @@ def found_in_attempts(*times: float, **options: object) -> list[str]:
 
 
 def test_callback_before_that_of_an_earlier_record_is_found() -> None:
-    """Of one partition, at one moment."""
-    assert found_in_callbacks(acknowledged(2), acknowledged(1)) == ["I3"]
+    assert found_in_callbacks(acknowledged(2), acknowledged(1)) == ["ORDER"]
 
 
 def test_callbacks_of_other_partitions_and_moments_are_free() -> None:
@@ -51,9 +62,8 @@ def test_callbacks_of_other_partitions_and_moments_are_free() -> None:
 
 
 def test_attempts_without_a_pause_are_found() -> None:
-    """More than leaders that move away and back explain."""
     assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE))) == []
-    assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE + 1))) == ["I22"]
+    assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE + 1))) == ["PACE"]
 
 
 def test_attempt_too_many_is_found() -> None:
@@ -71,11 +81,11 @@ def test_pauses_that_do_not_grow_are_found() -> None:
     for at in (0.0, 0.1, 0.3, 0.4):
         watch.sent(BATCH, 1, at)
 
-    assert [violation.invariant for violation in history.violations] == ["I22"]
+    assert [violation.invariant for violation in history.violations] == ["PACE"]
 
 
 def test_attempt_after_an_answer_that_is_for_good_is_found() -> None:
-    """CORRUPT_MESSAGE, to one attempt more than repetition is worth; known once its answer has arrived."""
+    """CORRUPT_MESSAGE to one attempt more than repetition is worth; known once its response has arrived."""
     history = History()
     watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
     for attempt in range(6):
@@ -89,7 +99,6 @@ def test_attempt_after_an_answer_that_is_for_good_is_found() -> None:
 
 
 def test_refusal_that_never_arrives_ends_nothing() -> None:
-    """Its bytes were changed on the way: the producer was not told."""
     history = History()
     watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
     for attempt in range(6):
@@ -100,3 +109,207 @@ def test_refusal_that_never_arrives_ends_nothing() -> None:
         watch.answered(key, is_heard=attempt != 3)
 
     assert [violation.invariant for violation in history.violations] == ["RETRIES"]
+
+
+# What watches a transactional producer on the wire, and its excuses, sees what it is there for.
+
+INIT_PRODUCER_ID = 22
+END_TXN = 26
+DESCRIBE_TRANSACTIONS = 65
+FRAME = bytes(20)
+WHO = (0, 1_000, 0)
+
+
+def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
+    """Return the violations when a request is refused after a millisecond, and sent again after each wait."""
+    history = History()
+    plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
+    plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    watch, now = AskingWatch(history, plan), 0.0
+    for number, wait_s in enumerate((0.0, *waits_s)):
+        now += wait_s
+        watch.asked((1, number), END_TXN, FRAME, now=now)
+        watch.observed((1, number), [code])
+        now += 0.001
+        watch.answered((1, number), now)
+    return [violation.invariant for violation in history.violations]
+
+
+def renewed_again_after(wait_s: float) -> list[str]:
+    """Return the violations when InitProducerId is refused, and sent again after a wait, each after a look."""
+    history = History()
+    plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
+    plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    watch = AskingWatch(history, plan)
+    for number, now in enumerate((0.0, wait_s)):
+        watch.asked((1, 2 * number), DESCRIBE_TRANSACTIONS, b"look" + FRAME, now=now)
+        watch.observed((1, 2 * number), [0])
+        watch.asked((1, 2 * number + 1), INIT_PRODUCER_ID, FRAME, now=now)
+        watch.observed((1, 2 * number + 1), [14])
+    return [violation.invariant for violation in history.violations]
+
+
+def test_what_was_done_may_be_asked_for_again_at_once() -> None:
+    """The abort of a transaction, and that of what a stray request opened after it, have the same bytes."""
+    assert asked_again_after(0.001, code=0) == []
+    assert asked_again_after(0.001, code=14) == ["PACE"]
+
+
+def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
+    """Return the violations when batches are sent ("send") and answered (code), by number of request."""
+    history = History()
+    watch = PipelineWatch(history)
+    for step, number in steps:
+        key = (1, number)
+        if step == "send":
+            watch.sent(key, WHO, is_v1=is_v1)
+        else:
+            watch.observed(key, [PartitionResult(None, None, 0, error_code=int(step))])
+            watch.answered(key)
+    return [violation.invariant for violation in history.violations]
+
+
+def test_pauses_as_configured_are_right() -> None:
+    """Pauses double; they are short where the last transaction is not over yet."""
+    assert (asked_again_after(0.1, 0.2, 0.4), asked_again_after(0.005, 0.01, 0.02, 0.02, code=51)) == ([], [])
+
+
+@pytest.mark.parametrize("waits_s", [(0.001,), (0.1, 0.1), (0.5,), (0.1, 0.9)])
+def test_pauses_that_are_too_short_or_too_long_are_found(waits_s: tuple[float, ...]) -> None:
+    """A first pause, one that did not grow, and one that grew too much."""
+    assert asked_again_after(*waits_s) == ["PACE"]
+
+
+def test_look_in_between_makes_no_pause_shorter() -> None:
+    assert (renewed_again_after(0.1), renewed_again_after(0.01)) == ([], ["PACE"])
+
+
+def test_second_batch_before_the_first_is_acknowledged_is_found() -> None:
+    refused = (("send", 1), ("6", 1), ("send", 2), ("send", 3))
+
+    assert (sent(("send", 1), ("send", 2)), sent(*refused, is_v1=False)) == (["IN_FLIGHT"], ["IN_FLIGHT"])
+
+
+def test_batches_behind_one_that_was_acknowledged_are_right() -> None:
+    acknowledged = (("send", 1), ("0", 1), ("send", 2), ("send", 3))
+
+    assert (sent(*acknowledged), sent(("send", 1), ("send", 2), is_v1=False)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "code, is_stale, expected",
+    [("INVALID_PRODUCER_EPOCH", False, 0), ("TRANSACTION_ABORTABLE", False, 1), ("ILLEGAL_GENERATION", True, 0)],
+)
+def test_transaction_that_fails_without_need_is_found(code: str, expected: int, *, is_stale: bool) -> None:
+    story = TransactionStory(1, 0, 0.0, is_stale=is_stale)
+    story.error = f"TransactionAbortableError: it must be aborted: TxnOffsetCommit of 'group-1': {code}: why"
+
+    plan = dataclasses.replace(draw_plan("D11", 1), enabled=())
+
+    assert len([*check_excuses([story], plan)]) == expected
+
+
+# A fencing that waiting would have averted is not excused.
+
+TIMEOUT_S = 2.0
+CLAIM = Claim(1_000, 0)
+FIRST, RENEWAL, SUCCESSOR = (1, 0), (1, 1), (2, 0)
+
+
+class Lives:
+    """Producers whose connection number 1 is lost after a second."""
+
+    def __init__(self, *, asked_on: tuple[int, int] = RENEWAL) -> None:
+        self.now = 0.0
+        self.fencing = FencingByChance(lambda: self.now, TIMEOUT_S)
+        self.fencing.first_asked(FIRST)
+        self.fencing.answered(FIRST)
+        self.fencing.renewal_asked(asked_on)
+        self.now = 1.0
+
+    def abort_after(self, seconds: float) -> int:
+        """Return how often a fencing is excused, when the request for another epoch finds a transaction after that."""
+        self.fencing.connection_lost(1)
+        self.now += seconds
+        self.fencing.has_aborted(RENEWAL, CLAIM)
+        return self.fencing.times
+
+
+@pytest.mark.parametrize("seconds, times", [(0.0, 0), (1.9, 0), (2.0, 1), (9.0, 1)])
+def test_late_request_is_waited_for_just_as_long_as_is_promised(seconds: float, times: int) -> None:
+    assert Lives().abort_after(seconds) == times
+
+
+def test_successor_cannot_know_what_to_wait_for() -> None:
+    lives = Lives()
+    lives.fencing.first_asked(SUCCESSOR)
+
+    assert lives.abort_after(0.5) == 1
+
+
+def test_answered_request_is_not_late() -> None:
+    lives = Lives()
+    lives.fencing.answered(RENEWAL)
+
+    assert lives.abort_after(9.0) == 0
+
+
+def test_request_on_another_connection_is_not_lost() -> None:
+    assert Lives(asked_on=(2, 1)).abort_after(9.0) == 0
+
+
+def test_lost_first_request_fences_the_ids_owner() -> None:
+    lives = Lives()
+    lives.fencing.first_asked(SUCCESSOR)
+    lives.fencing.connection_lost(SUCCESSOR[0])
+
+    assert lives.fencing.times == 1
+
+
+def test_transaction_that_was_begun_late_is_aborted() -> None:
+    lives = Lives()
+    lives.fencing.begun_late(CLAIM)
+    assert lives.abort_after(0.5) == 1
+
+    lives = Lives()
+    lives.fencing.begun_late(CLAIM)
+    lives.fencing.ended(CLAIM)
+    assert lives.abort_after(0.5) == 0
+
+
+# The interceptor of the simulation's user notices when it is not told of an end, or told twice.
+
+PLACE = TopicPartition("orders", 0)
+
+
+def passed(interceptor: UsersInterceptor, *, records: int) -> int:
+    """Show it so many records; returns how many it lets pass."""
+    count = 0
+    for _ in range(records):
+        try:
+            count += interceptor.on_send(ProducerRecord(PLACE.topic, b"value")) is not None
+        except RuntimeError:
+            count += 1  # it fails on purpose: the producer goes on with the record
+    return count
+
+
+def tell(interceptor: UsersInterceptor, *, ends: int) -> None:
+    """Tell it of so many records, every other of which failed."""
+    for number in range(ends):
+        with contextlib.suppress(RuntimeError):
+            if number % 2:
+                interceptor.on_error(PLACE, ValueError("too old"), ())
+            else:
+                interceptor.on_acknowledgement(RecordMetadata(*PLACE, PLACE, number, 0, 0, 0), ())
+
+
+@pytest.mark.parametrize("more, found", [(0, []), (1, ["ENDS_ONCE"]), (-1, ["ENDS_ONCE"])])
+def test_each_record_that_passes_has_one_end(more: int, found: list[str]) -> None:
+    interceptor, invariants = UsersInterceptor(Random(1)), []
+    count = passed(interceptor, records=200)
+    assert 0 < count < 200
+
+    tell(interceptor, ends=count + more)
+    interceptor.check(lambda invariant, _: invariants.append(invariant))
+
+    assert invariants == found

@@ -1,4 +1,4 @@
-"""What callers do with a transactional producer: transactions of a few records, kept, given up or cancelled."""
+"""Callers of a transactional producer: transactions of a few records, committed, aborted or cancelled."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -22,35 +22,35 @@ from tests.programs.simulation.transaction_stories import Place, TransactionEnd,
 
 FATAL = (ProducerFencedError, IllegalStateError)
 GIVEN_UP = 0.2
-"""How many of the transactions their callers abort."""
+"""Share of the transactions that their callers abort."""
 
 BLOCKS = 0.7
-"""How many are `async with` blocks; the others are begun and ended by hand."""
+"""Share of `async with` blocks; the other transactions use begin and commit."""
 
 IMPATIENT = 0.5
-"""How many of the calls that end one are given up, and repeated."""
+"""Share of the commits and aborts that are cancelled, and repeated."""
 
 FICKLE = 0.1
-"""How many of those who commit by hand give that up, and would rather abort."""
+"""Share of the cancelled commits that are followed by an abort."""
 
 MOST_ASKED = 3
 LOYAL = 0.8
-"""How many of those who have rivals go on with the producer that they had, as another process does."""
+"""Share of the callers with rivals that keep the producer that they had, as another process does."""
 
 
 class GivenUpError(Exception):
-    """What a caller raises in its transaction so that it is aborted."""
+    """Error that a caller raises in its transaction so that it is aborted."""
 
 
 class Lives(Protocol):
-    """Whose producer callers use: it may be another one each time."""
+    """Producer that callers use: it may be another one each time."""
 
     @property
     def producer(self) -> Producer:
         """The present one."""
 
     def number_of(self, producer: Producer) -> int:
-        """Which life that is."""
+        """Return the number of the producer's life."""
 
     def begin_story(self) -> TransactionStory:
         """A new transaction."""
@@ -60,15 +60,7 @@ class Lives(Protocol):
 
 
 class TransactionCaller:
-    """One task that sends transactions.
-
-    Args:
-        lives: whose producer it uses.
-        plan: what it does.
-        number: of the caller.
-        history: gets what it does.
-        is_calm: it commits what it sends.
-    """
+    """One task that sends transactions."""
 
     def __init__(self, lives: Lives, plan: Plan, number: int, history: History, *, is_calm: bool = False) -> None:  # noqa: PLR0917
         self._lives = lives
@@ -76,13 +68,12 @@ class TransactionCaller:
         self._history = history
         self._is_calm = is_calm
         self._chance = Random(f"{plan.family.name}-{plan.seed}-caller-{number}")
-        self._mine: Producer | None = None  # to go on with, whoever else has started meanwhile
+        self._mine: Producer | None = None  # to go on with, also after others have started
         self._has_begun = False
         self._whims = Random(f"{plan.family.name}-{plan.seed}-whims-{number}")
         self._offsets = OffsetCaller(plan, self._whims, history)
 
     async def run(self, transactions: int) -> None:
-        """Send so many transactions."""
         for _ in range(transactions):
             if self._plan.user_faults and self._chance.random() < self._plan.family.cancels:
                 await self._impatiently()
@@ -101,10 +92,10 @@ class TransactionCaller:
             raise error
 
     async def transaction(self, story: TransactionStory, *, is_block: bool = False) -> None:
-        """Send one transaction; whatever comes of it is in its story. Only that of a block ends with its task."""
+        """Send one transaction, and keep its outcome in its story. Only a block's transaction ends with its task."""
         producer, self._mine = self._mine or self._lives.producer, None
         story.producer = self._lives.number_of(producer)
-        story.end = TransactionEnd.ABORTED  # until somebody asks for a commit
+        story.end = TransactionEnd.ABORTED  # until a commit is asked for
         self._has_begun = False
         try:
             is_block = is_block or self._chance.random() < BLOCKS
@@ -141,12 +132,7 @@ class TransactionCaller:
             story.end = TransactionEnd.UNKNOWN
 
     async def _by_hand(self, producer: Producer, story: TransactionStory) -> None:
-        """Begin, and end by calls that are given up and repeated.
-
-        Raises:
-            GivenUpError: it was aborted because its caller wanted that.
-            KafkaError: it was aborted because something failed, or has no end.
-        """
+        """Begin, and end by calls that are given up and repeated."""
         await producer.begin_transaction(wait=True)
         self._has_begun = True
         self._history.note("caller", "transaction %d begins, by hand", story.number)
@@ -165,7 +151,7 @@ class TransactionCaller:
             raise
 
     async def _until_heard(self, end: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Ask for an end, give up, and ask again, by several tasks at once: they join what is under way (I18)."""
+        """Ask for an end, give up, and ask again, from several tasks at once: they join the end under way."""
         asked = 0
         while asked < MOST_ASKED and self._chance.random() < IMPATIENT and not self._is_calm:
             asked += 1
@@ -180,7 +166,7 @@ class TransactionCaller:
         # Once one is told, it is over for the others; which is the first is the schedule's to say.
         told = next((each for each in answers if not isinstance(each, IllegalStateError)), answers[0])
         if isinstance(told, IllegalStateError) and asked:
-            self._history.violated("I18", f"an end that was asked for {asked + 1} times is not joined: {told}")
+            self._history.violated("JOINED_END", f"an end that was asked for {asked + 1} times is not joined: {told}")
         if isinstance(told, BaseException):
             raise told
         return None
@@ -202,11 +188,7 @@ class TransactionCaller:
         return True
 
     def _think_again(self) -> None:
-        """Give the transaction up, sometimes.
-
-        Raises:
-            GivenUpError: it is to be aborted.
-        """
+        """Give the transaction up, sometimes."""
         if not self._is_calm and self._chance.random() < GIVEN_UP:
             raise GivenUpError
 

@@ -1,4 +1,4 @@
-"""What a transactional producer refuses: calls that make no sense in its state. Afterwards it is as it was."""
+"""Calls that a transactional producer refuses in its state; its state stays as it was."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,12 +10,7 @@ _Call = Callable[[], Awaitable[object]]
 
 
 async def check_misuse(producer: Producer, history: History) -> None:
-    """Call what cannot be done, while no transaction is open, and while one is.
-
-    Args:
-        producer: healthy, with nobody else who uses it.
-        history: is told of a call that was not refused.
-    """
+    """Call what cannot be done, while no transaction is open, and while one is."""
 
     async def send() -> None:
         producer.send(TOPIC, b"")

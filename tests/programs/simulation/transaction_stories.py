@@ -1,7 +1,7 @@
-"""What callers were told of their transactions, and how that is compared with the logs: I3, I12, I14, C7-C9.
+"""What callers were told of their transactions, and its comparison with the logs.
 
 A transaction is there as a whole or not at all, its offsets too. One that was committed for its caller is there;
-one that was never asked to be committed, or that its caller was told to be aborted, is not; of the rest nobody knows.
+one that was never asked to be committed, or that its caller was told to be aborted, is not; the rest are unknown.
 """
 
 import math
@@ -20,37 +20,35 @@ from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decod
 from tests.programs.simulation.history import Violation
 
 TORN: Final = -2
-"""As the offset of a group: some of its partitions have theirs, others do not."""
+"""Offset of a group if only some of its partitions have theirs."""
 
 STALE_GENERATION: Final = 7
-"""Of no group: a coordinator refuses whoever says that it reads under it."""
+"""Id of a group without members: a coordinator refuses every call in its name."""
 
 
 class TransactionEnd(Enum):
-    """How a transaction ended for its caller."""
+    """End of a transaction for its caller."""
 
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    """Nobody has asked for a commit, or the caller was told that there is none."""
+    """A commit was never asked for, or was reported as not done."""
 
     UNKNOWN = "unknown"
     """The commit failed, or its caller was cancelled in it."""
 
 
 class Place(NamedTuple):
-    """Which record: its transaction, and its number in it; it stands in the payload."""
+    """Identity of a record: its transaction, and its number in it; it stands in the payload."""
 
     transaction: int
     number: int
 
     def payload(self, filler: bytes) -> bytes:
-        """The value of the record."""
         return b"%d.%d|" % self + filler
 
     @classmethod
     def of(cls, record: LoggedRecord) -> "Place":
-        """Read it off a record."""
         transaction, number = (record.value or b"").split(b"|", 1)[0].split(b".")
         return cls(int(transaction), int(number))
 
@@ -61,8 +59,6 @@ class TransactionStory:
 
     number: int
     producer: int
-    """Which life of the producer, from 0 on."""
-
     began_at: float
     records: dict[int, int] = field(default_factory=dict)
     """Partition of each record that was taken, by its number."""
@@ -74,8 +70,6 @@ class TransactionStory:
     """The partitions of its offsets: all of them are committed, or none."""
 
     is_stale: bool = False
-    """Its offsets are of a member that the group does not have."""
-
     end: TransactionEnd = TransactionEnd.OPEN
     error: str = ""
     ended_at: float = math.inf
@@ -87,7 +81,7 @@ class TransactionStory:
 
     @property
     def text_of_offsets(self) -> str:
-        """What the group's coordinator is to keep beside each offset."""
+        """Return the metadata that the group's coordinator is to keep beside each offset."""
         return f"of {self.number}"
 
     def __str__(self) -> str:
@@ -97,26 +91,20 @@ class TransactionStory:
 
 
 class Outcome(NamedTuple):
-    """What is there in the end."""
-
     committed: Mapping[int, Sequence[LoggedRecord]]
-    """What a reader of committed records sees, by partition."""
-
     batches: Mapping[int, Sequence[LoggedBatch]]
-    """All that is in the logs, markers too."""
-
     offsets: Mapping[str, int]
     """Committed offset of each group, the same in each of its partitions; -1: none, or `TORN`."""
 
     fenced_at: Mapping[int, float]
-    """When the successor of each producer had started, in virtual seconds."""
+    """Virtual times when the successor of each producer had started."""
 
     forgotten_at: Mapping[int, float]
-    """When brokers forgot each producer whose id has expired, in virtual seconds: the first time after its start."""
+    """Virtual times when brokers forgot each producer whose id has expired, for the first time after its start."""
 
 
 def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
-    """Who commits for a group: what is told of it is looked for on the wire."""
+    """Return the member that commits for a group, as it is looked for on the wire."""
     generation = STALE_GENERATION if is_stale else -1
     return ConsumerGroupMetadata(group, generation, f"member of {group}", f"instance of {group}")
 
@@ -138,16 +126,18 @@ def check_transactions(stories: Sequence[TransactionStory], outcome: Outcome) ->
 def _check_whole(story: TransactionStory, seen: Counter[int], outcome: Outcome) -> Iterator[Violation]:
     twice = [number for number, times in seen.items() if times > 1]
     if twice:
-        yield Violation("I3", f"{story}: records {twice} are there more than once")
+        yield Violation("DUPLICATE", f"{story}: records {twice} are there more than once")
     if outcome.offsets.get(story.group) == TORN:
-        yield Violation("C8", f"{story}: of its offsets in {story.offset_places} some are not there, or altered")
+        yield Violation("OFFSETS", f"{story}: of its offsets in {story.offset_places} some are not there, or altered")
     has_offset = outcome.offsets.get(story.group, -1) == story.number
     match story.end:
         case TransactionEnd.COMMITTED:
             yield from _check_committed(story, set(seen), outcome, has_offset=has_offset)
         case TransactionEnd.ABORTED:
             if seen or has_offset:
-                yield Violation("I12", f"{story}: records {sorted(seen)} are there, its offset: {has_offset}")
+                yield Violation(
+                    "TRANSACTION_END", f"{story}: records {sorted(seen)} are there, its offset: {has_offset}"
+                )
         case _:
             yield from _check_torn(story, set(seen), has_offset=has_offset)
 
@@ -157,23 +147,25 @@ def _check_committed(
 ) -> Iterator[Violation]:
     expected = set(story.records)
     if present != expected:
-        yield Violation("I12", f"{story}: of {len(expected)} records {sorted(expected - present)} are missing")
+        yield Violation(
+            "TRANSACTION_END", f"{story}: of {len(expected)} records {sorted(expected - present)} are missing"
+        )
     if story.has_offset and not has_offset:
-        yield Violation("C8", f"{story}: its offset is missing")
+        yield Violation("OFFSETS", f"{story}: its offset is missing")
     is_late = story.began_at >= outcome.fenced_at.get(story.producer, float("inf"))
     if is_late and (expected or story.has_offset):
-        yield Violation("C9", f"{story}: began after its producer was fenced")
+        yield Violation("FENCED", f"{story}: began after its producer was fenced")
     is_of_nobody = story.began_at >= outcome.forgotten_at.get(story.producer, math.inf)
     if is_of_nobody and (expected or story.has_offset):
-        yield Violation("C10", f"{story}: began after the brokers had forgotten its producer")
+        yield Violation("FORGOTTEN", f"{story}: began after the brokers had forgotten its producer")
 
 
 def _check_torn(story: TransactionStory, present: set[int], *, has_offset: bool) -> Iterator[Violation]:
     expected = set(story.records)
     if present and not expected <= present:
-        yield Violation("C7", f"{story}: torn, of {len(expected)} records {sorted(present)} are there")
+        yield Violation("ATOMIC", f"{story}: torn, of {len(expected)} records {sorted(present)} are there")
     if story.has_offset and expected and has_offset != bool(present):
-        yield Violation("C8", f"{story}: records there: {bool(present)}, offset there: {has_offset}")
+        yield Violation("OFFSETS", f"{story}: records there: {bool(present)}, offset there: {has_offset}")
 
 
 def _check_order(committed: Mapping[int, Sequence[LoggedRecord]]) -> Iterator[Violation]:
@@ -182,11 +174,11 @@ def _check_order(committed: Mapping[int, Sequence[LoggedRecord]]) -> Iterator[Vi
         places = [Place.of(record) for record in records]
         for before, after in pairwise(places):
             if before.transaction == after.transaction and before.number > after.number:
-                yield Violation("I3", f"partition {partition}: {after} after {before}")
+                yield Violation("ORDER", f"partition {partition}: {after} after {before}")
 
 
 def _check_spans(partition: int, batches: Sequence[LoggedBatch]) -> Iterator[Violation]:
-    """I14: what one commit marker ends is of one transaction."""
+    """ONE_TRANSACTION: what one commit marker ends is of one transaction."""
     open_records: dict[int, list[Place]] = defaultdict(list)
     for batch in batches:
         if not batch.is_control:
@@ -194,4 +186,6 @@ def _check_spans(partition: int, batches: Sequence[LoggedBatch]) -> Iterator[Vio
             continue
         ended = {place.transaction for place in open_records.pop(batch.producer_id, [])}
         if marker_of(batch).is_commit and len(ended) > 1:
-            yield Violation("I14", f"partition {partition}: one commit ends records of transactions {sorted(ended)}")
+            yield Violation(
+                "ONE_TRANSACTION", f"partition {partition}: one commit ends records of transactions {sorted(ended)}"
+            )

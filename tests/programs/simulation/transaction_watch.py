@@ -1,4 +1,4 @@
-"""Looks at the frames of transactional producers: I13, in what order a transaction is on the wire.
+"""Watches the frames of transactional producers: REQUEST_ORDER, the order of a transaction's requests on the wire.
 
 Under transactions V1 a partition is produced to only after its AddPartitionsToTxn was answered, and an end waits
 until every Produce of the transaction is answered or its connection is closed. Under V2 a commit waits for that, an
@@ -41,7 +41,7 @@ _COMMIT_OFFSETS: Final = int(ApiKey.TXN_OFFSET_COMMIT)
 
 
 class TransactionWatch(WireWatch):
-    """As `WireWatch`, for producers with a transactional id; several of them may live after each other."""
+    """Watches frames of producers with a transactional id; several may live after each other."""
 
     def __init__(self, history: History, plan: Plan, clock: Callable[[], float]) -> None:
         super().__init__(history, plan, clock)
@@ -107,14 +107,14 @@ class TransactionWatch(WireWatch):
     def _look_at_offsets(self, request: Any, version: int) -> None:
         who, claim = member_of(request.group_id), Claim(request.producer_id, request.producer_epoch)
         if (request.member_id, request.group_instance_id) != (who.member_id, who.group_instance_id):
-            self.violated("C8", f"{request.member_id!r} commits offsets for {who}")
+            self.violated("OFFSETS", f"{request.member_id!r} commits offsets for {who}")
         if version >= FIRST_COMMIT_OF_V2 and claim in self._used_by_v1:
-            self.violated("I14", f"offsets are committed as in V2 under {claim}, of a transaction of V1")
+            self.violated("ONE_TRANSACTION", f"offsets are committed as in V2 under {claim}, of a transaction of V1")
 
     def _look_at_places(self, claim: Claim, topics: Iterable[Any]) -> None:
         places = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
         if twice := places & self._added[claim]:
-            self.violated("I13", f"{sorted(twice)} are added again under {claim}")
+            self.violated("REQUEST_ORDER", f"{sorted(twice)} are added again under {claim}")
 
     def _look_at_produce(self, frame: bytes, version: int, key: Key) -> None:
         for produced in produce_in(frame, version).partitions:
@@ -128,17 +128,19 @@ class TransactionWatch(WireWatch):
             if is_v1:
                 self._used_by_v1.add(claim)
             elif claim in self._used_by_v1:
-                self.violated("I14", f"a transaction of V2 is under {claim}, as one of V1 was")
+                self.violated("ONE_TRANSACTION", f"a transaction of V2 is under {claim}, as one of V1 was")
             if is_v1 and self._keeps_to_v1 and place not in self._added[claim]:
-                self.violated("I13", f"Produce to {place} under {claim}, which was not told that it is added")
+                self.violated("REQUEST_ORDER", f"Produce to {place} under {claim}, which was not told that it is added")
             if claim in self._ended:
-                self.violated("I13", f"Produce to partition {place.partition} under {claim}, which was ended")
+                self.violated("REQUEST_ORDER", f"Produce to partition {place.partition} under {claim}, which was ended")
 
     def _look_at_end(self, claim: Claim, *, is_commit: bool, is_v1: bool) -> None:
         waiting = sum(other == claim for other in self._produces.values())
         if waiting and (is_commit or is_v1):
             what = "commit" if is_commit else "abort"
-            self.violated("I13", f"EndTxn ({what}) under {claim} while {waiting} Produce requests are unanswered")
+            self.violated(
+                "REQUEST_ORDER", f"EndTxn ({what}) under {claim} while {waiting} Produce requests are unanswered"
+            )
         self._added.pop(claim, None)
         self._had_trouble = self._had_trouble or not is_commit
         if not is_v1:
@@ -207,7 +209,6 @@ class TransactionWatch(WireWatch):
         self._asking.disturbed()
 
     def fired(self, code: str) -> None:
-        """A fault had an effect."""
         super().fired(code)
         self._was_upgraded = self._was_upgraded or code in {"upgrade", "downgrade"}
 
@@ -229,13 +230,11 @@ def _request_in(frame: bytes, api: ApiKey, version: int) -> object:
 
 
 def _adder(request: object) -> Claim:
-    """Who asks with an AddPartitionsToTxn."""
     asked = cast("Any", request)
     return Claim(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
 
 
 def _who_asks(exchange: Exchange) -> Claim:
-    """Who asks with a request of one transaction."""
     asked = cast("Any", exchange.request())
     return Claim(asked.producer_id, asked.producer_epoch)
 

@@ -10,20 +10,21 @@ from random import Random
 
 from aioproducer import KafkaError, Producer, ProducerFencedError
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.log.committed_records import committed_records
+from aioproducer.testing.fake_broker.log.partition import committed_records
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicRequest
 from tests.programs.simulation.coordinator_faults import TRANSACTIONAL_ID
 from tests.programs.simulation.drafts import serialize
+from tests.programs.simulation.excuses import check_excuses
 from tests.programs.simulation.faults import TOPIC
 from tests.programs.simulation.history import History, Violation
+from tests.programs.simulation.inside import TransactionsInside
 from tests.programs.simulation.life import Run, Verdict
 from tests.programs.simulation.offset_callers import LATER
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.simulated_loop import SimulatedLoop
 from tests.programs.simulation.simulated_network import PORT
 from tests.programs.simulation.transaction_callers import TransactionCaller
-from tests.programs.simulation.transaction_excuses import check_excuses
 from tests.programs.simulation.transaction_misuse import check_misuse
 from tests.programs.simulation.transaction_stories import (
     TORN,
@@ -34,7 +35,6 @@ from tests.programs.simulation.transaction_stories import (
     check_transactions,
 )
 from tests.programs.simulation.transaction_watch import TransactionWatch
-from tests.programs.simulation.transactions_inside import TransactionsInside
 
 RELEASE_WITH_BOTH = "4.3.1"
 _AFTER_HEALING_S = 60.0
@@ -44,13 +44,13 @@ _MARKERS_S = 0.5
 
 _LOOKS = 50
 _BETWEEN_BEATS = 1.0000271828
-"""What arrives does so at round times; no look is taken at one."""
+"""Arrivals happen at round times; no look is taken at one."""
 
 _LIVES_OF_ONE = 3
 """The one that is never started, the one that is, and the heir in the end."""
 
 _FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
-_OF_ONE_PRODUCER = frozenset({"I6", "I7", "I22"})
+_OF_ONE_PRODUCER = frozenset({"EPOCH", "IN_FLIGHT", "PACE"})
 _WAITED = "was waited at"
 
 
@@ -63,13 +63,7 @@ def _is_of_one(violation: Violation) -> bool:
 
 
 class TransactionalRun(Run):
-    """One life, or several after each other, under one transactional id.
-
-    Args:
-        plan: what is to happen.
-        loop: where.
-        history: gets what happens.
-    """
+    """One life, or several after each other, under one transactional id."""
 
     _watch: TransactionWatch
 
@@ -126,7 +120,6 @@ class TransactionalRun(Run):
         return self._producer
 
     def number_of(self, producer: Producer) -> int:
-        """Which life that is, from 0 on."""
         return self._numbers[producer]
 
     def begin_story(self) -> TransactionStory:
@@ -136,7 +129,7 @@ class TransactionalRun(Run):
         return story
 
     async def replace(self, dead: Producer) -> None:
-        """Put another producer in the place of one that cannot go on; whoever else asks for that waits for it."""
+        """Replace a producer that cannot go on; other callers that ask for that wait for it."""
         async with self._replacing:
             if dead is self._producer:
                 await self._succeed()
@@ -161,7 +154,6 @@ class TransactionalRun(Run):
     # The life
 
     async def live(self) -> None:
-        """Chaos, healing, ends."""
         self._nemesis.begin()
         await self._succeed()
         share = max(1, self._plan.records // (6 * self._plan.clients))
@@ -181,14 +173,14 @@ class TransactionalRun(Run):
         await self._within(bound, asyncio.wait(callers), "the callers")
         for caller in callers:
             if caller.done() and not caller.cancelled() and (error := caller.exception()) is not None:
-                self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
+                self._history.violated("EXCEPTION", f"a call raised {type(error).__name__}: {error}")
         await self._within(_AFTER_HEALING_S, self._last_transaction(), "a transaction after healing")
         await self._within(_AFTER_HEALING_S, check_misuse(self._producer, self._history), "calls that are refused")
         await self._leave_open()
         await self._end_all()
 
     def _look_inside(self, every_s: float) -> None:
-        """I20: what can be sent or asked is, at moments at which nothing else happens."""
+        """STUCK: what can be sent or asked is, at moments at which nothing else happens."""
         if self._is_over:
             return
         inside = TransactionsInside(self._producer)
@@ -197,7 +189,7 @@ class TransactionalRun(Run):
         self._loop.call_later(every_s, self._look_inside, every_s)
 
     def _make_later_topic(self) -> None:
-        """From now on brokers know the topic of which some offsets are."""
+        """Let brokers know the topic of some of the offsets from now on."""
         if self._network.model.live_nodes():
             self._network.model.topics.create(TopicRequest(name=LATER, partitions=1, replication_factor=1))
         else:
@@ -212,7 +204,7 @@ class TransactionalRun(Run):
                 await self._succeed()
 
     async def _last_transaction(self) -> None:
-        """Whatever went wrong, in the end transactions can be committed; with a new producer if need be."""
+        """Commit a transaction after all faults, with a new producer if need be."""
         while True:
             story = self.begin_story()
             caller = TransactionCaller(self, self._plan, len(self._transactions), self._history, is_calm=True)
@@ -222,7 +214,7 @@ class TransactionalRun(Run):
             await asyncio.sleep(0.1)
 
     async def _leave_open(self) -> None:
-        """Begin a transaction that nobody will end: `close` aborts it."""
+        """Begin a transaction and leave it open: `close` aborts it."""
         story = self.begin_story()
         story.end = TransactionEnd.ABORTED
         await self._producer.begin_transaction()
@@ -241,7 +233,7 @@ class TransactionalRun(Run):
             except KafkaError as error:
                 self._history.note("caller", "close: %s", error)
             except TimeoutError:
-                self._history.violated("I17", "close(1) did not end within 10 s")
+                self._history.violated("TIMEOUT", "close(1) did not end within 10 s")
         await asyncio.sleep(_MARKERS_S)
         self._check_readers_get_on("after close")
         heir = self._make_producer()
@@ -291,7 +283,7 @@ class TransactionalRun(Run):
         )
 
     def _forgotten_at(self) -> dict[int, float]:
-        """When the id of each life expired; one that has another number than the present id is not known either."""
+        """Return when the id of each life expired; one with another number than the current id is unknown, too."""
         found = {}
         for life, started_at in self._started_at.items():
             later = [at for at in self._nemesis.expired_at if at >= started_at]
@@ -308,14 +300,14 @@ class TransactionalRun(Run):
         return offset if is_whole else TORN
 
     def _check_readers_get_on(self, when: str) -> None:
-        """No transaction is left open: readers of committed records would wait for it for ever."""
+        """Check that no transaction is left open: readers of committed records would wait for it."""
         for partition in self._network.model.partitions():
             if partition.last_stable_offset != partition.log.end_offset:
                 ends = f"{partition.last_stable_offset} of {partition.log.end_offset}"
                 self._history.violated("LSO", f"the last stable offset stays at {ends} {when}")
 
     def _check_fenced(self) -> None:
-        """FENCED: nobody loses the id but to a successor, or with a transaction that timed out."""
+        """FENCED: the id is lost only to a successor, or with a transaction that timed out."""
         # The answer to a commit of V2 may be lost, and V1 cannot ask for it again under the epoch before.
         is_excused = self._plan.family.rivals or not {"codes", "downgrade"}.isdisjoint(self._plan.enabled)
         if is_excused or self._watch.fencing.times or self._nemesis.expired_at:  # a lost renewal may have made a new id
@@ -328,7 +320,7 @@ class TransactionalRun(Run):
         for story in self._transactions:
             is_early = story.ended_at < self._fenced_at.get(story.producer, math.inf)
             if story.error.startswith(ProducerFencedError.__name__) and is_early and story.producer not in slow:
-                self._history.violated("FENCED", f"nobody has fenced it: {story}")
+                self._history.violated("FENCED", f"fenced without a successor: {story}")
 
     def _check_forgotten(self) -> None:
         """FORGOTTEN: no producer is told that brokers do not know it unless its id has expired."""
@@ -340,13 +332,12 @@ class TransactionalRun(Run):
                 self._history.violated("FORGOTTEN", f"brokers know it: {story}")
 
     def _lasted_s(self, story: TransactionStory) -> float:
-        """How long it may have been open: a caller who does not wait for its abort leaves that to the next one."""
+        """Return how long it may have been open: a caller may leave the wait for its abort to the next one."""
         is_left = story.end is TransactionEnd.ABORTED and not story.error
         own = [other.ended_at for other in self._transactions if is_left and other.producer == story.producer]
         return min((end for end in own if end > story.ended_at), default=story.ended_at) - story.began_at
 
     def _check_calm_transactions(self) -> None:
-        """Where nothing goes wrong, every commit succeeds."""
         for story in self._transactions:
             if story.error:
                 self._history.violated("CALM", str(story))

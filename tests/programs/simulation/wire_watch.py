@@ -1,11 +1,11 @@
 """Looks at every frame between producer and brokers: what no caller can see is checked here.
 
-* I5, I8: one identity (producer id, epoch, sequence) of a partition names one record, for ever.
-* I6: a partition's epoch never goes back.
+* SEQUENCE: one identity (producer id, epoch, sequence) of a partition names one record, for the whole run.
+* EPOCH: a partition's epoch never goes back.
 * SIZE: no batch of several records is larger than `batch_size`, and the batches of no request than `max_request_size`.
 * TIMES: a batch that says how late its latest record is says it right.
-* I7: no more Produce requests in flight on a connection than configured.
-* I22: one Metadata request in flight, and another to another node where the first is met with silence.
+* IN_FLIGHT: no more Produce requests in flight on a connection than configured.
+* PACE: one Metadata request in flight, and a second to another node only where the first is not answered.
 * RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`resend_watch.py`).
 * IDLE: no connection is used again after `connections_max_idle_ms` without use.
 """
@@ -48,39 +48,38 @@ _HEARD: Final = frozenset(
         ApiKey.DESCRIBE_TRANSACTIONS,
     )
 )
-"""Whose answers may ask for a pause; that of the handshake comes before anybody may pause."""
+"""Requests whose responses may ask for a pause; the handshake comes before any."""
 
 _IDLE: Final = "connections_max_idle_ms"
 _NO_PAUSE: Final = (0.0, 0, 0)
 _TICK_S: Final = 0.001
 _LATE_S: Final = 0.01
-"""By so much a connection may be closed late: a timer's tick, and the turns of the loop that follow it."""
+"""Tolerated lateness of closing a connection: a timer's tick, and the following turns of the loop."""
 _SILENCE_S: Final = 0.5
 """A node that answers Metadata with silence for so long is no reason not to ask another."""
 
 
 AT_ONCE: Final = 6
-"""Attempts to connect to one address that may come without a pause: as a bootstrap address, as a node, and anew after
+"""Attempts to connect to one address that may come without a pause: as a bootstrap address, as a node, and again after
 a connection that was closed for being idle."""
 
 SPREAD: Final = 0.8
-"""Of a pause, what chance leaves of it at least."""
 
 SMALLEST_LIMIT: Final = 512
 """Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""
 
 LOOKS_INTO_REQUESTS: Final = 4
-"""In one of so many seeds every Produce request is decoded when it is written: what it costs is a tenth of a run.
+"""One in so many seeds decodes every Produce request when it is written, which costs a tenth of a run.
 
 In all with outages: what is sent after batches that were given up on the wire is where identities go wrong.
 """
 
 LOOKS_AT_TIMES: Final = 8
-"""In one of so many seeds, which are among those, every record is decoded too."""
+"""One in so many seeds, which are among those, decodes every record, too."""
 
 
 class Fate(Enum):
-    """What has become of a request, as far as a second copy of it is concerned."""
+    """State of a request, as far as a second copy of it is concerned."""
 
     OPEN = auto()
     REFUSED = auto()
@@ -110,7 +109,7 @@ class WireWatch:
         self._refresh_pause_s = SPREAD * plan.number("retry_backoff_ms") / 1000
         self._attempts: dict[str, deque[float]] = {}  # to connect to an address: when, the last few
         self._pause_s = SPREAD * plan.number("reconnect_backoff_ms") / 1000
-        self._is_hostile = bool({"F25", "lies"} & set(plan.enabled))
+        self._is_hostile = bool({"hostile bytes", "lies"} & set(plan.enabled))
         self._history = history
         self._is_recording = history.is_recording
         self._max_in_flight = plan.number("max_in_flight_requests_per_connection")
@@ -138,21 +137,19 @@ class WireWatch:
     # Faults
 
     def fired(self, code: str) -> None:
-        """A fault had an effect."""
         self.faults[code] += 1
 
     # Connections
 
     def connecting(self, host: str) -> None:
-        """I22: the producer begins to connect, not again and again without a pause."""
+        """PACE: the producer begins to connect, not again and again without a pause."""
         now = self._clock()
         lately = self._attempts.setdefault(host, deque(maxlen=AT_ONCE))
         if len(lately) == AT_ONCE and now < lately[0] + self._pause_s:
-            self.violated("I22", f"{AT_ONCE + 1} attempts to connect to {host} in {now - lately[0]:.6f} s")
+            self.violated("PACE", f"{AT_ONCE + 1} attempts to connect to {host} in {now - lately[0]:.6f} s")
         lately.append(now)
 
     def connected(self, transport: SimulatedTransport) -> None:
-        """A connection is there."""
         self._history.note("network", "connection %d to node %d is open", transport.number, transport.node.number)
 
     def lost(self, transport: SimulatedTransport) -> None:
@@ -165,7 +162,7 @@ class WireWatch:
         is_given_up = "no answer within" in str(error) and not self._is_hostile
         # An answer may arrive at the very instant at which the time is over, and be noticed after it.
         if is_given_up and _TICK_S < waited_s < self._request_timeout_s - _TICK_S:
-            self.violated("I17", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
+            self.violated("TIMEOUT", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
 
     def died(self, node: int) -> None:
         """A broker is dead, and so is its pause: metadata without it makes the client forget both."""
@@ -200,7 +197,7 @@ class WireWatch:
         if self._is_answered:
             asked[correlation_id] = api
         if len(asked) > self._max_in_flight and list(asked.values()).count(_PRODUCE) > self._max_in_flight:
-            self.violated("I7", f"more than {self._max_in_flight} Produce requests on connection {number}")
+            self.violated("IN_FLIGHT", f"more than {self._max_in_flight} Produce requests on connection {number}")
         if self._looks_into_requests:
             self._look_at_batches(produce_in(frame, version), (number, correlation_id), transport)
         return True
@@ -220,7 +217,7 @@ class WireWatch:
             self._history.note("producer", "%s v%d to node %d", _NAMES[api], version, transport.node.number)
 
     def _used_until(self, transport: SimulatedTransport, now: float) -> float:
-        """When a connection was used last; one whose node had asked for a pause is looked at a time-out after that."""
+        """Return when a connection was used last; if its node had asked for a pause, a timeout after that."""
         until, connection, _ = self._pauses.get(transport.node.number, _NO_PAUSE)
         return max(self._used.get(transport.number, now), until if connection == transport.number else 0.0)
 
@@ -235,16 +232,16 @@ class WireWatch:
         asked = self._metadata_in_flight
         patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
         if sum(now < at + patience_s for at in asked.values()) > 1:
-            self.violated("I22", "a third Metadata request while one and its hedge are in flight")
+            self.violated("PACE", "a third Metadata request while one and its hedge are in flight")
         asked[key] = now
         if len(self._refreshes) == AT_ONCE and now < self._refreshes[0] + self._refresh_pause_s:
-            self.violated("I22", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
+            self.violated("PACE", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
         self._refreshes.append(now)
 
     def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
         size = sum(len(produced.records or b"") for produced in request.partitions)
         if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
-            self.violated("I17", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
+            self.violated("TIMEOUT", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
         if len(request.partitions) > 1 and size > self._max_request_size:
             self.violated("SIZE", f"{len(request.partitions)} batches in {size} bytes: more than max.request.size")
         for produced in request.partitions:
@@ -272,9 +269,9 @@ class WireWatch:
             self.violated("TIMES", f"a batch says that its latest record is of {header.max_timestamp}, not {latest}")
 
     def _look_at_epoch(self, who: tuple[object, int, int], epoch: int) -> None:
-        """I6: an epoch is left when nothing of it is unresolved, so nothing is sent under it any more."""
+        """EPOCH: an epoch is left when nothing of it is unresolved, so nothing is sent under it any more."""
         if epoch < self._epochs.get(who, epoch):
-            self.violated("I6", f"a batch of {who} goes out under epoch {epoch}, after epoch {self._epochs[who]}")
+            self.violated("EPOCH", f"a batch of {who} goes out under epoch {epoch}, after epoch {self._epochs[who]}")
         self._epochs[who] = epoch
 
     def _look_at_identity(self, who: tuple[object, int, int, int], header: BatchHeader, records: memoryview) -> None:
@@ -284,7 +281,9 @@ class WireWatch:
         # The parts of a split batch keep its sequences, so the first part begins as the whole did.
         for before, now in zip(decode_records(known[1]), decode_records(records), strict=False):
             if (before.key, before.value, before.timestamp) != (now.key, now.value, now.timestamp):
-                self.violated("I5", f"sequence {now.sequence} of {who} was given to {before.value!r} and {now.value!r}")
+                self.violated(
+                    "SEQUENCE", f"sequence {now.sequence} of {who} was given to {before.value!r} and {now.value!r}"
+                )
                 return
         self._sequences[*who, header.base_sequence] = (header.crc, bytes(records))
 
@@ -293,7 +292,7 @@ class WireWatch:
         self._sequences.clear()
 
     def fate(self, transport: SimulatedTransport, frame: bytes) -> Fate:
-        """What has become of a request that was written to this connection."""
+        """Return the state of a request that was written to this connection."""
         correlation_id = _HEAD.unpack_from(frame)[3]
         if correlation_id in transport.asked:
             return Fate.OPEN
@@ -343,13 +342,13 @@ class WireWatch:
         since = self._oldest_since.get(number)
         if since is not None:
             if now - since > self._request_timeout_s + _TICK_S and not transport.is_spoilt:
-                self.violated("I17", f"connection {number} was waited at for {now - since:.6f} s")
+                self.violated("TIMEOUT", f"connection {number} was waited at for {now - since:.6f} s")
             self._oldest_since[number] = now
         api = transport.asked.pop(correlation_id, None)
         if api is not None and self._throttles and key in self._throttles:
             until = now + self._throttles.pop(key) / 1000 - _TICK_S
             self._pauses[transport.node.number] = (until, number, api)
-            self._oldest_since[number] = until  # the broker reads nothing before, so nobody waits for it
+            self._oldest_since[number] = until  # the broker reads nothing before, so no answer is due
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE:
@@ -362,7 +361,7 @@ class WireWatch:
 
 
 class _Batch:
-    """A batch, as text when somebody reads it."""
+    """A batch, formatted as text on demand."""
 
     def __init__(self, place: tuple[object, int], header: BatchHeader) -> None:
         self._place = place

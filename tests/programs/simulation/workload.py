@@ -1,20 +1,20 @@
-"""What callers of one run have in common, and what became of all that they have sent."""
+"""Common part of the callers of one run, and the outcomes of what they sent."""
 
 import math
 from collections.abc import Callable
 
 from aioproducer import Producer, RecordFilteredError
-from tests.programs.simulation.callback_turns import CallbackTurns
 from tests.programs.simulation.excuses import check_ends
 from tests.programs.simulation.history import End, History, Story
 from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.promise_watches import CallbackTurns
 
 TICK_S = 0.002
-"""What a deadline may be missed by: one timer tick, and the turns of the loop that follow it."""
+"""Tolerance of a deadline: one timer tick, and the following turns of the loop."""
 
 
 class Workload:
-    """What all callers of one run share.
+    """Shared by all callers of one run.
 
     Args:
         plan: what they do.
@@ -50,11 +50,11 @@ class Workload:
         self.max_block_s = plan.number("max_block_ms") / 1000
 
     def check_bound(self, what: str | Story, began: float, bound_s: float) -> None:
-        """I2: what has a time of its own to end in has ended by then."""
+        """ENDS_ONCE: what has a time of its own to end in has ended by then."""
         took = self.now() - began
         if took > bound_s + TICK_S:
             name = what if isinstance(what, str) else f"{what.verb} {what.record}"
-            self.history.violated("I2", f"{name} took {took:.6f} s, more than {bound_s:.6f}")
+            self.history.violated("ENDS_ONCE", f"{name} took {took:.6f} s, more than {bound_s:.6f}")
 
     def resolve(self) -> None:
         """Read off every delivery what its caller has not looked at yet."""
@@ -75,18 +75,18 @@ class Workload:
             else:
                 story.fail(error, story.ended_at)
             if told[0] is not End.OPEN and told[0] is not End.GIVEN_UP and told != (story.end, story.offset):
-                self.history.violated("I2", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
+                self.history.violated("ENDS_ONCE", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
         healed_at = self.healthy_since - self.delivery_timeout_s if self.healthy_since else math.inf
         for violation in check_ends(self.history.stories, self.plan, healed_at):
             self.history.violated(*violation)
         self._check_told()
 
     def _check_told(self) -> None:
-        """I19: what failed unseen, flushes and closes have said; but for what was dropped on purpose."""
+        """FLUSH: what failed unseen, flushes and closes have said; but for what was dropped on purpose."""
         left = [story for story in self.history.stories if story.is_left and story.error and not _is_filtered(story)]
         if len(left) > self.history.undelivered and not self.plan.family.closes_early:
             told = self.history.undelivered
-            self.history.violated("I19", f"{len(left)} records failed unseen, and {told} were told: {left[0].record}")
+            self.history.violated("FLUSH", f"{len(left)} records failed unseen, and {told} were told: {left[0].record}")
 
 
 def _is_filtered(story: Story) -> bool:

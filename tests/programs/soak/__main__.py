@@ -9,8 +9,8 @@ must have each record. At the end another client counts and reads back, and the 
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import json
+import shutil
 import statistics
 import sys
 import tempfile
@@ -23,18 +23,18 @@ import uvloop
 from aioproducer import Producer, UndeliveredError
 from aioproducer.testing.kafka import KafkaCluster
 from tests.programs.chaos.administration import Administration
-from tests.programs.evidence import ROOT, Evidence, commit, now, package_hash
 from tests.programs.soak.faults import Nemesis
 from tests.programs.soak.load import Load
-from tests.programs.soak.plot import svg
 from tests.programs.soak.samples import Sample, Sampler
 from tests.programs.soak.verdict import Log, grown, growth, wrong
+from tests.programs.timestamp import now
 
+ROOT = Path(__file__).parents[3]
 TOPIC = "soak"
 PARTITIONS = 6
 SHARE = 0.7
 KEPT_BYTES = 256 * 1024 * 1024
-"""Of each partition, on each node: a soak writes more than a disk holds."""
+"""Retention of each partition, on each node: a soak writes more than a disk holds."""
 
 BROKER = {"log.retention.check.interval.ms": "5000"}
 TOPIC_SETTINGS = {
@@ -46,12 +46,7 @@ TOPIC_SETTINGS = {
 
 
 class Soak:
-    """One run.
-
-    Args:
-        asked: the command line.
-        folder: for the samples.
-    """
+    """One run."""
 
     def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
         self.asked = asked
@@ -107,7 +102,6 @@ class Soak:
         print(f"{now()} {sample}", flush=True)
 
     def totals(self) -> dict[str, object]:
-        """What was counted."""
         return {
             "kafka": self.asked.kafka,
             "minutes": self.asked.minutes,
@@ -123,11 +117,7 @@ class Soak:
 
 
 async def read_back(bootstrap: str) -> dict[int, Log]:
-    """Have another client read, in a process of its own.
-
-    Raises:
-        RuntimeError: it failed; with what it said.
-    """
+    """Have another client read, in a process of its own."""
     command = (sys.executable, "-m", "tests.programs.soak.read_back", bootstrap, TOPIC)
     process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1, cwd=ROOT)
     said, complaint = await process.communicate()
@@ -137,42 +127,24 @@ async def read_back(bootstrap: str) -> dict[int, Log]:
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=45)
     parser.add_argument("--kafka", default="4.3.1")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the faults")
     parser.add_argument("--measure-s", type=float, default=20, help="seconds for finding the highest rate")
-    parser.add_argument("--evidence", type=Path, default=ROOT / "docs" / "evidence", help="folder of what is kept")
-    parser.add_argument("--keep", action="store_true", help="keep samples and plot too, as soak-samples.jsonl and .svg")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="write the samples there, as JSON lines")
     return parser.parse_args(given)
 
 
 def main() -> int:
-    """Run, and keep what was found; the exit code says whether anything was wrong."""
+    """Run and print the totals; the exit code is 1 if anything was wrong."""
     asked = arguments(sys.argv[1:])
-    start, package, at_commit = now(), package_hash(), commit()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         soak = Soak(asked, Path(folder))
         with contextlib.suppress(KeyboardInterrupt):
             uvloop.run(soak.run())
-        log = soak.samples_file.read_bytes()
-    outcome = "no violation" if not soak.found else f"{len(soak.found)} violations"
-    evidence = Evidence(
-        command=f"python -m tests.programs.soak {' '.join(sys.argv[1:])}",
-        seeds=[asked.seed],
-        start=start,
-        outcome=outcome,
-        digest=hashlib.sha256(log).hexdigest(),
-        totals=soak.totals(),
-        package=package,
-        commit=at_commit,
-    )
-    evidence.append_to(asked.evidence / "soak.jsonl")
-    if asked.keep:
-        title = f"{soak.acknowledged:,} records in {asked.minutes:g} minutes at 70 % of the highest rate, {start}"
-        (asked.evidence / "soak-samples.jsonl").write_bytes(log)
-        (asked.evidence / "soak.svg").write_text(svg(soak.samples, soak.faults, title), "utf-8")
+        if asked.keep is not None:
+            shutil.copy(soak.samples_file, asked.keep)
     print(json.dumps(soak.totals(), indent=2))
     print("PASSED" if not soak.found else "FAILED")
     return bool(soak.found)

@@ -15,14 +15,7 @@ RESETS = 10
 
 
 class Nemesis:
-    """Does one harm a minute, in an order drawn from the seed, each kind as often as the others.
-
-    Args:
-        kafka: three running nodes.
-        administration: moves leaders back.
-        seed: of the order.
-        say: told of each fault as it begins.
-    """
+    """Does one harm a minute, in an order drawn from the seed, each kind as often as the others."""
 
     def __init__(
         self, kafka: KafkaCluster, administration: Administration, *, seed: int, say: Callable[[str], None]
@@ -55,7 +48,6 @@ class Nemesis:
         await self._come_back(node_id)
 
     async def restart(self, node_id: int) -> None:
-        """As an operator does it."""
         await self._kafka.kill(node_id, signal.SIGTERM)
         await self._come_back(node_id)
 

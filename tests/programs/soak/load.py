@@ -8,19 +8,14 @@ from aioproducer import Producer
 VALUE_BYTES = 100
 SLICE_S = 0.01
 LONGEST_DEBT_S = 0.5
-"""What a stop of the brokers kept back is not made up for beyond this: the rate is a rate."""
+"""Limit for catching up: what a stop of the brokers held back beyond it is left out."""
 
 
 class Load:
     """Gives records to one topic.
 
-    The value of a record begins with its number in its partition, so that whoever reads the partition sees what is
+    The value of a record begins with its number in its partition, so that a reader of the partition sees what is
     missing, doubled or out of order.
-
-    Args:
-        producer: started.
-        topic: where to.
-        partitions: how many it has.
     """
 
     def __init__(self, producer: Producer, topic: str, partitions: int) -> None:

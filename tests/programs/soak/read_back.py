@@ -1,4 +1,4 @@
-"""What the log holds, read by librdkafka in a process of its own.
+"""The log as librdkafka reads it, in a process of its own.
 
 `python -m tests.programs.soak.read_back BOOTSTRAP TOPIC`.
 
@@ -14,17 +14,13 @@ import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 
 READ_BACK = 50_000
-"""Records of each partition."""
 
 SILENCE_S = 30.0
 
 
 @dataclass(slots=True)
 class PartitionLog:
-    """One partition."""
-
     end_offset: int
-    """All records that were ever written to it."""
     read: int = 0
     disorder: list[str] = field(default_factory=list)
     """The first places at which a number does not follow the one before."""
@@ -32,11 +28,7 @@ class PartitionLog:
 
 
 def read_partition(consumer: Consumer, topic: str, partition: int) -> PartitionLog:
-    """Read the end of one partition.
-
-    Raises:
-        RuntimeError: the broker sends nothing more before the end.
-    """
+    """Read the end of one partition."""
     place = TopicPartition(topic, partition)
     first, end = consumer.get_watermark_offsets(place, timeout=SILENCE_S)
     log = PartitionLog(end)

@@ -1,4 +1,4 @@
-"""What the process holds, every few seconds: memory, objects, tasks, files, threads; and the loop's lag."""
+"""Samples of the process, every few seconds: memory, objects, tasks, files, threads, and the loop's lag."""
 
 import asyncio
 import gc
@@ -18,10 +18,7 @@ TICK_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One moment."""
-
     at_s: float
-    """Since the beginning."""
     rss_mib: float
     objects: int
     """Known to the garbage collector, after a collection."""
@@ -33,18 +30,13 @@ class Sample:
     rate: float
     """Acknowledged records a second since the sample before."""
     buffer_mib: float
-    """Of `buffer_memory` in use."""
+    """Used part of `buffer_memory`."""
     retried: int
     failed: int
 
 
 class Sampler:
-    """Writes a line of JSON for each sample.
-
-    Args:
-        producer: whose statistics are in it.
-        file: where to.
-    """
+    """Writes a line of JSON for each sample."""
 
     def __init__(self, producer: Producer, file: Path) -> None:
         self.samples: list[Sample] = []
@@ -54,7 +46,6 @@ class Sampler:
         self._lag_s = 0.0
 
     async def run(self, show: Callable[[Sample], None]) -> None:
-        """Take samples until cancelled."""
         ticking = asyncio.create_task(self._tick(), name="soak-ticks")
         began, before, last = time.monotonic(), self._producer.statistics().records_acknowledged, time.monotonic()
         try:

@@ -1,9 +1,7 @@
 """The verdict of a soak sees what it is there to see."""
 
 import dataclasses
-import xml.etree.ElementTree as ET
 
-from tests.programs.soak.plot import PANELS, svg
 from tests.programs.soak.samples import Sample
 from tests.programs.soak.verdict import Log, grown, wrong
 
@@ -45,7 +43,6 @@ def log_of(**changed: object) -> Log:
 
 
 def test_steady_run_has_grown_nothing() -> None:
-    """Nor has one whose memory wavers."""
     samples = [
         dataclasses.replace(each, rss_mib=each.rss_mib + step % 7) for step, each in enumerate(run_of(lag_ms=50.0))
     ]
@@ -54,19 +51,16 @@ def test_steady_run_has_grown_nothing() -> None:
 
 
 def test_growth_is_seen() -> None:
-    """Of memory, objects, tasks, files and threads."""
     found = grown(run_of(rss_mib=60.0, objects=8_000, tasks=30, files=30, threads=3))
 
     assert [each.split()[0] for each in found] == ["memory", "objects", "tasks:", "files:", "threads:"]
 
 
 def test_log_that_holds_every_record_once_is_right() -> None:
-    """As many as were accepted, numbered without a gap."""
     assert wrong({0: log_of(), 1: log_of()}, ACCEPTED, 0) == []
 
 
 def test_lost_doubled_and_swapped_records_are_seen() -> None:
-    """One lost and one doubled do not make up for each other."""
     lost = log_of(end_offset=999, last_number=998)
     doubled = log_of(end_offset=1_001, disorder=["number 7 after 7 at offset 8"])
 
@@ -77,13 +71,4 @@ def test_lost_doubled_and_swapped_records_are_seen() -> None:
 
 
 def test_failed_records_are_no_pass() -> None:
-    """No fault lasts as long as their deadline."""
     assert wrong({0: log_of(), 1: log_of(end_offset=998)}, ACCEPTED, 2) != []
-
-
-def test_plot_shows_each_figure_and_each_fault() -> None:
-    """As well-formed SVG."""
-    picture = ET.fromstring(svg(run_of(rss_mib=3.0), [(60.0, "kill node 1")], "a <title>"))
-
-    kinds = [element.tag.rpartition("}")[2] for element in picture]
-    assert (kinds.count("polyline"), kinds.count("line")) == (len(PANELS), len(PANELS))

@@ -10,10 +10,9 @@ WARM_UP = 0.25
 """The part of the run in which caches and free lists may fill."""
 
 MOST_MEMORY_MIB = 16.0
-"""What memory may grow by after the warm-up, by a line through all samples."""
+"""Most that memory may grow after the warm-up, by a line through all samples."""
 
 MOST_OBJECTS = 0.05
-"""What the number of objects may grow by, as a part of it."""
 
 
 class Log(TypedDict):
@@ -26,7 +25,7 @@ class Log(TypedDict):
 
 
 def growth(samples: Sequence[Sample], field: str) -> float:
-    """By how much a figure grew after the warm-up: the slope of a line through the samples, times their time."""
+    """Return a figure's growth after the warm-up: the slope of a line through the samples, times their time."""
     counted = [each for each in samples if each.at_s >= samples[-1].at_s * WARM_UP]
     if len(counted) < 3:
         return 0.0
@@ -36,7 +35,6 @@ def growth(samples: Sequence[Sample], field: str) -> float:
 
 
 def grown(samples: Sequence[Sample]) -> list[str]:
-    """What has grown that should not."""
     middle = samples[len(samples) // 2]
     found = []
     if (memory := growth(samples, "rss_mib")) > MOST_MEMORY_MIB:
@@ -51,7 +49,7 @@ def grown(samples: Sequence[Sample]) -> list[str]:
 
 
 def wrong(logs: Mapping[int, Log], accepted: Sequence[int], failed: int) -> list[str]:
-    """What the log holds that it should not, or lacks.
+    """Compare the log with the accepted records.
 
     Args:
         logs: by partition.

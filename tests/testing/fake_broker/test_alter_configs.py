@@ -5,8 +5,8 @@ from importlib import import_module
 import pytest
 
 from aioproducer.testing import ApiKey, Where
-from aioproducer.testing.fake_broker.topics.config_types import TOPIC_CONFIG_TYPES
-from aioproducer.testing.fake_broker.topics.topic_configs import BEFORE_4_0, TOPIC_CONFIG_DEFAULTS
+from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_DEFAULTS, TOPIC_CONFIG_TYPES
+from aioproducer.testing.fake_broker.topics.topic_configs import BEFORE_4_0
 from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from tests.testing.model_network import ModelClient, ModelNetwork, batch
 
@@ -23,7 +23,7 @@ def change(client: ModelClient, name: str, value: str) -> int:
 
 
 def test_copies_needed_take_effect() -> None:
-    """19 from the next Produce on."""
+    """A changed `min.insync.replicas` refuses the next Produce by 19."""
     network = ModelNetwork(2)
     client = network.client()
     network.model.kill(2, network.now)
@@ -45,20 +45,20 @@ def test_fault_keeps_settings_as_they_are() -> None:
 
 
 def test_every_setting_has_a_type() -> None:
-    """Of all releases, and nothing else has."""
+    """The types cover the settings of all releases, and no others."""
     assert set(TOPIC_CONFIG_TYPES) == {*TOPIC_CONFIG_DEFAULTS, *BEFORE_4_0}
 
 
 @pytest.mark.parametrize("name", [*TOPIC_CONFIG_TYPES])
 def test_every_setting_refuses_nonsense(name: str) -> None:
-    """What has a type is checked by it; a profile of Kafka 3 has all settings."""
+    """Every setting with a type checks its values; the profile of Kafka 3 has all settings."""
     assert change(ModelNetwork(profile=PROFILES["3.9.1"]).client(), name, "non,sense") == 40
 
 
 @pytest.mark.parametrize("value", ["\u0661", "1\u0661", "\u00a01", "1_0", "", "9" * 5000])
 @pytest.mark.parametrize("name", ["min.insync.replicas", "retention.ms", "min.cleanable.dirty.ratio"])
 def test_numbers_are_a_few_ascii_digits(name: str, value: str) -> None:
-    """Others are refused, not stored, and none raises out of the model."""
+    """Other digits are refused, not stored, and raise nothing inside the model."""
     network = ModelNetwork()
     topic = network.model.topics.named("t")
 
@@ -70,14 +70,14 @@ def test_numbers_are_a_few_ascii_digits(name: str, value: str) -> None:
 @pytest.mark.parametrize("node", ["\u0661", "9" * 5000, " 1", "1.0"])
 @pytest.mark.parametrize("api", [ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS])
 def test_node_ids_are_a_few_ascii_digits(api: ApiKey, node: str) -> None:
-    """As numbers of settings are."""
+    """Node ids are parsed like the numbers of settings."""
     assert asked_of_node(api, node) == 42
 
 
 @pytest.mark.parametrize("node", ["1", "+1", "0" * 5000 + "1"])
 @pytest.mark.parametrize("api", [ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS])
 def test_node_id_may_have_a_sign_and_zeros(api: ApiKey, node: str) -> None:
-    """As Java's Integer.parseInt takes it."""
+    """Java's Integer.parseInt accepts both."""
     assert asked_of_node(api, node) == 0
 
 
@@ -93,7 +93,7 @@ def asked_of_node(api: ApiKey, node: str) -> int:
 
 
 def test_flag_in_capitals_takes_effect() -> None:
-    """It is the value that counts, not how it is written."""
+    """The parsed value counts, not its spelling."""
     network = ModelNetwork()
     topic = network.model.topics.named("t")
 

@@ -7,7 +7,7 @@ from tests.testing.model_network import ModelNetwork, batch
 
 
 def correlation_ids(frames: list[bytes]) -> list[int]:
-    """What each answer begins with."""
+    """Return the correlation ids of the responses."""
     return [int(struct.unpack_from(">i", frame)[0]) for frame in frames]
 
 
@@ -24,8 +24,8 @@ def test_answers_come_in_order() -> None:
     assert (before, correlation_ids(client.frames())) == ([], [1, 2])
 
 
-def test_busy_connection_is_not_read_for_ever() -> None:
-    """Eight requests wait; then the client has to."""
+def test_busy_connection_is_paused() -> None:
+    """A broker reads eight requests ahead and then pauses the connection."""
     network = ModelNetwork(2, replication_delay_s=0.2)
     client = network.client()
     for _ in range(10):
@@ -38,7 +38,7 @@ def test_busy_connection_is_not_read_for_ever() -> None:
 
 
 def test_unknown_request_closes_the_connection() -> None:
-    """So does a version that is not listed."""
+    """A version that is not listed also closes it."""
     network = ModelNetwork()
     unknown, too_new = network.client(), network.client()
 
@@ -49,7 +49,7 @@ def test_unknown_request_closes_the_connection() -> None:
 
 
 def test_request_of_a_closed_connection_is_finished() -> None:
-    """What was being served is appended; its answer reaches nobody."""
+    """The request being served is still appended; its response is dropped."""
     network = ModelNetwork(2, replication_delay_s=0.2)
     client = network.client()
     client.send_produce("t", batch())
@@ -61,7 +61,7 @@ def test_request_of_a_closed_connection_is_finished() -> None:
 
 
 def test_requests_are_remembered() -> None:
-    """Which, whose, when."""
+    """The list has the API, the client and the time of each request."""
     client = ModelNetwork().client()
 
     client.produce("t", batch(), version=9)
@@ -71,7 +71,7 @@ def test_requests_are_remembered() -> None:
 
 
 def test_dead_broker_closes_its_connections() -> None:
-    """At once."""
+    """Connections close when the broker dies."""
     network = ModelNetwork(2)
     client = network.client(2)
 

@@ -11,7 +11,7 @@ CODES = {name: value for name, value in vars(codes).items() if isinstance(value,
 
 
 def test_codes_are_those_of_the_producers_table() -> None:
-    """Written down twice, compared here."""
+    """The two tables are written independently and compared here."""
     assert {ErrorCode[name]: value for name, value in CODES.items()} == {
         ErrorCode[name]: ErrorCode[name] for name in CODES
     }

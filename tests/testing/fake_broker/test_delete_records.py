@@ -9,7 +9,7 @@ from tests.testing.model_network import ModelNetwork, batch
 
 
 def deleted(network: ModelNetwork, offset: int, *, topic: str = "t", version: int = 2) -> tuple[int, int]:
-    """Error and new start of partition 0."""
+    """Return the error and the new start of partition 0."""
     message = import_module(f"kio.schema.delete_records.v{version}.request")
     place = message.DeleteRecordsPartition(partition_index=0, offset=offset)
     asked = (message.DeleteRecordsTopic(name=topic, partitions=(place,)),)
@@ -21,7 +21,7 @@ def deleted(network: ModelNetwork, offset: int, *, topic: str = "t", version: in
 @pytest.mark.parametrize("version", range(3))
 @pytest.mark.parametrize("offset, answer", [(3, (0, 3)), (-1, (0, 4)), (0, (0, 0)), (5, (1, -1)), (-2, (1, -1))])
 def test_start_moves_up_to_the_high_watermark(offset: int, answer: tuple[int, int], version: int) -> None:
-    """-1 means all of it; 1 OFFSET_OUT_OF_RANGE beyond it."""
+    """Offset -1 deletes everything; an offset beyond the log gets 1 OFFSET_OUT_OF_RANGE."""
     network = ModelNetwork()
     for _ in range(2):
         network.client().produce("t", batch([b"a", b"b"]))

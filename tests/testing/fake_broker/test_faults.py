@@ -11,7 +11,7 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 def test_error_is_answered_n_times() -> None:
-    """Nothing is appended meanwhile."""
+    """Nothing is appended while the rule applies."""
     client = ModelNetwork().client()
     client.network.model.faults.error(7, PRODUCE, times=2)
 
@@ -29,7 +29,7 @@ def test_error_waits_for_its_turn() -> None:
 
 
 def test_error_after_append_keeps_the_offset() -> None:
-    """The record is in the log."""
+    """The record is in the log although the response has an error."""
     client = ModelNetwork().client()
     client.network.model.faults.error_after_append(20, PRODUCE)
 
@@ -39,7 +39,7 @@ def test_error_after_append_keeps_the_offset() -> None:
 
 
 def test_unknown_error_code_can_be_sent() -> None:
-    """In Produce and in the messages of kio alike."""
+    """Both Produce and messages encoded by kio can carry it."""
     client = ModelNetwork().client()
     client.network.model.faults.error(999, Where())
     client.send(ApiKey.INIT_PRODUCER_ID, 0, struct.pack(">hi", -1, 0))
@@ -50,7 +50,7 @@ def test_unknown_error_code_can_be_sent() -> None:
 
 
 def test_records_are_refused_by_index() -> None:
-    """KIP-467."""
+    """The response names the rejected records (KIP-467)."""
     client = ModelNetwork().client()
     client.network.model.faults.record_errors({1: "bad"}, PRODUCE)
 
@@ -58,7 +58,7 @@ def test_records_are_refused_by_index() -> None:
 
 
 def test_partition_is_left_out() -> None:
-    """Appended, but not answered for."""
+    """The record is appended, but missing from the response."""
     client = ModelNetwork().client()
     client.network.model.faults.omit_partition(Where(topic="t"))
 
@@ -69,7 +69,7 @@ def test_partition_is_left_out() -> None:
 
 
 def test_connection_drops_before_or_after_the_append() -> None:
-    """The client cannot tell; the log can."""
+    """The client sees no difference; the log does."""
     network = ModelNetwork()
     ends = []
     for after_append in (False, True):
@@ -82,7 +82,7 @@ def test_connection_drops_before_or_after_the_append() -> None:
 
 
 def test_answer_is_delayed() -> None:
-    """The append is not."""
+    """The append is not delayed."""
     client = ModelNetwork().client()
     client.network.model.faults.delay(2.0, PRODUCE)
     client.send_produce("t", batch())
@@ -94,7 +94,7 @@ def test_answer_is_delayed() -> None:
 
 
 def test_request_is_delayed() -> None:
-    """The append too."""
+    """The append is delayed too."""
     client = ModelNetwork().client()
     client.network.model.faults.delay(2.0, PRODUCE, after_append=False)
     client.send_produce("t", batch())
@@ -106,7 +106,7 @@ def test_request_is_delayed() -> None:
 
 
 def test_stall_ends_when_it_is_removed() -> None:
-    """Then what was held is served."""
+    """The held requests are then served."""
     client = ModelNetwork().client()
     stall = client.network.model.faults.stall(Where(node_id=1))
     client.send_produce("t", batch())
@@ -120,7 +120,7 @@ def test_stall_ends_when_it_is_removed() -> None:
 
 
 def test_half_a_frame_is_sent() -> None:
-    """Then the connection closes."""
+    """The connection closes after the first half."""
     client = ModelNetwork().client()
     client.network.model.faults.half_frame(PRODUCE)
 
@@ -131,8 +131,8 @@ def test_half_a_frame_is_sent() -> None:
     assert client.closed_because == "fault: half a frame"
 
 
-def test_lies_of_the_frame() -> None:
-    """A correlation id nobody asked with, bytes that are no answer, and a size of 2 GiB."""
+def test_wrong_frames_are_sent() -> None:
+    """Rules can send an unknown correlation id, garbage, or a size of 2 GiB."""
     faults = (network := ModelNetwork()).model.faults
     first_bytes = []
     for lie in (faults.wrong_correlation_id, faults.oversized_frame):
@@ -148,8 +148,8 @@ def test_lies_of_the_frame() -> None:
     assert client.received.endswith(b"HTTP/1.1 400")
 
 
-def test_throttle_is_told_and_kept() -> None:
-    """KIP-219: the broker says how long, and reads nothing meanwhile."""
+def test_throttle_is_reported_and_applied() -> None:
+    """The broker reports the throttle time and reads nothing meanwhile (KIP-219)."""
     client = ModelNetwork().client()
     client.network.model.faults.throttle(300, PRODUCE)
     client.send_produce("t", batch())
@@ -163,7 +163,7 @@ def test_throttle_is_told_and_kept() -> None:
 
 
 def test_fault_counts_its_hits() -> None:
-    """So that a test can tell that it happened."""
+    """A test can check that its fault happened."""
     client = ModelNetwork().client()
     fault = client.network.model.faults.error(7, Where(topic="t", partition=0), times=None)
     for _ in range(3):
@@ -176,7 +176,7 @@ def test_fault_counts_its_hits() -> None:
 
 @pytest.mark.parametrize("where", [Where(topic="t"), Where(partition=0)], ids=["topic", "partition"])
 def test_rule_about_whole_requests_names_no_partition(where: Where) -> None:
-    """It would never apply, and a test that relies on it would test nothing."""
+    """Such a rule would never apply, so a test relying on it would test nothing."""
     faults = ModelNetwork().model.faults
 
     for lay_down in (faults.drop_connection, faults.stall, faults.half_frame, faults.wrong_correlation_id):

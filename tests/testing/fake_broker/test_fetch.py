@@ -20,7 +20,7 @@ def send_fetch(
     min_bytes: int = 1,
     max_bytes: int = 10**6,
 ) -> None:
-    """Ask for partition 0 of topic `t`."""
+    """Send a Fetch of partition 0 of topic `t`."""
     message = import_module(f"kio.schema.fetch.v{version}.request")
     partition = message.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topic = client.network.model.topics.named("t")
@@ -43,7 +43,7 @@ def fetched(client: ModelClient, version: int = 11):  # noqa: ANN201 - kio's cla
 
 
 def offsets_in(records: bytes) -> list[int]:
-    """Base offsets of the batches."""
+    """Return the base offsets of the batches."""
     found = []
     while records:
         offset, length = struct.unpack_from(">qi", records)
@@ -65,7 +65,7 @@ def test_every_version_is_answered(version: int) -> None:
 
 
 def test_offset_inside_a_batch_returns_the_whole_batch() -> None:
-    """A reader skips what it did not ask for."""
+    """Consumers skip the records before the offset they fetched."""
     client = ModelNetwork().client()
     client.produce("t", batch([b"a", b"b"]))
     client.produce("t", batch())
@@ -75,8 +75,8 @@ def test_offset_inside_a_batch_returns_the_whole_batch() -> None:
     assert offsets_in(fetched(client).records) == [0, 2]
 
 
-def test_first_batch_is_returned_whatever_its_size() -> None:
-    """Else a reader with a small limit would never get on (KIP-74)."""
+def test_first_batch_of_any_size_is_returned() -> None:
+    """Otherwise a consumer with a small limit could not proceed (KIP-74)."""
     client = ModelNetwork().client()
     for _ in range(2):
         client.produce("t", batch())
@@ -87,7 +87,7 @@ def test_first_batch_is_returned_whatever_its_size() -> None:
 
 
 def test_records_above_the_high_watermark_are_hidden() -> None:
-    """What has not been copied may still be lost."""
+    """Records that are not on all copies may still be lost."""
     network = ModelNetwork(2)
     network.model.hold_replication(2, network.now, held=True)
     client = network.client()
@@ -99,7 +99,7 @@ def test_records_above_the_high_watermark_are_hidden() -> None:
 
 
 def test_long_poll_ends_with_the_first_record() -> None:
-    """Not with the time."""
+    """The first record ends the wait before `max_wait` is over."""
     network = ModelNetwork()
     reader, writer = network.client(), network.client()
     send_fetch(reader, 0, max_wait_ms=5000)
@@ -112,7 +112,7 @@ def test_long_poll_ends_with_the_first_record() -> None:
 
 
 def test_long_poll_ends_with_its_time() -> None:
-    """Empty-handed."""
+    """After `max_wait` the response is empty."""
     client = ModelNetwork().client()
     send_fetch(client, 0, max_wait_ms=500)
 
@@ -123,7 +123,7 @@ def test_long_poll_ends_with_its_time() -> None:
 
 @pytest.mark.parametrize("offset, error", [(0, 0), (1, 0), (2, 1), (-1, 1)])
 def test_offset_must_be_in_the_log(offset: int, error: int) -> None:
-    """OFFSET_OUT_OF_RANGE before the start and after the end; the end itself waits."""
+    """Offsets before the start or after the end get OFFSET_OUT_OF_RANGE; the end itself waits."""
     client = ModelNetwork().client()
     client.produce("t", batch())
 
@@ -133,7 +133,7 @@ def test_offset_must_be_in_the_log(offset: int, error: int) -> None:
 
 
 def test_unknown_topic_id() -> None:
-    """100 since topics go by id."""
+    """Versions with topic ids respond with 100."""
     client = ModelNetwork().client()
     message = import_module("kio.schema.fetch.v18.request")
     partition = message.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)

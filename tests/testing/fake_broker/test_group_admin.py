@@ -19,7 +19,7 @@ def with_group(network: ModelNetwork) -> tuple[int, int]:
 
 
 def test_only_its_coordinator_tells_of_a_group() -> None:
-    """Others say 16, and leave it out of their lists."""
+    """Other brokers respond with 16, and do not list the group."""
     network = ModelNetwork(2)
     told = []
     for node_id in with_group(network):
@@ -33,7 +33,7 @@ def test_only_its_coordinator_tells_of_a_group() -> None:
 
 
 def test_asking_for_a_group_makes_none() -> None:
-    """It is not listed afterwards."""
+    """The group is not listed after a DescribeGroups."""
     client = ModelNetwork().client()
     client.ask(ApiKey.DESCRIBE_GROUPS, 0, groups=("g",))
     client.ask(ApiKey.DELETE_GROUPS, 0, groups_names=("g",))
@@ -41,8 +41,8 @@ def test_asking_for_a_group_makes_none() -> None:
     assert client.ask(ApiKey.LIST_GROUPS, 0).groups == ()
 
 
-def test_group_that_nobody_made_leaves_nothing() -> None:
-    """Also where a member, an offset or a commit is asked of it."""
+def test_queries_create_no_group() -> None:
+    """Requests for its members and offsets create no group either."""
     network = ModelNetwork()
     stranger = Consumer(network.client(), "stranger")
     errors = [stranger.join(), stranger.heartbeat(), stranger.leave()]
@@ -53,7 +53,7 @@ def test_group_that_nobody_made_leaves_nothing() -> None:
 
 
 def test_deleted_group_takes_its_ids_back() -> None:
-    """Nothing is left to be done when they would have expired."""
+    """No appointment is left for ids that were still pending."""
     network = ModelNetwork()
     pending = Consumer(network.client())
     pending.join()
@@ -64,7 +64,7 @@ def test_deleted_group_takes_its_ids_back() -> None:
 
 
 def test_faults_reach_all_three() -> None:
-    """As a test lays them down."""
+    """Injected errors apply to DescribeGroups, ListGroups and DeleteGroups."""
     network = ModelNetwork()
     with_group(network)
     client = network.client()

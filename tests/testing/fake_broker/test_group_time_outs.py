@@ -6,32 +6,22 @@ from importlib import import_module
 from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.groups.consumer_group import NEW_MEMBER_JOIN_S, GroupState
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from tests.testing.fake_broker.test_groups import Consumer, settled
+from tests.testing.fake_broker.test_groups import Consumer, forming, settled
 from tests.testing.fake_broker.test_offsets import commit
 from tests.testing.model_network import ModelNetwork
 
 NOT_COORDINATOR = 16
 
 
-def forming(network: ModelNetwork) -> tuple[Consumer, Consumer]:
-    """Leader and follower of a generation in which nobody has sent SyncGroup."""
-    leader, follower = settled(network), Consumer(network.client())
-    follower.join()
-    follower.join()
-    leader.join()
-    follower.joined()
-    return leader, follower
-
-
 def keep_alive(network: ModelNetwork, consumer: Consumer, seconds: int) -> None:
-    """Send heartbeats for so long."""
+    """Send heartbeats for some seconds."""
     for _ in range(seconds // 5):
         network.advance(5)
         consumer.heartbeat()
 
 
 def test_leader_that_does_not_sync_is_dropped() -> None:
-    """After the rebalance time-out, though it sends heartbeats; those who wait for it are to join again."""
+    """The rebalance time-out counts, though it sends heartbeats; waiting members must join again."""
     network = ModelNetwork()
     leader, follower = forming(network)
     follower.sync()
@@ -43,7 +33,7 @@ def test_leader_that_does_not_sync_is_dropped() -> None:
 
 
 def test_follower_that_does_not_sync_is_dropped() -> None:
-    """It would not have its part of the assignment."""
+    """Without SyncGroup it would not know its assignment."""
     network = ModelNetwork()
     leader, follower = forming(network)
     leader.sync(**{leader.member_id: b"all"})
@@ -55,8 +45,8 @@ def test_follower_that_does_not_sync_is_dropped() -> None:
     assert told == (27, 25)
 
 
-def test_who_has_synced_in_time_stays() -> None:
-    """The time to do so is over for nobody when all have."""
+def test_member_that_synced_in_time_stays() -> None:
+    """Once all members have sent SyncGroup its deadline is cancelled."""
     network = ModelNetwork()
     leader, follower = forming(network)
     leader.sync(**{leader.member_id: b"all"})
@@ -70,8 +60,8 @@ def test_who_has_synced_in_time_stays() -> None:
     assert told == (0, 0)
 
 
-def test_time_to_sync_begins_anew_with_each_generation() -> None:
-    """What is left of it from the last one drops nobody."""
+def test_time_to_sync_restarts_with_each_generation() -> None:
+    """The deadline of the previous generation drops no member."""
     network = ModelNetwork()
     leader, follower = forming(network)
     keep_alive(network, leader, 5)
@@ -90,7 +80,7 @@ def test_time_to_sync_begins_anew_with_each_generation() -> None:
 
 
 def test_static_members_that_ask_for_no_time() -> None:
-    """The group looks again and again whether one of them has joined, but time goes on."""
+    """The group checks repeatedly for them, and the clock still advances."""
     network = ModelNetwork()
     first, second = Consumer(network.client(), instance_id="a"), Consumer(network.client(), instance_id="b")
     first.join(session_s=60, rebalance_s=-1)
@@ -106,7 +96,7 @@ def test_static_members_that_ask_for_no_time() -> None:
 
 
 def test_rebalance_may_take_a_session_where_no_time_is_named() -> None:
-    """JoinGroup 0 has no rebalance time-out."""
+    """JoinGroup 0 has no rebalance time-out, so the session time-out counts."""
     network = ModelNetwork()
     first, second = Consumer(network.client()), Consumer(network.client())
     join_as_first_version(first)
@@ -140,7 +130,7 @@ def join_as_first_version(consumer: Consumer) -> None:
 
 
 def test_commits_keep_a_session_alive() -> None:
-    """In a stable group, and while others wait for the member to join again."""
+    """This holds in a stable group, and while others wait for the member to join again."""
     network = ModelNetwork()
     consumer, other = settled(network), Consumer(network.client())
     errors = commit_for_16_s(network, consumer)
@@ -161,8 +151,8 @@ def commit_for_16_s(network: ModelNetwork, consumer: Consumer) -> list[int]:
     return errors
 
 
-def test_new_member_does_not_wait_for_ever() -> None:
-    """25, so that it asks anew if it is there still; the others go on without it."""
+def test_new_member_does_not_wait_forever() -> None:
+    """It gets 25, so that a living member joins again; the others continue without it."""
     network = ModelNetwork()
     leader, second = settled(network), Consumer(network.client())
     second.join(rebalance_s=1800)
@@ -207,7 +197,7 @@ def test_waiting_join_is_refused_by_a_coordinator_that_was() -> None:
 
 
 def test_waiting_sync_is_refused_by_a_coordinator_that_was() -> None:
-    """Its member stays and asks the other broker."""
+    """The member stays in the group and can send SyncGroup to the new coordinator."""
     network = moving()
     leader, follower = forming(network)
     follower.sync()
@@ -223,7 +213,7 @@ def test_waiting_sync_is_refused_by_a_coordinator_that_was() -> None:
 
 
 def test_coordinator_that_died_takes_its_new_members_along() -> None:
-    """Those that waited on its connections are not waited for."""
+    """The group does not wait for members whose JoinGroup waited on its connections."""
     network = moving()
     leader, second = settled(network), Consumer(network.client())
     second.join()
@@ -238,7 +228,7 @@ def test_coordinator_that_died_takes_its_new_members_along() -> None:
 
 
 def test_group_of_new_members_is_empty_at_another_coordinator() -> None:
-    """They had waited for one that was given an id."""
+    """Members that waited for a pending id are forgotten."""
     network = moving()
     leader, second, pending = settled(network), Consumer(network.client()), Consumer(network.client())
     second.join()
@@ -251,8 +241,8 @@ def test_group_of_new_members_is_empty_at_another_coordinator() -> None:
     assert (second.joined(), network.model.groups.named("g").state) == (NOT_COORDINATOR, GroupState.EMPTY)
 
 
-def test_sessions_begin_anew_at_another_coordinator() -> None:
-    """Also of those that waited for longer than theirs, and never come back."""
+def test_sessions_restart_at_another_coordinator() -> None:
+    """This includes members that waited longer than their session and do not come back."""
     network = moving()
     leader, follower = forming(network)
     follower.sync()

@@ -23,7 +23,7 @@ class Consumer:
         self.leader = ""
 
     def join(self, *, session_s: float = 10.0, rebalance_s: float = 20.0) -> int:
-        """Ask to join; returns the error, or -1 while it waits. Takes the id it is given."""
+        """Send JoinGroup; returns the error, or -1 while it waits. Keeps the id it is given."""
         message = import_module(f"kio.schema.join_group.v{JOIN}.request")
         protocols = (message.JoinGroupRequestProtocol(name="range", metadata=b"m"),)
         self.client.send_message(
@@ -46,7 +46,7 @@ class Consumer:
         return int(answer.error_code)
 
     def sync(self, **assignments: bytes) -> None:
-        """Send assignments (the leader) or ask for one."""
+        """Send SyncGroup, as the leader with assignments."""
         message = import_module(f"kio.schema.sync_group.v{SYNC}.request")
         assigned = tuple(
             message.SyncGroupRequestAssignment(member_id=member, assignment=what)
@@ -62,17 +62,17 @@ class Consumer:
         )
 
     def synced(self) -> tuple[int, bytes]:
-        """Error and assignment."""
+        """Return the error and the assignment."""
         answer = self.client.answer(ApiKey.SYNC_GROUP, SYNC)
         return int(answer.error_code), answer.assignment
 
     def heartbeat(self) -> int:
-        """The error of a heartbeat."""
+        """Send a heartbeat; returns the error."""
         fields = {"group_id": "g", "generation_id": self.generation, "member_id": self.member_id}
         return int(self.client.ask(ApiKey.HEARTBEAT, HEARTBEAT, **fields).error_code)
 
     def leave(self) -> int:
-        """The error of leaving."""
+        """Leave the group; returns the error."""
         message = import_module(f"kio.schema.leave_group.v{LEAVE}.request")
         members = (message.MemberIdentity(member_id=self.member_id),)
         answer = self.client.ask(ApiKey.LEAVE_GROUP, LEAVE, group_id="g", members=members)
@@ -89,8 +89,18 @@ def settled(network: ModelNetwork) -> Consumer:
     return consumer
 
 
+def forming(network: ModelNetwork) -> tuple[Consumer, Consumer]:
+    """Return leader and follower of a generation without any SyncGroup."""
+    leader, follower = settled(network), Consumer(network.client())
+    follower.join()
+    follower.join()
+    leader.join()
+    follower.joined()
+    return leader, follower
+
+
 def test_member_gets_an_id_first() -> None:
-    """79 MEMBER_ID_REQUIRED, then it is in, alone and leading."""
+    """It gets 79 MEMBER_ID_REQUIRED, then joins, alone and leading."""
     consumer = Consumer(ModelNetwork().client())
     errors = [consumer.join(), consumer.join()]
 
@@ -113,13 +123,9 @@ def test_second_member_waits_for_the_first_to_join_again() -> None:
 
 
 def test_leader_assigns_for_all() -> None:
-    """The others wait for it."""
+    """The other members' SyncGroup waits for the leader's."""
     network = ModelNetwork()
-    first, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
-    first.join()
-    second.joined()
+    first, second = forming(network)
     second.sync()
     before = bytes(second.client.received)
 
@@ -141,21 +147,17 @@ def test_session_ends_without_heartbeats() -> None:
 
 
 def test_leaving_starts_a_rebalance() -> None:
-    """Those who stay are told by their heartbeats."""
+    """The remaining members learn of it by their heartbeats."""
     network = ModelNetwork()
-    first, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
-    first.join()
-    second.joined()
+    first, second = forming(network)
 
     left = second.leave()
 
     assert (left, first.heartbeat(), second.heartbeat()) == (0, 27, 25)
 
 
-def test_who_does_not_join_again_is_dropped() -> None:
-    """After the rebalance time-out, though it still sends heartbeats."""
+def test_member_that_does_not_join_again_is_dropped() -> None:
+    """The rebalance time-out counts, though the member still sends heartbeats."""
     network = ModelNetwork()
     first, second = settled(network), Consumer(network.client())
     second.join()
@@ -168,7 +170,7 @@ def test_who_does_not_join_again_is_dropped() -> None:
 
 
 def test_old_generation_is_refused() -> None:
-    """22 ILLEGAL_GENERATION, 25 for a member nobody knows."""
+    """It gets 22 ILLEGAL_GENERATION; an unknown member gets 25."""
     consumer = settled(ModelNetwork())
     consumer.generation = 0
     stranger = Consumer(consumer.client, "stranger")
@@ -177,7 +179,7 @@ def test_old_generation_is_refused() -> None:
 
 
 def test_only_the_coordinator_serves_a_group() -> None:
-    """16 NOT_COORDINATOR from the other broker."""
+    """The other broker responds with 16 NOT_COORDINATOR."""
     network = ModelNetwork(2)
     found = network.client().ask(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0).node_id
     elsewhere = Consumer(network.client(3 - found))
@@ -186,7 +188,7 @@ def test_only_the_coordinator_serves_a_group() -> None:
 
 
 def test_expired_id_is_unknown() -> None:
-    """25 UNKNOWN_MEMBER_ID to who joins with it again."""
+    """Joining with it again gets 25 UNKNOWN_MEMBER_ID."""
     network = ModelNetwork()
     consumer = settled(network)
 
@@ -196,7 +198,7 @@ def test_expired_id_is_unknown() -> None:
 
 
 def test_pending_id_expires() -> None:
-    """With the session time-out it was asked for; whoever waited for it goes on."""
+    """It expires after its session time-out; members that waited for it continue."""
     network = ModelNetwork()
     leader, pending = settled(network), Consumer(network.client())
     pending.join(session_s=6)
@@ -209,7 +211,7 @@ def test_pending_id_expires() -> None:
 
 
 def test_used_id_does_not_expire() -> None:
-    """The time-out of the id is called off when somebody joins with it; a session of its own begins."""
+    """Joining with the id cancels its time-out and starts a session."""
     network = ModelNetwork()
     consumer = Consumer(network.client())
     consumer.join(session_s=6)
@@ -221,14 +223,10 @@ def test_used_id_does_not_expire() -> None:
     assert consumer.heartbeat() == 0
 
 
-def test_who_waits_for_the_leader_need_not_send_heartbeats() -> None:
-    """A session is not over while SyncGroup is open, and begins anew when it is answered."""
+def test_member_waiting_in_sync_need_not_send_heartbeats() -> None:
+    """A session does not expire during SyncGroup, and restarts with its response."""
     network = ModelNetwork()
-    first, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
-    first.join()
-    second.joined()
+    first, second = forming(network)
     second.sync()
     for _ in range(3):
         network.advance(5)
@@ -240,8 +238,8 @@ def test_who_waits_for_the_leader_need_not_send_heartbeats() -> None:
     assert (second.synced(), second.heartbeat()) == ((0, b"two"), 0)
 
 
-def test_who_is_removed_while_it_joins_is_told() -> None:
-    """25, as an administrator may let it go from another connection."""
+def test_member_removed_while_it_joins_is_notified() -> None:
+    """An administrator may remove it on another connection; its JoinGroup gets 25."""
     network = ModelNetwork()
     first, second = settled(network), Consumer(network.client())
     second.join()
@@ -255,7 +253,7 @@ def test_who_is_removed_while_it_joins_is_told() -> None:
 
 
 def test_all_static_members_are_waited_for() -> None:
-    """Nobody is dropped from a rebalance that nobody has joined; it goes on when one does, or their sessions end."""
+    """The rebalance ends when one joins or their sessions expire, and drops no member before."""
     network = ModelNetwork()
     first, second = Consumer(network.client(), instance_id="a"), Consumer(network.client(), instance_id="b")
     first.join(session_s=60)
@@ -271,7 +269,7 @@ def test_all_static_members_are_waited_for() -> None:
 
 
 def test_time_out_of_sessions_can_be_lowered() -> None:
-    """By group_min_session_timeout_s, as on a real broker by its setting."""
+    """`group_min_session_timeout_s` does it, as the setting of a real broker."""
     network = ModelNetwork(group_min_session_timeout_s=0.1, group_max_session_timeout_s=1.0)
 
     assert [Consumer(network.client()).join(session_s=seconds) for seconds in (0.05, 0.2, 2)] == [26, 79, 26]

@@ -11,7 +11,7 @@ from tests.testing.model_network import ModelClient, ModelNetwork, batch, schema
 
 
 def topics_of(client: ModelClient, *names: str, version: int = 12, auto: bool = True) -> dict[str, tuple[int, int]]:
-    """Error and number of partitions by topic."""
+    """Return error and number of partitions by topic."""
     message = import_module(f"kio.schema.metadata.v{version}.request")
     asked = tuple(message.MetadataRequestTopic(name=name, topic_id=None) for name in names)
     answer = client.ask(ApiKey.METADATA, version, topics=asked, allow_auto_topic_creation=auto)
@@ -41,13 +41,13 @@ def test_topic_is_not_made_when_it_must_not() -> None:
 
 
 def test_illegal_name_is_refused() -> None:
-    """INVALID_TOPIC_EXCEPTION."""
+    """The error is INVALID_TOPIC_EXCEPTION."""
     assert topics_of(ModelNetwork().client(), "a b") == {"a b": (17, 0)}
 
 
 @pytest.mark.parametrize("version", range(14))
 def test_every_version_lists_all_topics(version: int) -> None:
-    """Version 0 asks with an empty list, later ones with null."""
+    """Version 0 sends an empty list for that, later ones null."""
     client = ModelNetwork(2, topics={"a": 1, "b": 2}).client()
 
     answer = client.ask(ApiKey.METADATA, version, topics=() if version == 0 else None)
@@ -57,7 +57,7 @@ def test_every_version_lists_all_topics(version: int) -> None:
 
 
 def test_dead_broker_is_not_listed() -> None:
-    """Its copies are offline, and a partition that only it had has no leader."""
+    """Its copies are offline, and a partition with no other copy has no leader."""
     network = ModelNetwork(2, topics={"a": 1}, replication_factor=1)
     network.model.kill(1, network.now)
 
@@ -70,7 +70,7 @@ def test_dead_broker_is_not_listed() -> None:
 
 @pytest.mark.parametrize("release", PROFILES)
 def test_api_versions_lists_the_profile(release: str) -> None:
-    """In every version of ApiVersions that the profile has."""
+    """Every version of ApiVersions lists the versions of the profile."""
     profile = profile_named(release)
     for version in range(profile.versions[ApiKey.API_VERSIONS][1] + 1):
         client = ModelNetwork(profile=profile).client()
@@ -81,7 +81,7 @@ def test_api_versions_lists_the_profile(release: str) -> None:
 
 
 def test_api_versions_too_new_is_answered_in_version_0() -> None:
-    """Error 35 and the versions of ApiVersions, so that a client can ask again."""
+    """The response has error 35 and the versions of ApiVersions, so a client can retry."""
     client = ModelNetwork().client()
 
     client.send(ApiKey.API_VERSIONS, 99, b"")
@@ -117,7 +117,7 @@ def test_producer_ids_load_for_a_while() -> None:
 
 
 def test_unknown_producer_must_start_at_zero_before_kafka_2_5() -> None:
-    """59 UNKNOWN_PRODUCER_ID, in the old profiles only."""
+    """Only the old profiles respond with 59 UNKNOWN_PRODUCER_ID."""
     client = ModelNetwork(profile=profile_named("2.4")).client()
 
     assert client.produce("t", batch(identity=(5, 0, 3)), version=8).error_code == 59

@@ -13,7 +13,7 @@ from tests.testing.model_network import ModelClient, ModelNetwork, batch
 def list_offset(
     client: ModelClient, timestamp: int, *, version: int = 8, topic: str = "t", epoch: int = -1
 ) -> tuple[int, int]:
-    """Error and offset for partition 0."""
+    """Return error and offset for partition 0."""
     message = import_module(f"kio.schema.list_offsets.v{version}.request")
     known = {"current_leader_epoch": epoch} if version >= 4 else {}
     partition = message.ListOffsetsPartition(partition_index=0, timestamp=timestamp, **known)
@@ -34,7 +34,7 @@ def written() -> ModelNetwork:
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_every_version_lists_the_end(version: int) -> None:
-    """ListOffsets 1 to 11."""
+    """This covers ListOffsets 1 to 11."""
     assert list_offset(written().client(), -1, version=version) == (0, 6)
 
 
@@ -45,8 +45,8 @@ def test_times_and_their_offsets(timestamp: int, offset: int) -> None:
 
 
 @pytest.mark.parametrize("timestamp, version", [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-9, 11)])
-def test_what_is_no_time_has_a_first_version(timestamp: int, version: int) -> None:
-    """35 UNSUPPORTED_VERSION before it, also for a partition that is not there."""
+def test_special_timestamps_have_a_first_version(timestamp: int, version: int) -> None:
+    """Earlier versions get 35 UNSUPPORTED_VERSION, also for an unknown partition."""
     client = written().client()
 
     assert list_offset(client, timestamp, version=version) == (35, -1)
@@ -54,7 +54,7 @@ def test_what_is_no_time_has_a_first_version(timestamp: int, version: int) -> No
 
 
 def test_empty_log_has_no_highest_time() -> None:
-    """-1."""
+    """The offset is -1."""
     assert list_offset(ModelNetwork().client(), -3) == (0, -1)
 
 
@@ -74,7 +74,7 @@ def test_only_the_leader_of_that_epoch_answers() -> None:
 
 
 def test_epoch_tells_where_it_ended() -> None:
-    """So that a consumer sees that the log was cut."""
+    """A consumer sees by it that the log was cut."""
     network = ModelNetwork(2)
     network.client().produce("t", batch())
     network.partition().move_leader(2, network.now)
@@ -90,7 +90,7 @@ def test_epoch_tells_where_it_ended() -> None:
 
 
 def topic_key(network: ModelNetwork, version: int, *, by_id_from: int) -> dict[str, object]:
-    """How a version names topic `t`."""
+    """Return topic `t` as a version names it."""
     topic = network.model.topics.named("t")
     assert topic is not None
     return {"topic_id": topic.topic_id} if version >= by_id_from else {"name": "t"}
@@ -126,7 +126,7 @@ def committed(client: ModelClient, version: int, *, everything: bool = False) ->
 
 @pytest.mark.parametrize("version", range(2, 11))
 def test_every_version_commits(version: int) -> None:
-    """OffsetCommit 2 to 10, by name and by id."""
+    """This covers OffsetCommit 2 to 10, by name and by id."""
     client = ModelNetwork().client()
 
     assert (commit(client, version, 7), committed(client, 5)) == (0, [7])
@@ -134,7 +134,7 @@ def test_every_version_commits(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(1, 11))
 def test_every_version_fetches_what_was_committed(version: int) -> None:
-    """OffsetFetch 1 to 10; -1 where nothing was."""
+    """This covers OffsetFetch 1 to 10; -1 without a commit."""
     client = ModelNetwork().client()
     before = committed(client, version)
     commit(client, 8, 7)
@@ -144,7 +144,7 @@ def test_every_version_fetches_what_was_committed(version: int) -> None:
 
 @pytest.mark.parametrize("version", [2, 7, 9, 10])
 def test_everything_committed_is_fetched(version: int) -> None:
-    """With null for the topics."""
+    """Null topics fetch all committed offsets."""
     client = ModelNetwork().client()
     before = committed(client, version, everything=True)
     commit(client, 8, 7)
@@ -153,7 +153,7 @@ def test_everything_committed_is_fetched(version: int) -> None:
 
 
 def test_commit_of_a_stranger_is_refused() -> None:
-    """When it claims a generation: 22 of a group that nobody knows, 25 of another."""
+    """A commit with a generation gets 22 for an unknown group, 25 for another."""
     client = ModelNetwork().client()
     unknown = commit(client, 8, 7, generation=3)
     commit(client, 8, 7)
@@ -163,7 +163,7 @@ def test_commit_of_a_stranger_is_refused() -> None:
 
 @pytest.mark.parametrize("topics", [(), ("unknown",)])
 def test_commit_of_nothing_makes_no_group(topics: Sequence[str]) -> None:
-    """Its coordinator is not even asked, when none of the partitions is there."""
+    """If none of the partitions exists, the coordinator is not involved."""
     network = ModelNetwork()
     message = import_module("kio.schema.offset_commit.v8.request")
     part = message.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")

@@ -6,7 +6,7 @@ from tests.testing.model_network import ModelNetwork, batch
 
 
 def test_leader_dies_and_the_next_in_sync_leads() -> None:
-    """With a higher epoch; the dead one leaves the ISR."""
+    """The epoch is higher, and the dead broker leaves the ISR."""
     network = ModelNetwork(3)
 
     network.model.kill(1, network.now)
@@ -46,7 +46,7 @@ def test_unclean_election_takes_anybody() -> None:
 
 
 def test_straggler_leaves_the_isr_and_comes_back() -> None:
-    """After `replica.lag.time.max`; the high watermark no longer waits for it."""
+    """It leaves after `replica.lag.time.max`; the high watermark no longer waits for it."""
     network = ModelNetwork(2)
     network.model.hold_replication(2, network.now, held=True)
     network.client().produce("t", batch(), acks=1)
@@ -60,7 +60,7 @@ def test_straggler_leaves_the_isr_and_comes_back() -> None:
 
 
 def test_death_is_noticed_later() -> None:
-    """Until then the dead broker still leads, as metadata says."""
+    """Until then the dead broker is still the leader in metadata."""
     network = ModelNetwork(2, failover_delay_s=2.0)
     network.model.kill(1, network.now)
     before = network.partition().leader
@@ -82,7 +82,7 @@ def test_returning_before_it_was_noticed_still_moves_the_leader() -> None:
 
 
 def test_leader_moves_only_to_a_live_member_of_the_isr() -> None:
-    """Anybody else would lose records."""
+    """Any other broker would lose records."""
     network = ModelNetwork(2)
     network.model.kill(2, network.now)
 

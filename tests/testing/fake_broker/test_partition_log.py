@@ -6,7 +6,7 @@ from tests.testing.model_network import batch
 
 
 def log_of(*sizes: int, segment_ms: int = 10**9) -> PartitionLog:
-    """A log of batches with so many records each; timestamps are 1000, 2000, ... and epochs 0, 1, ..."""
+    """Return a log of batches with these numbers of records; timestamps are 1000, 2000, ... and epochs 0, 1, ..."""
     log = PartitionLog()
     for number, size in enumerate(sizes):
         data = memoryview(batch([b"v"] * size, timestamp=1000 * (number + 1)))
@@ -29,12 +29,12 @@ def log_of(*sizes: int, segment_ms: int = 10**9) -> PartitionLog:
 
 
 def test_records_have_their_offsets() -> None:
-    """They are the batch's base offset and the place in it."""
+    """An offset is the batch's base offset plus the index in the batch."""
     assert [record.offset for record in log_of(2, 1, 3).records()] == [0, 1, 2, 3, 4, 5]
 
 
 def test_retention_drops_whole_batches_and_moves_the_start() -> None:
-    """And never the last one."""
+    """The last batch is always kept."""
     log = log_of(2, 1, 3)
 
     log.drop_front(keep_bytes=0)
@@ -53,7 +53,7 @@ def test_retention_keeps_what_it_must() -> None:
 
 
 def test_reading_goes_on_after_retention() -> None:
-    """Many batches, most of them dropped."""
+    """Reading works with many batches, most of them dropped."""
     log = log_of(*[1] * 3000)
 
     log.drop_front(keep_bytes=log.size_bytes // 10)
@@ -61,8 +61,8 @@ def test_reading_goes_on_after_retention() -> None:
     assert len(log.read(log.start_offset, limit=3000, max_bytes=10**9)) == 3000 - log.start_offset
 
 
-def test_what_is_read_is_cut_off_where_it_must_be() -> None:
-    """In the middle of a batch, but never of the first: that is whole, or nothing."""
+def test_read_batches_are_cut_off_at_the_limit() -> None:
+    """A later batch may be cut off in the middle; the first is returned whole or not at all."""
     log = log_of(1, 1, 1)
     one = log.size_bytes // 3
 
@@ -82,7 +82,7 @@ def test_nothing_is_read_past_the_end_of_a_segment() -> None:
 
 
 def test_segments_are_cut_off_with_their_batches() -> None:
-    """What is appended after a truncation goes into the segment that is left."""
+    """Batches appended after a truncation go into the segment that is left."""
     log = log_of(*[1] * 5, segment_ms=1500)
 
     log.truncate(1)
@@ -91,7 +91,7 @@ def test_segments_are_cut_off_with_their_batches() -> None:
 
 
 def test_deleting_moves_the_start_also_into_a_batch() -> None:
-    """Batches wholly before it are gone; it never moves back."""
+    """Batches wholly before the start are deleted; the start never moves back."""
     log = log_of(2, 2, 2)
 
     log.drop_before(3)
@@ -110,12 +110,12 @@ def test_truncation_cuts_at_a_batch_boundary() -> None:
 
 
 def test_truncation_at_the_end_cuts_nothing() -> None:
-    """Says so."""
+    """The return value says that nothing was cut."""
     assert log_of(2).truncate(2) is False
 
 
 def test_time_finds_the_first_record_at_or_after_it() -> None:
-    """None when all are older or hidden."""
+    """The result is None if all records are older or hidden."""
     log = log_of(2, 2)
 
     found = [log.find_time(1500, limit=4), log.find_time(2001, limit=4), log.find_time(1500, limit=2)]

@@ -22,7 +22,7 @@ def test_append_answers_the_base_offset() -> None:
 
 
 def test_every_version_is_answered() -> None:
-    """Produce 3 to 12 by name."""
+    """This covers Produce 3 to 12, by name."""
     client = ModelNetwork().client()
     offsets = []
     for version in range(3, 13):
@@ -45,7 +45,7 @@ def test_acks_0_gets_no_answer() -> None:
 
 
 def test_acks_0_closes_the_connection_when_a_partition_failed() -> None:
-    """There is no other way to say so."""
+    """Without a response there is no other way to report the failure."""
     client = ModelNetwork().client()
 
     client.send_produce("missing", batch(), acks=0)
@@ -54,7 +54,7 @@ def test_acks_0_closes_the_connection_when_a_partition_failed() -> None:
 
 
 def test_wrong_broker_names_the_leader() -> None:
-    """KIP-951: node and epoch of the leader are in the answer from version 10 on."""
+    """Since version 10 the response has node and epoch of the leader (KIP-951)."""
     network = ModelNetwork(2)
     network.partition().move_leader(2, network.now)
 
@@ -64,7 +64,7 @@ def test_wrong_broker_names_the_leader() -> None:
 
 
 def test_too_few_in_sync_replicas_refuses_acks_all() -> None:
-    """19 before the append; acks=1 does not mind."""
+    """It gets 19 before the append; acks=1 is not affected."""
     network = ModelNetwork(2, min_insync_replicas=2)
     network.model.kill(2, network.now)
 
@@ -101,7 +101,7 @@ def test_acks_all_times_out_after_the_append() -> None:
 
 
 def test_isr_shrinks_while_acks_all_waits() -> None:
-    """20 with the offset: the record is in the log, but not on enough brokers."""
+    """It gets 20 with the offset: the record is in the log, but on too few brokers."""
     network = ModelNetwork(2, min_insync_replicas=2)
     network.model.hold_replication(2, network.now, held=True)
     client = network.client()
@@ -140,7 +140,7 @@ def test_acks_1_loses_what_was_not_copied() -> None:
 
 
 def test_duplicate_is_answered_with_its_first_offset() -> None:
-    """And not written again."""
+    """The duplicate is not appended again."""
     client = ModelNetwork().client()
     client.produce("t", batch([b"a", b"b"], identity=(9, 0, 0)))
     client.produce("t", batch(identity=(9, 0, 2)))
@@ -155,7 +155,7 @@ def test_duplicate_is_answered_with_its_first_offset() -> None:
     "identity, error", [((9, 0, 5), 45), ((9, 1, 3), 45), ((9, 1, 0), 0), ((9, 0, 1), 0), ((8, 0, 77), 0)]
 )
 def test_sequence_decides(identity: tuple[int, int, int], error: int) -> None:
-    """Gap, new epoch not at zero, new epoch at zero, next one, unknown producer."""
+    """The cases are a gap, a new epoch not at zero, a new epoch at zero, the next sequence, an unknown producer."""
     client = ModelNetwork().client()
     client.produce("t", batch(identity=(9, 0, 0)))
 
@@ -163,7 +163,7 @@ def test_sequence_decides(identity: tuple[int, int, int], error: int) -> None:
 
 
 def test_producer_state_is_cut_with_the_log() -> None:
-    """After the loss of the suffix, the sequence that was lost is the next one again."""
+    """After the end of the log is lost, the lost sequence is the next one again."""
     network = ModelNetwork(2)
     client = network.client()
     client.produce("t", batch(identity=(9, 0, 0)))
@@ -205,7 +205,7 @@ def test_topic_with_broker_time_answers_the_time() -> None:
 
 
 def test_malformed_request_closes_the_connection() -> None:
-    """As Kafka does, without an answer."""
+    """Kafka also closes it without a response."""
     client = ModelNetwork().client()
 
     client.send(ApiKey.PRODUCE, 9, b"\xff\xff\xff")
@@ -215,7 +215,7 @@ def test_malformed_request_closes_the_connection() -> None:
 
 
 def test_header_name_that_is_no_text_is_read_as_java_reads_it() -> None:
-    """Any bytes are taken; a late record among them is refused as ever."""
+    """Any bytes are accepted; a late record with such a header is refused as usual."""
     name = b"\xee\x80"
     record = encode_batch(Batch((Record(b"k", b"v", WALL_CLOCK_MS, (("ab", b"x"),)),)))
     damaged = bytearray(record.replace(b"ab", name))

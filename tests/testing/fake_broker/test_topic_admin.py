@@ -9,7 +9,7 @@ from tests.testing.model_network import ModelClient, ModelNetwork
 
 
 def create(client: ModelClient, name: str, **wanted: object) -> tuple[int, str | None]:
-    """Ask for a topic; returns error and message."""
+    """Send CreateTopics; returns error and message."""
     message = import_module("kio.schema.create_topics.v7.request")
     configs = {str(key): str(value) for key, value in dict(wanted.pop("configs", {})).items()}  # type: ignore[call-overload]
     assignments = tuple(
@@ -28,7 +28,7 @@ def create(client: ModelClient, name: str, **wanted: object) -> tuple[int, str |
 
 
 def test_topic_is_made_as_asked() -> None:
-    """Or as the cluster makes them when nothing is asked."""
+    """Defaults of the cluster fill what the request leaves open."""
     network = ModelNetwork(2)
     client = network.client()
 
@@ -41,7 +41,7 @@ def test_topic_is_made_as_asked() -> None:
 
 
 def test_topic_is_placed_as_asked() -> None:
-    """Leader first."""
+    """The first node of an assignment is the leader."""
     network = ModelNetwork(3)
 
     create(network.client(), "placed", assignment=[(3, 1), (2, 3)])
@@ -65,7 +65,7 @@ def test_topic_is_placed_as_asked() -> None:
     ],
 )
 def test_impossible_topic_is_refused(name: str, wanted: dict[str, object], error: int) -> None:
-    """With Kafka's code and a text."""
+    """The response has Kafka's code and a text."""
     code, text = create(ModelNetwork(2).client(), name, **wanted)
 
     assert code == error
@@ -97,7 +97,7 @@ def test_topic_is_deleted_by_name_and_by_id() -> None:
 
 
 def test_partitions_are_added() -> None:
-    """Never taken away."""
+    """The number of partitions cannot shrink."""
     network = ModelNetwork()
     message = import_module("kio.schema.create_partitions.v3.request")
     errors = []
@@ -113,7 +113,7 @@ def test_partitions_are_added() -> None:
 @pytest.mark.parametrize("kind, name, error, some", [(2, "t", 0, "max.message.bytes"), (4, "1", 0, "num.partitions"),
                                                       (2, "none", 3, None), (9, "t", 42, None)])  # fmt: skip
 def test_configs_are_described(kind: int, name: str, *, error: int, some: str | None) -> None:
-    """Of topics and brokers; all, or those asked for."""
+    """Topics and brokers are described, with all settings or the requested ones."""
     client = ModelNetwork().client()
     message = import_module("kio.schema.describe_configs.v4.request")
     found = []

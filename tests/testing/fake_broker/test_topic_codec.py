@@ -1,4 +1,4 @@
-"""A topic that names a codec keeps its batches in that, whatever its producers used."""
+"""A topic with a `compression.type` keeps its batches in that codec, not the producer's."""
 
 import pytest
 
@@ -19,7 +19,7 @@ RECORDS = tuple(Record(b"k", b"%d" % number * 50, WALL_CLOCK_MS + number) for nu
 
 
 def kept(configs: dict[str, str], codec: CompressionType) -> bytes:
-    """What the log of a topic has of a batch that came in a codec."""
+    """Return the batch that the log of a topic keeps of one that was sent in a codec."""
     network = ModelNetwork()
     network.model.topics.create(TopicRequest(name="packed", partitions=1, configs=configs))
     batch = Batch(RECORDS, codec=codec, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -34,7 +34,7 @@ def kept(configs: dict[str, str], codec: CompressionType) -> bytes:
 @pytest.mark.parametrize("came_in", CompressionType)
 @pytest.mark.parametrize("setting", IN_TOPIC)
 def test_batch_is_kept_in_the_codec_of_the_topic(setting: str, came_in: CompressionType) -> None:
-    """With the same records, producer and sequence, and a checksum of its own."""
+    """Records, producer and sequence stay the same; the checksum is new."""
     data = kept({"compression.type": setting}, came_in)
 
     header = read_header(data)
@@ -48,12 +48,12 @@ def test_batch_is_kept_in_the_codec_of_the_topic(setting: str, came_in: Compress
 
 @pytest.mark.parametrize("came_in", CompressionType)
 def test_batch_is_kept_as_it_came_where_the_topic_names_none(came_in: CompressionType) -> None:
-    """`producer`, the default."""
+    """The default `producer` keeps the codec of the batch."""
     assert read_header(kept({}, came_in)).codec == came_in
 
 
-def test_batch_of_a_topic_that_keeps_its_own_times_is_packed_anew_too() -> None:
-    """Both are changed in the header."""
+def test_batch_is_repacked_when_its_topic_sets_times() -> None:
+    """Codec and timestamp type are both changed in the header."""
     configs = {"compression.type": "lz4", "message.timestamp.type": "LogAppendTime"}
 
     data = kept(configs, CompressionType.GZIP)

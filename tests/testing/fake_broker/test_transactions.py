@@ -4,7 +4,7 @@ import pytest
 from kio.schema.write_txn_markers.v1.request import WritableTxnMarker, WritableTxnMarkerTopic
 
 from aioproducer.testing import ApiKey, CoordinatorKind, Where
-from aioproducer.testing.fake_broker.log.committed_records import committed_records
+from aioproducer.testing.fake_broker.log.partition import committed_records
 from aioproducer.testing.fake_broker.version_profiles import profile_named
 from tests.testing.model_network import ModelNetwork
 from tests.testing.transactional_producer import ModelProducer
@@ -22,12 +22,12 @@ def begun(network: ModelNetwork, *, timeout_s: float = 60.0) -> ModelProducer:
 
 
 def seen(network: ModelNetwork) -> list[bytes | None]:
-    """The committed records."""
+    """Return the committed records."""
     return [found.value for found in committed_records(network.partition())]
 
 
 def test_id_expires_when_it_is_not_used() -> None:
-    """Each use counts anew, and an open transaction keeps it."""
+    """Each use restarts the time, and an open transaction keeps the id."""
     network = ModelNetwork(transactional_id_expiration_s=10.0)
     producer = begun(network, timeout_s=600.0)
     network.advance(30.0)
@@ -45,8 +45,8 @@ def test_id_expires_when_it_is_not_used() -> None:
     assert not network.model.transactions.expire("x", network.now)
 
 
-def test_transaction_is_aborted_when_its_time_is_over() -> None:
-    """Not before, and its producer is fenced."""
+def test_transaction_is_aborted_after_its_time_out() -> None:
+    """It is not aborted earlier, and its producer is fenced."""
     network = ModelNetwork(transaction_version=0)
     producer = begun(network, timeout_s=10.0)
     network.advance(9.9)
@@ -72,8 +72,8 @@ def test_time_of_a_transaction_is_over_with_its_end() -> None:
     assert producer.state == "Ongoing"
 
 
-def test_completing_takes_as_long_as_it_is_told() -> None:
-    """51 CONCURRENT_TRANSACTIONS meanwhile."""
+def test_completing_takes_marker_delay_s() -> None:
+    """Requests meanwhile get 51 CONCURRENT_TRANSACTIONS."""
     network = ModelNetwork(marker_delay_s=0.5)
     producer = begun(network)
     ended = producer.end(commit=True).error
@@ -83,7 +83,7 @@ def test_completing_takes_as_long_as_it_is_told() -> None:
     before = seen(network)
     network.advance(0.5)
 
-    # until its marker is there the transaction is open in the partition, whose leader asks nobody
+    # until its marker is there the transaction is open in the partition, so its leader does not ask the coordinator
     assert (ended, meanwhile, produced) == (0, [CONCURRENT] * 3, [0, 0])
     assert (before, seen(network), producer.state) == ([], [b"v"] * 3, "CompleteCommit")
 
@@ -97,7 +97,7 @@ def ended_as_version_2(network: ModelNetwork) -> ModelProducer:
     return producer
 
 
-def test_early_record_of_version_2_waits_for_the_markers_of_the_last_transaction() -> None:
+def test_early_record_waits_for_markers_of_version_2() -> None:
     """The leader asks the coordinator again every 20 ms."""
     network = ModelNetwork(marker_delay_s=0.03)
     producer = ended_as_version_2(network)
@@ -110,8 +110,8 @@ def test_early_record_of_version_2_waits_for_the_markers_of_the_last_transaction
     assert (before, producer.produced(12), producer.state) == (False, 0, "Ongoing")
 
 
-def test_early_record_of_version_2_is_refused_when_the_markers_take_too_long() -> None:
-    """51 CONCURRENT_TRANSACTIONS after a tenth of a second; under version 1 another error, and at once."""
+def test_early_record_is_refused_when_markers_take_long() -> None:
+    """It gets 51 CONCURRENT_TRANSACTIONS after 0.1 s; with version 1 another error, at once."""
     network = ModelNetwork(marker_delay_s=0.5)
     producer = ended_as_version_2(network)
 
@@ -125,7 +125,7 @@ def test_early_record_of_version_2_is_refused_when_the_markers_take_too_long() -
 
 
 def test_early_record_is_lost_with_its_leader() -> None:
-    """What it held is not appended after its restart."""
+    """A restarted leader does not append the batch it held before."""
     network = ModelNetwork(marker_delay_s=0.03)
     producer = ended_as_version_2(network)
     producer.send_produce(version=12)
@@ -153,7 +153,7 @@ def test_marker_waits_for_a_leader() -> None:
 
 
 def test_marker_is_written_again_by_the_next_leader() -> None:
-    """When the one that had it is gone before it was copied."""
+    """The first leader died before its marker was copied."""
     network = ModelNetwork(2, replication_delay_s=0.5)
     producer = ModelProducer(network)
     producer.init()
@@ -170,7 +170,7 @@ def test_marker_is_written_again_by_the_next_leader() -> None:
 
 
 def test_deleted_topic_does_not_hold_up_a_transaction() -> None:
-    """Its marker is not needed any more."""
+    """A deleted partition needs no marker."""
     network = ModelNetwork()
     producer = begun(network)
     topic = network.model.topics.named("t")
@@ -180,8 +180,8 @@ def test_deleted_topic_does_not_hold_up_a_transaction() -> None:
     assert (producer.end(commit=True).error, producer.state) == (0, "CompleteCommit")
 
 
-def test_producer_that_raises_its_epoch_itself_keeps_its_transaction_from_completing() -> None:
-    """Kafka before 4.0 takes such a batch, and then no marker of the coordinator's epoch."""
+def test_raised_epoch_keeps_a_transaction_from_completing() -> None:
+    """Kafka before 4.0 accepts such a batch, and then no marker with the coordinator's epoch."""
     network = ModelNetwork(profile=profile_named("3.9.1"))
     producer = begun(network)
     producer.epoch += 1
@@ -196,7 +196,7 @@ def test_producer_that_raises_its_epoch_itself_keeps_its_transaction_from_comple
 
 
 def test_coordinator_moves() -> None:
-    """The old one says 16, and the transaction goes on with the new one."""
+    """The old one responds with 16, and the transaction continues at the new one."""
     network = ModelNetwork(2)
     producer = begun(network)
     old = producer.coordinator()
@@ -210,7 +210,7 @@ def test_coordinator_moves() -> None:
 
 
 def test_coordinator_dies() -> None:
-    """Another one takes over, after it has loaded."""
+    """Another broker takes over, after it has loaded."""
     network = ModelNetwork(2, coordinator_load_s=1.0)
     producer = ModelProducer(network)
     producer.init()
@@ -224,7 +224,7 @@ def test_coordinator_dies() -> None:
 
 
 def test_leader_cannot_ask_a_coordinator_that_loads() -> None:
-    """19 from Produce, whatever its version."""
+    """Every version of Produce gets 19."""
     network = ModelNetwork(2, coordinator_load_s=1.0)
     producer = ModelProducer(network)
     producer.init()
@@ -234,7 +234,7 @@ def test_leader_cannot_ask_a_coordinator_that_loads() -> None:
 
 
 def test_coordinator_epoch_is_in_the_marker() -> None:
-    """It goes up with every change, so that a marker of a coordinator that is over is refused with 52."""
+    """Every change increments it, so a marker of a former coordinator is refused by 52."""
     network = ModelNetwork(2)
     producer = begun(network)
     network.model.coordinators.move(CoordinatorKind.TRANSACTION, "x", 3 - producer.coordinator(), now=network.now)
@@ -250,7 +250,7 @@ def test_coordinator_epoch_is_in_the_marker() -> None:
 
 
 def test_upgrade_to_version_2() -> None:
-    """Told by ApiVersions under a newer epoch; from then on Produce 12 is taken."""
+    """ApiVersions lists it under a newer epoch; from then on Produce 12 is accepted."""
     network = ModelNetwork(transaction_version=0)
     producer = begun(network)
     before = _finalized(network)
@@ -264,7 +264,7 @@ def test_upgrade_to_version_2() -> None:
 
 
 def test_downgrade_in_a_transaction_of_version_2() -> None:
-    """What cannot be written down gets 35, and whatever follows 51, until another coordinator has taken over."""
+    """The unsupported change gets 35, later requests 51, until another coordinator takes over."""
     network = ModelNetwork(2)
     producer = ModelProducer(network)
     producer.init()
@@ -278,7 +278,7 @@ def test_downgrade_in_a_transaction_of_version_2() -> None:
 
 
 def test_release_without_the_feature_cannot_have_it() -> None:
-    """Neither at the start nor later."""
+    """The level is refused at the start and later."""
     with pytest.raises(ValueError, match=r"Kafka 3\.9\.1 has transaction\.version 0 to 0, not 2"):
         ModelNetwork(profile=profile_named("3.9.1"), transaction_version=2)
     with pytest.raises(ValueError, match=r"not 3"):
@@ -286,18 +286,18 @@ def test_release_without_the_feature_cannot_have_it() -> None:
 
 
 def _finalized(network: ModelNetwork) -> tuple[int, int | None]:
-    """Epoch of the features and level of transaction.version, as ApiVersions 3 tells them."""
+    """Return the epoch of the features and the level of transaction.version in ApiVersions 3."""
     fields = {"client_software_name": "a", "client_software_version": "1"}
     answer = network.client().ask(ApiKey.API_VERSIONS, 3, **fields)
     levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     return answer.finalized_features_epoch, levels.get("transaction.version")
 
 
-# Transactions that nobody ends
+# Hanging transactions
 
 
-def test_records_are_left_behind_where_nobody_verifies() -> None:
-    """Before Kafka 3.6, or with verification off: a hanging transaction, which a marker written by hand ends."""
+def test_transaction_can_hang_without_verification() -> None:
+    """Before Kafka 3.6, or with verification off, a transaction can hang until a marker written by hand ends it."""
     network = ModelNetwork(transaction_partition_verification=False)
     producer = begun(network)
     producer.end(commit=True)
@@ -345,7 +345,7 @@ def test_cut_log_forgets_the_transactions_that_were_in_it() -> None:
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51, 53, 90])
 def test_fault_instead_of_an_end(code: int) -> None:
-    """Once; the transaction is open still."""
+    """The fault applies once; the transaction is still open."""
     network = ModelNetwork()
     producer = begun(network)
     network.model.faults.error(code, Where(api=ApiKey.END_TXN))
@@ -354,7 +354,7 @@ def test_fault_instead_of_an_end(code: int) -> None:
 
 
 def test_fault_of_one_partition_keeps_the_others_out() -> None:
-    """55 OPERATION_NOT_ATTEMPTED for them."""
+    """The other partitions get 55 OPERATION_NOT_ATTEMPTED."""
     network = ModelNetwork(topics={"t": 2})
     producer = ModelProducer(network)
     producer.init()
@@ -364,7 +364,7 @@ def test_fault_of_one_partition_keeps_the_others_out() -> None:
 
 
 def test_connection_dropped_after_the_end() -> None:
-    """What was asked is done; only the answer is lost."""
+    """The transaction has ended; only the response is lost."""
     network = ModelNetwork()
     producer = begun(network)
     network.model.faults.drop_connection(Where(api=ApiKey.END_TXN), after_append=True)

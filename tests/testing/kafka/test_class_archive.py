@@ -34,7 +34,7 @@ async def test_broker_maps_the_archive(kafka_431: KafkaCluster) -> None:
 async def test_archive_that_is_of_no_use_is_not_used(
     kafka_431: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after another Java was installed."""
+    """The archive may be of a Java that was replaced."""
     del kafka_431  # has filled the cache
     filled = cache_folder()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -60,7 +60,7 @@ async def test_archive_that_cannot_be_made_is_tried_once(empty_cache: Path) -> N
 
 
 async def test_archive_that_is_there_is_named(empty_cache: Path) -> None:
-    """To a JVM that knows of such archives; another one takes no offence."""
+    """A JVM that does not know such archives ignores the option."""
     (empty_cache / ARCHIVE).write_bytes(b"...")
 
     options = await class_archive_options(empty_cache / VERSION, Path("not looked at"))

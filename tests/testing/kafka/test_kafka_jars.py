@@ -21,7 +21,7 @@ JAVA = "#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n"
 
 
 class Machine:
-    """A PATH with a Java and a Maven that do as told, and a cache of its own."""
+    """A PATH with a fake Java and Maven, and a cache of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.programs = folder / "bin"
@@ -67,7 +67,7 @@ async def test_jars_are_fetched_once(machine: Machine) -> None:
 
 @pytest.mark.parametrize("version, profiles", [("4.3.1", "-Pkafka-4"), ("3.9.1", "-Pkafka-3")])
 async def test_each_major_version_has_its_logger(machine: Machine, version: str, profiles: str) -> None:
-    """By a profile of the POM."""
+    """A profile of the POM selects it."""
     machine.maven_does('touch "$folder/kafka_2.13-$version.jar"')
 
     await kafka_jars(version)
@@ -88,7 +88,7 @@ async def test_failing_maven_leaves_nothing_and_says_why(machine: Machine) -> No
 
 
 async def test_cache_that_cannot_be_written_is_one_line(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says which, and what takes it elsewhere."""
+    """The error names the folder and the variable that changes it."""
     machine.maven_does("exit 1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(machine.programs / "java"))
 
@@ -110,14 +110,14 @@ async def test_cancelled_fetch_ends_maven(machine: Machine) -> None:
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("version", ["4", "2.8.0", "4.3.1; rm -rf /", "../4.3.1", ""])
-async def test_version_that_is_none_is_refused(version: str) -> None:
-    """Before Maven or the cache is touched."""
+async def test_invalid_version_is_refused(version: str) -> None:
+    """Neither Maven nor the cache is touched."""
     with pytest.raises(BrokerStartError, match="unknown or unsupported Kafka version"):
         await kafka_jars(version)
 
 
 async def test_missing_maven_is_one_line(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
+    """The error has the command that installs it."""
     monkeypatch.setenv("PATH", str(machine.programs))
     machine.install("java", JAVA.replace("/bin/sh", "/bin/sh"))
 

@@ -9,7 +9,7 @@ META = "#\n#Sat Nov 21 18:00:00 UTC 2026\nnode.id=1\ndirectory.id=abc\nversion=1
 
 
 def test_copy_has_the_identity_of_its_node(tmp_path: Path) -> None:
-    """Cluster, node and directory are rewritten, the rest is kept."""
+    """Cluster, node and directory ids are rewritten, the rest is kept."""
     template = tmp_path / "template"
     template.mkdir()
     (template / "meta.properties").write_text(META, "utf-8")
@@ -18,18 +18,13 @@ def test_copy_has_the_identity_of_its_node(tmp_path: Path) -> None:
     copy_log_folder(template, tmp_path / "copy", cluster_id="cluster", node_id=3)
 
     meta = dict(line.split("=") for line in (tmp_path / "copy" / "meta.properties").read_text("utf-8").splitlines())
-    assert meta | {"directory.id": ""} == {
-        "node.id": "3",
-        "cluster.id": "cluster",
-        "version": "1",
-        "directory.id": "",
-    }
+    assert meta | {"directory.id": ""} == {"node.id": "3", "cluster.id": "cluster", "version": "1", "directory.id": ""}
     assert meta["directory.id"] != "abc"
     assert (tmp_path / "copy" / "bootstrap.checkpoint").read_bytes() == b"\x00\x01"
 
 
 def test_new_uuid_is_as_kafka_writes_them() -> None:
-    """22 characters of URL-safe base64, none of which an option parser takes for a dash."""
+    """It is 22 characters of URL-safe base64 and does not begin with a dash."""
     uuids = {new_uuid() for _ in range(1_000)}
 
     assert len(uuids) == 1_000

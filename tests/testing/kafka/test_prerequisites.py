@@ -33,7 +33,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=["17", "21", "8", "unknown"],
 )
 def test_java_major_version_is_read(tmp_path: Path, says: str, expected: int) -> None:
-    """Old and new ways of numbering."""
+    """Both numbering schemes of Java are understood."""
     java = program(tmp_path / "java", says)
 
     assert java_major_version(java) == expected
@@ -45,8 +45,8 @@ def test_java_major_version_is_zero_when_it_does_not_run(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("bare_machine")
-def test_missing_for_kafka_names_java_and_maven_with_their_commands() -> None:
-    """One line each, ready to paste."""
+def test_missing_for_kafka_names_java_and_maven() -> None:
+    """Each is one line, ready to paste."""
     java, maven = missing_for_kafka()
 
     assert "Java 17 is missing" in java
@@ -64,14 +64,14 @@ def test_missing_for_kafka_refuses_an_old_java(bare_machine: Path) -> None:
 
 
 def test_missing_for_kafka_needs_no_maven_for_cached_jars(bare_machine: Path) -> None:
-    """Maven only fetches."""
+    """Maven only fetches the jars."""
     program(bare_machine / "java", 'openjdk version "17.0.1"')
 
     assert missing_for_kafka(jars_cached=True) == []
 
 
 def test_java_home_wins_over_path(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for every Java program."""
+    """Every Java program does it so."""
     program(bare_machine / "java", 'openjdk version "11.0.20"')
     program(bare_machine / "mvn")
     home = bare_machine / "jdk"

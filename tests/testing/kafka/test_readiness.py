@@ -23,7 +23,7 @@ def metadata(controller_id: int) -> bytes:
 
 @contextlib.asynccontextmanager
 async def server(answers: Sequence[bytes]) -> AsyncIterator[int]:
-    """Answers each request with the next of `answers`, framed; then closes. Yields its port."""
+    """Serve each request the next of `answers`, framed, then close. Yields the port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
@@ -39,25 +39,18 @@ async def server(answers: Sequence[bytes]) -> AsyncIterator[int]:
 
 
 async def test_ready_broker_tells_of_its_cluster() -> None:
-    """How many brokers live and who is the controller."""
+    """It reports the number of live brokers and the controller."""
     async with server([ACCEPTS, metadata(2)]) as port:
         assert await ask_for_cluster(HOST, port) == ClusterView(brokers=2, controller_id=2)
 
 
 @pytest.mark.parametrize(
     "answers",
-    [
-        [],
-        [struct.pack(">ihi", 18, 35, 0)],
-        [ACCEPTS],
-        [ACCEPTS, metadata(2)[:9]],
-        [ACCEPTS, b""],
-        [b"H"],
-    ],
+    [[], [struct.pack(">ihi", 18, 35, 0)], [ACCEPTS], [ACCEPTS, metadata(2)[:9]], [ACCEPTS, b""], [b"H"]],
     ids=["closes", "refuses", "closes-later", "half-an-answer", "empty-answer", "no-kafka"],
 )
 async def test_broker_that_does_not_answer_yet_is_not_ready(answers: list[bytes]) -> None:
-    """Neither an error nor a hang: it is asked again later."""
+    """It causes neither an error nor a hang: the caller polls again later."""
     async with server(answers) as port:
         assert await ask_for_cluster(HOST, port) is None
 

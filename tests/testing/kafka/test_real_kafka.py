@@ -16,19 +16,19 @@ def port_of(kafka: KafkaCluster, node_id: int) -> int:
 
 @pytest.mark.parametrize("nodes, ports", [(0, None), (2, [9092]), (2, [9092, 9092])])
 def test_cluster_without_a_port_for_each_node_is_refused(nodes: int, ports: list[int] | None) -> None:
-    """When it is described, not when it is started."""
+    """The constructor refuses it, not the start."""
     with pytest.raises(ValueError, match="node"):
         KafkaCluster(nodes=nodes, ports=ports)
 
 
 def test_every_node_needs_an_advertised_port_of_its_own() -> None:
-    """Else two proxies would be one."""
+    """Two nodes cannot share a proxy."""
     with pytest.raises(ValueError, match="2 nodes need 2 different advertised ports"):
         KafkaCluster(nodes=2, advertised_ports=[20_001, 20_001])
 
 
 async def test_busy_port_is_named_before_anything_starts() -> None:
-    """Whoever has it."""
+    """The listener may belong to any program."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -39,7 +39,7 @@ async def test_busy_port_is_named_before_anything_starts() -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
 async def test_single_node_is_ready_once_started(version: str, request: pytest.FixtureRequest) -> None:
-    """It names itself as controller."""
+    """The node names itself as controller."""
     kafka: KafkaCluster = request.getfixturevalue(f"kafka_{version.replace('.', '')}")
 
     view = await ask_for_cluster("127.0.0.1", port_of(kafka, 1))
@@ -52,7 +52,7 @@ async def test_single_node_is_ready_once_started(version: str, request: pytest.F
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_killed_node_comes_back_on_its_port(three_kafka_nodes: KafkaCluster) -> None:
-    """The others go on without it meanwhile."""
+    """The other nodes keep serving meanwhile."""
     await three_kafka_nodes.kill(2)
     assert not three_kafka_nodes.node(2).is_running
     assert await ask_for_cluster("127.0.0.1", port_of(three_kafka_nodes, 1)) is not None
@@ -68,7 +68,7 @@ async def test_killed_node_comes_back_on_its_port(three_kafka_nodes: KafkaCluste
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_node_that_cannot_start_says_why() -> None:
-    """With the end of its log, and nothing is left running."""
+    """The error has the end of its log, and no process is left."""
     kafka = KafkaCluster(properties={"num.io.threads": "none"})
 
     with pytest.raises(BrokerStartError, match=r"ended while starting[\s\S]*num\.io\.threads"):
@@ -80,7 +80,7 @@ async def test_node_that_cannot_start_says_why() -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_stopped_cluster_leaves_nothing() -> None:
-    """Neither a process nor a folder; also when a node was paused or shut down."""
+    """No process and no folder is left, also after a pause or a shutdown."""
     async with KafkaCluster(nodes=1) as kafka:
         node = kafka.node(1)
         kafka.pause(1)
@@ -95,5 +95,5 @@ async def test_stopped_cluster_leaves_nothing() -> None:
 
 
 def await_is_paused(kafka: KafkaCluster) -> bool:
-    """What the cluster shows of a paused node."""
+    """Whether the cluster shows a node as paused."""
     return "paused" in repr(kafka)

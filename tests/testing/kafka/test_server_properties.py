@@ -33,7 +33,7 @@ def test_every_node_knows_the_whole_quorum() -> None:
 
 
 def test_everything_listens_on_loopback_alone() -> None:
-    """Nobody else on the network can reach a test broker."""
+    """Other machines on the network cannot reach a test broker."""
     listeners = server_properties(ONE[0], ONE, Path("/log"))["listeners"]
 
     assert listeners == "PLAINTEXT://127.0.0.1:20001,CONTROLLER://127.0.0.1:20002"
@@ -55,5 +55,5 @@ def test_clients_that_come_through_a_proxy_are_told_its_port() -> None:
 
 
 def test_properties_text_has_a_line_each() -> None:
-    """As `java.util.Properties` reads them."""
+    """`java.util.Properties` reads this form."""
     assert properties_text({"node.id": "1", "log.dirs": "/tmp/x"}) == "node.id=1\nlog.dirs=/tmp/x\n"

@@ -23,7 +23,7 @@ time.sleep(60)
 
 
 def is_running(process_id: int) -> bool:
-    """Whether a process, ours or not, exists and is no zombie."""
+    """Whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{process_id}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def is_running(process_id: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
 def test_child_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
-    """Even by kill -9, when nobody can clean up."""
+    """This includes kill -9, after which no clean-up code runs."""
     command = [sys.executable, "-c", PARENT, str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -50,7 +50,7 @@ def test_child_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
 def test_program_is_not_started_when_the_parent_is_gone_already() -> None:
-    """The kernel tells only of deaths that come after the asking."""
+    """The kernel only reports deaths after the request."""
     tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid() + 1), "/bin/echo", "started"]
 
     ended = subprocess.run(tied, capture_output=True, text=True, check=False)
@@ -59,7 +59,7 @@ def test_program_is_not_started_when_the_parent_is_gone_already() -> None:
 
 
 async def test_process_is_signalled_and_reaped(tmp_path: Path) -> None:
-    """And then counts as ended."""
+    """After that it counts as ended."""
     process = JavaProcess(["/bin/sh", "-c", "echo one; echo two; exec sleep 60"], tmp_path / "log")
     before = process.is_running
 
@@ -70,7 +70,7 @@ async def test_process_is_signalled_and_reaped(tmp_path: Path) -> None:
 
 
 async def test_log_tail_shows_the_last_lines(tmp_path: Path) -> None:
-    """Of everything it said before it ended."""
+    """The tail includes what the process logged before it ended."""
     process = JavaProcess(["/bin/sh", "-c", "echo one; echo two >&2; echo three"], tmp_path / "log")
     await process.wait_for_exit()
 

@@ -19,14 +19,14 @@ os._exit(1)
 
 @pytest.fixture(autouse=True)
 def temporary_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where folders are made, here and in child processes."""
+    """Create folders below a temporary root, here and in child processes."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 def test_removed_folder_is_gone() -> None:
-    """And removing it again does nothing."""
+    """Removing it again does nothing."""
     folder = WorkingFolder()
     (folder.path / "file").write_text("x", "utf-8")
 
@@ -37,7 +37,7 @@ def test_removed_folder_is_gone() -> None:
 
 
 def test_folder_of_a_dead_process_is_removed_by_the_next() -> None:
-    """However it died; and one whose owner lives stays."""
+    """A folder whose owner is alive stays."""
     mine = WorkingFolder()
     child = subprocess.run([sys.executable, "-c", OWNER_THAT_DIES], capture_output=True, text=True, check=False)
     orphan = Path(child.stdout.strip())

@@ -6,20 +6,21 @@ so that a client can ask again (KIP-511). The answer's header has no tagged fiel
 
 import re
 import struct
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
-from aioproducer.testing.fake_broker.wire.codes import INVALID_REQUEST, UNSUPPORTED_VERSION
-from aioproducer.testing.fake_broker.wire.control_wire import ApiVersionsRequest
 from aioproducer.testing.fake_broker.wire.messages import Tree
+
+if TYPE_CHECKING:
+    from kio.schema.api_versions.v4.request import ApiVersionsRequest
 
 _FIRST_WITH_SOFTWARE_NAME = 3
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def answer_api_versions(exchange: Exchange) -> None:
-    """Answer with the versions of the profile."""
     profile = exchange.cluster.settings.profile
     if not profile.supports(ApiKey.API_VERSIONS, exchange.version):
         exchange.reply([_refusal(profile.versions[ApiKey.API_VERSIONS])], exchange.now)
@@ -34,7 +35,7 @@ def answer_api_versions(exchange: Exchange) -> None:
 
 
 def _refusal(own: tuple[int, int]) -> bytes:
-    return struct.pack(">hihhh", UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, *own)
+    return struct.pack(">hihhh", codes.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, *own)
 
 
 def _software_error(exchange: Exchange) -> int:
@@ -42,4 +43,4 @@ def _software_error(exchange: Exchange) -> int:
     if exchange.version < _FIRST_WITH_SOFTWARE_NAME:
         return 0
     names = (request.client_software_name, request.client_software_version)
-    return 0 if all(_LEGAL_SOFTWARE.fullmatch(name) for name in names) else INVALID_REQUEST
+    return 0 if all(_LEGAL_SOFTWARE.fullmatch(name) for name in names) else codes.INVALID_REQUEST

@@ -1,27 +1,20 @@
 """Fetch 4-18: batches below the high watermark, or for readers of committed records below the last stable offset.
 
-Who reads committed records alone is also told which transactions were aborted, and leaves their records out itself.
+A read_committed consumer also gets the aborted transactions, and skips their records itself.
 
-An answer waits until `min_bytes` are there, a partition has an error, or `max_wait` is over. Fetch sessions (KIP-227)
+A response waits until there are `min_bytes`, a partition has an error, or `max_wait` is over. Fetch sessions (KIP-227)
 are declined by session id 0, so every request names all its partitions.
 """
 
 import uuid
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union, cast
 
-from aioproducer.testing.fake_broker.apis.leader_hints import endpoints_of, leader_hint
+from aioproducer.testing.fake_broker.apis.leader_epochs import endpoints_of, leader_hint
 from aioproducer.testing.fake_broker.apis.list_offsets import leader_error
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.schedule import Appointment
-from aioproducer.testing.fake_broker.wire.codes import (
-    FENCED_LEADER_EPOCH,
-    FETCH_SESSION_ID_NOT_FOUND,
-    NOT_LEADER_OR_FOLLOWER,
-    OFFSET_OUT_OF_RANGE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.fetch_wire import (
     FIRST_WITH_SESSIONS,
     FIRST_WITH_TOPIC_IDS,
@@ -37,16 +30,15 @@ AnyFetchRequest: TypeAlias = Union["FetchByName", "FetchById"]
 
 
 _READ_COMMITTED = 1
-_PLACES = {UNKNOWN_TOPIC_ID: 1, UNKNOWN_TOPIC_OR_PARTITION: 2}
-"""Where in an answer partitions with these errors are: behind all that exist, whatever the order of the request."""
+_PLACES = {codes.UNKNOWN_TOPIC_ID: 1, codes.UNKNOWN_TOPIC_OR_PARTITION: 2}
+"""Place of partitions with these errors in a response: after all that exist, in any order of the request."""
 
 
 def answer_fetch(exchange: Exchange) -> None:
-    """Answer with what there is, now or later."""
     request = cast("AnyFetchRequest", exchange.request())
     error = exchange.injected_error() if exchange.version >= FIRST_WITH_SESSIONS else 0
     if error == 0 and request.session_id != 0 and request.session_epoch > 0:
-        error = FETCH_SESSION_ID_NOT_FOUND
+        error = codes.FETCH_SESSION_ID_NOT_FOUND
     if error:
         parts = encode_fetch(exchange.version, [], flexible=exchange.is_flexible, error_code=error)
         exchange.reply(parts, exchange.now)
@@ -55,8 +47,6 @@ def answer_fetch(exchange: Exchange) -> None:
 
 
 class _Asked(NamedTuple):
-    """One partition of a request."""
-
     topic: str | None
     topic_id: uuid.UUID | None
     partition_index: int
@@ -85,7 +75,7 @@ def _asked_by_id(request: "FetchById") -> list[_Asked]:
 
 
 class _FetchJob:
-    """One request, from its first look to its answer."""
+    """One request, from the first read to its response."""
 
     def __init__(self, exchange: Exchange, request: AnyFetchRequest) -> None:
         self._exchange = exchange
@@ -97,7 +87,7 @@ class _FetchJob:
         self._deadline: Appointment | None = None
 
     def start(self) -> None:
-        """Look; answer now, or when there is more."""
+        """Read; respond now, or once there is enough."""
         self._look(self._exchange.now)
         if not self._is_over:
             deadline = self._exchange.now + self._request.max_wait.total_seconds()
@@ -165,7 +155,7 @@ class _FetchJob:
             fetched.aborted = ()
         if partition is None:
             return fetched
-        if fetched.error_code in {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}:
+        if fetched.error_code in {codes.NOT_LEADER_OR_FOLLOWER, codes.FENCED_LEADER_EPOCH}:
             fetched.leader = leader_hint(partition, self._exchange.broker)
         if fetched.error_code == 0:
             fetched.high_watermark, fetched.last_stable_offset = partition.high_watermark, partition.last_stable_offset
@@ -184,8 +174,8 @@ class _FetchJob:
         if topic is not None and (injected := self._exchange.injected_error(topic.name, asked.partition_index)):
             return injected
         if partition is None:
-            return UNKNOWN_TOPIC_ID if asked.topic is None and topic is None else UNKNOWN_TOPIC_OR_PARTITION
+            return codes.UNKNOWN_TOPIC_ID if asked.topic is None and topic is None else codes.UNKNOWN_TOPIC_OR_PARTITION
         error = leader_error(partition, self._exchange.broker.node_id, asked.leader_epoch)
         if error == 0 and not partition.log.start_offset <= asked.offset <= partition.log.end_offset:
-            return OFFSET_OUT_OF_RANGE
+            return codes.OFFSET_OUT_OF_RANGE
         return error

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from aioproducer.testing.fake_broker.wire.codes import INVALID_REQUEST
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ _MALFORMED = (
 
 
 def answer_find_coordinator(exchange: Exchange) -> None:
-    """Answer for one key or, since version 4, for many."""
     if exchange.version >= _FIRST_FOR_MANY:
         many = cast("FindMany", exchange.request())
         found = [{"key": key, **_found(exchange, key, many.key_type)} for key in many.coordinator_keys]
@@ -33,7 +32,7 @@ def answer_find_coordinator(exchange: Exchange) -> None:
 def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
     error = exchange.injected_error()
     if key_type not in _KINDS:
-        error = error or INVALID_REQUEST
+        error = error or codes.INVALID_REQUEST
     node_id = -1
     if not error:
         node_id = exchange.cluster.coordinators.node_of(CoordinatorKind(key_type), key, exchange.now)
@@ -50,14 +49,14 @@ def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
 def _message(exchange: Exchange, error: int) -> str | None:
     if error == 0:
         return "NONE" if exchange.version < _FIRST_FOR_MANY else ""
-    return _MALFORMED if error == INVALID_REQUEST else None
+    return _MALFORMED if error == codes.INVALID_REQUEST else None
 
 
 def coordinator_error(exchange: Exchange, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> int:
-    """The error a test has laid down, or that of a request about this key to this broker."""
+    """Return the injected error, or the error of `place_error`."""
     return exchange.injected_error() or place_error(exchange, key, kind)
 
 
 def place_error(exchange: Exchange, key: str, kind: CoordinatorKind) -> int:
-    """The error for a request about this key to this broker; 0 when it is the coordinator and has loaded."""
+    """Return the error for a request about this key to this broker; 0 if it is the coordinator and has loaded."""
     return exchange.cluster.coordinators.error_at(exchange.broker.node_id, kind, key, now=exchange.now)

@@ -10,7 +10,7 @@ from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.groups.consumer_group import ConsumerGroup, GroupState
 from aioproducer.testing.fake_broker.groups.group_members import Member
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from aioproducer.testing.fake_broker.wire.codes import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ _FIRST_NOT_FOUND = 6
 
 
 def answer_describe_groups(exchange: Exchange) -> None:
-    """Tell all that is known of some groups."""
     request = cast("DescribeGroupsRequest", exchange.request())
     described = [_described(exchange, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
@@ -63,12 +62,12 @@ def _described(exchange: Exchange, group_id: str) -> Tree:
 
 
 def _undescribed(exchange: Exchange, group_id: str, error: int) -> Tree:
-    """A group that does not exist is one in state Dead; since version 6 it is an error too."""
+    """A group that does not exist is in state Dead; since version 6 it is also an error."""
     if error:
         return {"error_code": error, "group_id": group_id}
     is_error = exchange.version >= _FIRST_NOT_FOUND
     return {
-        "error_code": GROUP_ID_NOT_FOUND if is_error else 0,
+        "error_code": codes.GROUP_ID_NOT_FOUND if is_error else 0,
         "error_message": f"Group {group_id} not found." if is_error else None,
         "group_id": group_id,
         "group_state": _NO_GROUP,
@@ -76,7 +75,7 @@ def _undescribed(exchange: Exchange, group_id: str, error: int) -> Tree:
 
 
 def _member(group: ConsumerGroup, member: Member) -> Tree:
-    """A member; what the group has agreed on is told only while it is stable."""
+    """A member; its subscription and assignment are shown only while the group is stable."""
     is_stable = group.state is GroupState.STABLE
     return {
         "member_id": member.member_id,
@@ -89,7 +88,7 @@ def _member(group: ConsumerGroup, member: Member) -> Tree:
 
 
 def answer_list_groups(exchange: Exchange) -> None:
-    """List the groups that this broker looks after, all or those that pass the filters; case does not count."""
+    """List the groups this broker coordinates that match the filters, ignoring case."""
     request = cast("ListGroupsRequest", exchange.request())
     error = exchange.injected_error()
     states = {name.lower() for name in request.states_filter}
@@ -111,7 +110,6 @@ def answer_list_groups(exchange: Exchange) -> None:
 
 
 def answer_delete_groups(exchange: Exchange) -> None:
-    """Delete groups that have no members, and their offsets."""
     request = cast("DeleteGroupsRequest", exchange.request())
     each_once = dict.fromkeys(request.groups_names)
     results = [{"group_id": group_id, "error_code": _delete(exchange, group_id)} for group_id in each_once]
@@ -124,8 +122,8 @@ def _delete(exchange: Exchange, group_id: str) -> int:
     if error := coordinator_error(exchange, group_id):
         return error
     if group is None:
-        return GROUP_ID_NOT_FOUND
+        return codes.GROUP_ID_NOT_FOUND
     if not group.is_empty:
-        return NON_EMPTY_GROUP
+        return codes.NON_EMPTY_GROUP
     groups.delete(group_id)
     return 0

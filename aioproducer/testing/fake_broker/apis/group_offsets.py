@@ -1,6 +1,11 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10: how far a consumer group has come.
+"""OffsetCommit 2-10, OffsetFetch 1-10 and TxnOffsetCommit 0-5: the committed offsets of consumer groups.
 
 Since OffsetCommit 10 and OffsetFetch 10 topics go by id; since OffsetFetch 8 one request may ask for several groups.
+For TxnOffsetCommit the group's coordinator asks the transaction's, as the leader of a partition does: since version 5
+that adds the offsets to the transaction, before it AddOffsetsToTxn has to come first. Since version 3 a member names
+itself (KIP-447), so that a consumer that has lost its partitions cannot commit for them.
+
+Source: GroupCoordinatorService.commitTransactionalOffsets and ClassicGroup.validateOffsetCommit in Apache Kafka.
 """
 
 import uuid
@@ -12,15 +17,11 @@ from aioproducer.testing.fake_broker.apis.find_coordinator import coordinator_er
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.groups.committed_offsets import NOT_COMMITTED, CommittedOffset
 from aioproducer.testing.fake_broker.groups.consumer_group import Committer, ConsumerGroup
+from aioproducer.testing.fake_broker.groups.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.fake_broker.topics.topics import Topic
-from aioproducer.testing.fake_broker.wire.codes import (
-    GROUP_ID_NOT_FOUND,
-    ILLEGAL_GENERATION,
-    OFFSET_METADATA_TOO_LARGE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSTABLE_OFFSET_COMMIT,
-)
+from aioproducer.testing.fake_broker.transactions.transaction_checks import COORDINATOR_ERRORS, admit
+from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim, ProducerIdAndEpoch
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v9.request import OffsetFetchRequestGroup as GroupByName
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as FetchById
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as GroupById
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
 
 _FIRST_BY_ID = 10
 _FIRST_WITH_UNKNOWN_GROUP = 9
@@ -39,7 +41,7 @@ _FIRST_FOR_GROUPS = 8
 
 
 def answer_offset_commit(exchange: Exchange) -> None:
-    """Keep what a group commits; outside of a generation only while the group has no members.
+    """Commit offsets; outside of a generation only while the group has no members.
 
     What a topic or partition lacks is told first: a broker asks the coordinator only about those there are. A commit
     keeps its member's session alive.
@@ -65,7 +67,11 @@ def _commit_error(exchange: Exchange, group: ConsumerGroup, request: "CommitByNa
     generation = request.generation_id_or_member_epoch
     if not group.exists and generation >= 0:
         tells = exchange.cluster.settings.profile.coordinates_groups_as_4_0
-        return GROUP_ID_NOT_FOUND if tells and exchange.version >= _FIRST_WITH_UNKNOWN_GROUP else ILLEGAL_GENERATION
+        return (
+            codes.GROUP_ID_NOT_FOUND
+            if tells and exchange.version >= _FIRST_WITH_UNKNOWN_GROUP
+            else codes.ILLEGAL_GENERATION
+        )
     return group.commit_error(
         Committer(request.member_id, generation, request.group_instance_id), is_transactional=False
     )
@@ -78,10 +84,10 @@ class _Named(NamedTuple):
     topic_id: uuid.UUID | None
 
     def error(self, topic: Topic | None) -> int:
-        """The error when there is no such topic."""
+        """Return the error if there is no such topic."""
         if topic is not None:
             return 0
-        return UNKNOWN_TOPIC_ID if self.name is None else UNKNOWN_TOPIC_OR_PARTITION
+        return codes.UNKNOWN_TOPIC_ID if self.name is None else codes.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _committed_topics(
@@ -97,7 +103,7 @@ def _committed_topics(
 def _reaches_coordinator(
     exchange: Exchange, asked_for: "Iterable[tuple[_Named, Sequence[OffsetCommitRequestPartition]]]"
 ) -> bool:
-    """Whether any of these partitions is there."""
+    """Whether any of these partitions exists."""
     topics = exchange.cluster.topics
     return any(
         topic is not None and any(topic.partition(asked.partition_index) is not None for asked in partitions)
@@ -111,16 +117,15 @@ def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitReque
         int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata or ""
     )
     if topic is not None and topic.partition(index) is None:
-        error = UNKNOWN_TOPIC_OR_PARTITION
+        error = codes.UNKNOWN_TOPIC_OR_PARTITION
     elif error == 0 and committed.is_too_large:
-        error = OFFSET_METADATA_TOO_LARGE
+        error = codes.OFFSET_METADATA_TOO_LARGE
     elif error == 0 and topic is not None:
         group.offsets.commit(TopicPartition(topic.name, index), committed)
     return {"partition_index": index, "error_code": error}
 
 
 def answer_offset_fetch(exchange: Exchange) -> None:
-    """Tell what groups have committed; -1 where they have not."""
     if exchange.version < _FIRST_FOR_GROUPS:
         one = cast("FetchForOne", exchange.request())
         found = _fetched(exchange, one.group_id, _asked_by_name(one), require_stable=one.require_stable)
@@ -184,8 +189,6 @@ def _everything(exchange: Exchange, group: ConsumerGroup) -> Sequence[tuple[_Nam
 
 
 class _Look(NamedTuple):
-    """One look at the offsets of a group."""
-
     exchange: Exchange
     group: ConsumerGroup
     require_stable: bool
@@ -194,7 +197,7 @@ class _Look(NamedTuple):
 
 def _fetched_topic(look: _Look, named: _Named, indexes: Sequence[int]) -> Tree:
     topic = look.exchange.cluster.topics.find(named.name, named.topic_id)
-    error = UNKNOWN_TOPIC_ID if topic is None and named.name is None else 0
+    error = codes.UNKNOWN_TOPIC_ID if topic is None and named.name is None else 0
     name = topic.name if topic else named.name or ""
     partitions = [_fetched_partition(look, TopicPartition(name, index), error) for index in indexes]
     return {"name": name, "topic_id": named.topic_id, "partitions": partitions}
@@ -203,7 +206,7 @@ def _fetched_topic(look: _Look, named: _Named, indexes: Sequence[int]) -> Tree:
 def _fetched_partition(look: _Look, partition: TopicPartition, error: int) -> Tree:
     found = look.group.offsets.get(partition)
     if look.require_stable and look.group.offsets.is_unstable(partition):
-        found, error = NOT_COMMITTED, error or UNSTABLE_OFFSET_COMMIT
+        found, error = NOT_COMMITTED, error or codes.UNSTABLE_OFFSET_COMMIT
     return {
         "partition_index": partition.partition,
         "committed_offset": found.offset,
@@ -211,3 +214,83 @@ def _fetched_partition(look: _Look, partition: TopicPartition, error: int) -> Tr
         "metadata": found.metadata,
         "error_code": error,
     }
+
+
+_FIRST_WITH_ABORTABLE = 4
+_FIRST_THAT_ADDS = 5
+
+
+def answer_txn_offset_commit(exchange: Exchange) -> None:
+    """Hold the offsets until the transaction ends."""
+    request = cast("TxnOffsetCommitRequest", exchange.request())
+    groups = exchange.cluster.groups
+    error = coordinator_error(exchange, request.group_id)
+    offered = {
+        TopicPartition(topic.name, partition.partition_index): partition
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    there = {place: _offset(partition) for place, partition in offered.items() if _is_there(exchange, place)}
+    if there and not error:
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        error = _transaction_error(exchange, request) or _group_error(exchange, request)
+        fitting = {place: committed for place, committed in there.items() if not committed.is_too_large}
+        if fitting and not error:
+            groups.hold(request.group_id, producer, fitting)
+        elif error == codes.INVALID_PRODUCER_EPOCH and exchange.cluster.settings.profile.forgets_offsets:
+            groups.forget(request.group_id, producer, there)
+    answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
+    for place in offered:
+        code = _code(there.get(place), error)
+        answers[place.topic].append({"partition_index": place.partition, "error_code": code})
+    topics = [{"name": name, "partitions": partitions} for name, partitions in answers.items()]
+    exchange.reply_tree({"topics": topics}, exchange.now)
+
+
+def _offset(offered: "TxnOffsetCommitRequestPartition") -> CommittedOffset:
+    epoch = int(offered.committed_leader_epoch)
+    return CommittedOffset(int(offered.committed_offset), epoch, offered.committed_metadata or "")
+
+
+def _code(committed: CommittedOffset | None, error: int) -> int:
+    if committed is None:
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
+    return error or (codes.OFFSET_METADATA_TOO_LARGE if committed.is_too_large else codes.NONE)
+
+
+def _is_there(exchange: Exchange, place: TopicPartition) -> bool:
+    topic = exchange.cluster.topics.named(place.topic)
+    return topic is not None and topic.partition(place.partition) is not None
+
+
+def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
+    """Return the transaction coordinator's error as the group coordinator passes it on; asked once per transaction."""
+    groups = exchange.cluster.groups
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    partition = groups.offsets_partition_of(request.group_id)
+    known = groups.producers.open_epoch(producer.producer_id, partition)
+    verifies_epochs = exchange.cluster.settings.profile.verifies_epochs
+    if groups.producers.is_before(producer, partition) and (verifies_epochs or known is not None):
+        return codes.INVALID_PRODUCER_EPOCH
+    if known is not None and (known == producer.epoch or not verifies_epochs):
+        return 0
+    error = admit(
+        exchange.cluster,
+        Claim(request.transactional_id, *producer),
+        TopicPartition(OFFSETS_TOPIC, partition),
+        adds=exchange.version >= _FIRST_THAT_ADDS,
+        now=exchange.now,
+    )
+    if error in COORDINATOR_ERRORS:
+        return codes.COORDINATOR_LOAD_IN_PROGRESS
+    if error == codes.TRANSACTION_ABORTABLE and exchange.version < _FIRST_WITH_ABORTABLE:
+        return codes.INVALID_TXN_STATE
+    return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED else error
+
+
+def _group_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
+    group = exchange.cluster.groups.found(request.group_id)
+    if not group.exists and request.generation_id >= 0 and exchange.cluster.settings.profile.coordinates_groups_as_4_0:
+        return codes.ILLEGAL_GENERATION
+    who = Committer(request.member_id, request.generation_id, request.group_instance_id)
+    return group.commit_error(who, is_transactional=True)

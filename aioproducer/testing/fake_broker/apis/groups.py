@@ -13,13 +13,7 @@ from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.groups.consumer_group import ConsumerGroup, Identity, join_refused, synced
 from aioproducer.testing.fake_broker.groups.group_members import Member
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from aioproducer.testing.fake_broker.wire.codes import (
-    INCONSISTENT_GROUP_PROTOCOL,
-    INVALID_GROUP_ID,
-    INVALID_SESSION_TIMEOUT,
-    MEMBER_ID_REQUIRED,
-    NONE,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -38,7 +32,7 @@ _FIRST_LEAVE_FOR_MANY = 3
 
 
 def answer_join_group(exchange: Exchange) -> None:
-    """Take a consumer into its group; answered when all others have joined too."""
+    """Add a consumer to its group; the response follows when all members have joined."""
     request = cast("JoinGroupRequest", exchange.request())
     groups = exchange.cluster.groups
     error = exchange.injected_error() or _join_request_error(exchange, request) or _place_error(exchange, request)
@@ -61,22 +55,22 @@ def _join_request_error(exchange: Exchange, request: "JoinGroupRequest") -> int:
     settings = exchange.cluster.settings
     session_s = request.session_timeout.total_seconds()
     if not request.group_id:
-        return INVALID_GROUP_ID
+        return codes.INVALID_GROUP_ID
     is_allowed = settings.group_min_session_timeout_s <= session_s <= settings.group_max_session_timeout_s
-    return NONE if is_allowed else INVALID_SESSION_TIMEOUT
+    return codes.NONE if is_allowed else codes.INVALID_SESSION_TIMEOUT
 
 
 def _place_error(
     exchange: Exchange, request: "JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveOne | LeaveMany"
 ) -> int:
-    """The error for a request that names no group, or one that this broker does not look after."""
+    """Return the error for a request without a group, or for a group that another broker coordinates."""
     if not request.group_id:
-        return INVALID_GROUP_ID
+        return codes.INVALID_GROUP_ID
     return place_error(exchange, request.group_id, CoordinatorKind.GROUP)
 
 
 def _must_come_again(exchange: Exchange, request: "JoinGroupRequest") -> bool:
-    """Whether a member must first be given an id, so that none is left behind where the answer is lost."""
+    """Whether a member must first be given an id (KIP-394): a lost response then leaves no member behind."""
     is_new = not request.member_id and request.group_instance_id is None
     return is_new and exchange.version >= _FIRST_JOIN_WITH_REQUIRED_ID
 
@@ -84,7 +78,7 @@ def _must_come_again(exchange: Exchange, request: "JoinGroupRequest") -> bool:
 def _give_member_id(exchange: Exchange, group: ConsumerGroup, request: "JoinGroupRequest") -> None:
     member_id = exchange.cluster.groups.new_member_id(exchange.header.client_id)
     group.expect(member_id, request.session_timeout.total_seconds(), exchange.now)
-    _refuse_join(exchange, MEMBER_ID_REQUIRED, member_id)
+    _refuse_join(exchange, codes.MEMBER_ID_REQUIRED, member_id)
 
 
 def _member(exchange: Exchange, request: "JoinGroupRequest") -> Member:
@@ -115,7 +109,6 @@ def _reply_to_join(exchange: Exchange, answer: Tree, now: float) -> None:
 
 
 def answer_sync_group(exchange: Exchange) -> None:
-    """Take the leader's assignments and hand them out."""
     request = cast("SyncGroupRequest", exchange.request())
     group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _unnamed_protocol(exchange, request) or _place_error(exchange, request)
@@ -129,9 +122,13 @@ def answer_sync_group(exchange: Exchange) -> None:
 
 
 def _unnamed_protocol(exchange: Exchange, request: "SyncGroupRequest") -> int:
-    """The error of a SyncGroup that must name the group's protocols and does not."""
+    """Return the error of a SyncGroup that must name the group's protocols and does not."""
     must_name = exchange.version >= _FIRST_SYNC_WITH_PROTOCOL
-    return INCONSISTENT_GROUP_PROTOCOL if must_name and None in {request.protocol_type, request.protocol_name} else NONE
+    return (
+        codes.INCONSISTENT_GROUP_PROTOCOL
+        if must_name and None in {request.protocol_type, request.protocol_name}
+        else codes.NONE
+    )
 
 
 def _identity(request: "SyncGroupRequest | HeartbeatRequest") -> Identity:
@@ -139,7 +136,6 @@ def _identity(request: "SyncGroupRequest | HeartbeatRequest") -> Identity:
 
 
 def answer_heartbeat(exchange: Exchange) -> None:
-    """Keep a consumer's session alive."""
     request = cast("HeartbeatRequest", exchange.request())
     group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _place_error(exchange, request)
@@ -149,7 +145,7 @@ def answer_heartbeat(exchange: Exchange) -> None:
 
 
 def answer_leave_group(exchange: Exchange) -> None:
-    """Let one consumer go or, since version 3, several."""
+    """Remove one consumer or, since version 3, several."""
     request, leaving = _leaving(exchange)
     group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _place_error(exchange, request)
@@ -162,11 +158,10 @@ def answer_leave_group(exchange: Exchange) -> None:
         for who, code in zip(leaving, errors, strict=True)
     ]
     is_single = exchange.version < _FIRST_LEAVE_FOR_MANY
-    exchange.reply_tree({"error_code": errors[0] if is_single else NONE, "members": left}, exchange.now)
+    exchange.reply_tree({"error_code": errors[0] if is_single else codes.NONE, "members": left}, exchange.now)
 
 
 def _leaving(exchange: Exchange) -> "tuple[LeaveOne | LeaveMany, list[Identity]]":
-    """The request, and each that leaves."""
     if exchange.version < _FIRST_LEAVE_FOR_MANY:
         one = cast("LeaveOne", exchange.request())
         return one, [Identity(one.member_id)]

@@ -1,18 +1,19 @@
-"""OffsetForLeaderEpoch 2-4: where a leader epoch ended, so that consumers notice a log that was cut (KIP-320)."""
+"""OffsetForLeaderEpoch 2-4 (KIP-320), and the leader that Produce and Fetch name after a move (KIP-951)."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.apis.list_offsets import leader_error
-from aioproducer.testing.fake_broker.exchange import Exchange
-from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.exchange import Exchange, ServingBroker, SharedState
+from aioproducer.testing.fake_broker.log.partition import NO_LEADER, Partition
 from aioproducer.testing.fake_broker.wire.messages import Tree
+from aioproducer.testing.fake_broker.wire.produce_wire import NodeEndpoint
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
 
 
 def answer_offset_for_leader_epoch(exchange: Exchange) -> None:
-    """Answer for each partition that this broker leads."""
     request = cast("OffsetForLeaderEpochRequest", exchange.request())
     topics: list[Tree] = [
         {"topic": topic.topic, "partitions": [_partition(exchange, topic.topic, asked) for asked in topic.partitions]}
@@ -34,3 +35,14 @@ def _end_of(partition: Partition, leader_epoch: int) -> tuple[int, int]:
     if leader_epoch == partition.leader_epoch:
         return leader_epoch, partition.log.end_offset
     return (-1, -1) if leader_epoch > partition.leader_epoch else partition.log.end_of_epoch(leader_epoch)
+
+
+def leader_hint(partition: Partition, broker: ServingBroker) -> tuple[int, int] | None:
+    """Return node id and leader epoch as this broker knows them, perhaps outdated; None without a leader."""
+    leader, leader_epoch = broker.stale_leaders.get(partition, (partition.leader, partition.leader_epoch))
+    return None if leader == NO_LEADER else (leader, leader_epoch)
+
+
+def endpoints_of(cluster: SharedState, hints: Iterable[tuple[int, int]]) -> list[NodeEndpoint]:
+    nodes = sorted({node for node, _ in hints})
+    return [NodeEndpoint(node, cluster.brokers[node].host, cluster.brokers[node].port) for node in nodes]

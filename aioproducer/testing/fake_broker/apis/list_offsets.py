@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.wire.codes import (
-    FENCED_LEADER_EPOCH,
-    NOT_LEADER_OR_FOLLOWER,
-    UNKNOWN_LEADER_EPOCH,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSUPPORTED_VERSION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -36,7 +30,7 @@ FIRST_WITH = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The version from which on a request may ask for what is no time."""
+"""First version of each special timestamp."""
 
 
 class _Found(NamedTuple):
@@ -46,7 +40,6 @@ class _Found(NamedTuple):
 
 
 def answer_list_offsets(exchange: Exchange) -> None:
-    """Answer for each partition that this broker leads."""
     request = cast("ListOffsetsRequest", exchange.request())
     topics: list[Tree] = [
         {
@@ -66,7 +59,7 @@ def _partition(exchange: Exchange, topic_name: str, asked: "ListOffsetsPartition
     partition = topic.partition(asked.partition_index) if topic else None
     error = exchange.injected_error(topic_name, asked.partition_index)
     if asked.timestamp < 0 and exchange.version < FIRST_WITH.get(asked.timestamp, exchange.version + 1):
-        error = error or UNSUPPORTED_VERSION
+        error = error or codes.UNSUPPORTED_VERSION
     error = error or leader_error(partition, exchange.broker.node_id, asked.current_leader_epoch)
     found = _Found()
     if partition is not None and not error:
@@ -82,14 +75,14 @@ def _partition(exchange: Exchange, topic_name: str, asked: "ListOffsetsPartition
 
 
 def leader_error(partition: Partition | None, node_id: int, client_epoch: int) -> int:
-    """The error for a request to a partition that must be led by this node at the epoch the client knows (-1: any)."""
+    """Return the error unless this node leads the partition at the epoch the client knows (-1: any)."""
     if partition is None:
-        return UNKNOWN_TOPIC_OR_PARTITION
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
     if partition.leader != node_id:
-        return NOT_LEADER_OR_FOLLOWER
+        return codes.NOT_LEADER_OR_FOLLOWER
     if client_epoch in {-1, partition.leader_epoch}:
         return 0
-    return FENCED_LEADER_EPOCH if client_epoch < partition.leader_epoch else UNKNOWN_LEADER_EPOCH
+    return codes.FENCED_LEADER_EPOCH if client_epoch < partition.leader_epoch else codes.UNKNOWN_LEADER_EPOCH
 
 
 def _find(partition: Partition, timestamp: int, end: int) -> _Found:

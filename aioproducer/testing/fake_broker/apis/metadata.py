@@ -1,39 +1,41 @@
 """Metadata 0-13: brokers, topics, leaders; and topics made on first use.
 
-A topic that does not exist yet is answered with 3 UNKNOWN_TOPIC_OR_PARTITION (5 before Kafka 2.8) while its creation
-is begun; a later request finds it. Version 0 asks for all topics with an empty list, later ones with null.
+A topic that does not exist yet gets 3 UNKNOWN_TOPIC_OR_PARTITION (5 before Kafka 2.8) and is then created; a later
+request finds it. Version 0 asks for all topics with an empty list, later ones with null.
 """
 
 import contextlib
 import uuid
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, Union, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.log.partition import NO_LEADER, Partition
 from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError, check_name
 from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_REQUEST,
-    LEADER_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
-from aioproducer.testing.fake_broker.wire.control_wire import MetadataRequest, MetadataRequestTopic
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
+if TYPE_CHECKING:
+    from kio.schema.metadata.v10.request import MetadataRequest as UpTo10
+    from kio.schema.metadata.v10.request import MetadataRequestTopic as TopicUpTo10
+    from kio.schema.metadata.v13.request import MetadataRequest as UpTo13
+    from kio.schema.metadata.v13.request import MetadataRequestTopic as TopicUpTo13
+
+_Request: TypeAlias = Union["UpTo10", "UpTo13"]
+_RequestTopic: TypeAlias = Union["TopicUpTo10", "TopicUpTo13"]
+_LAST_WITH_CLUSTER_OPERATIONS = 10
 _FIRST_WITH_NULL_FOR_ALL = 1
 _EVERYTHING_WITH_TOPICS = 3576
 _EVERYTHING_WITH_CLUSTERS = 8096
-"""What a client may do where nothing is forbidden, as bits."""
+"""Operations that a client may perform where nothing is forbidden, as bits."""
 
 _NAMES_ONLY = {10, 11}
-"""Versions that have a field for topic ids which nobody may use yet."""
+"""Versions with a field for topic ids that must not be used yet."""
 
 
 def answer_metadata(exchange: Exchange) -> None:
-    """Answer with the cluster as it is now."""
     cluster = exchange.cluster
-    request = cast("MetadataRequest", exchange.request())
+    request = cast("_Request", exchange.request())
     if exchange.version in _NAMES_ONLY and any(asked.name is None or asked.topic_id for asked in request.topics or ()):
         exchange.reply_tree(_refusal(request), exchange.now)
         return
@@ -50,18 +52,21 @@ def answer_metadata(exchange: Exchange) -> None:
     }
     if request.include_topic_authorized_operations:
         tree["topics"] = [{**topic, "topic_authorized_operations": _EVERYTHING_WITH_TOPICS} for topic in topics]
-    if request.include_cluster_authorized_operations:
+    if (
+        exchange.version <= _LAST_WITH_CLUSTER_OPERATIONS
+        and cast("UpTo10", request).include_cluster_authorized_operations
+    ):
         tree["cluster_authorized_operations"] = _EVERYTHING_WITH_CLUSTERS
     exchange.reply_tree(tree, exchange.now)
 
 
-def _refusal(request: MetadataRequest) -> Tree:
-    """The answer to a request that asks by id before brokers can: everything in it is invalid."""
-    topics = [{**_unknown(asked.name or "", asked.topic_id, INVALID_REQUEST)} for asked in request.topics or ()]
+def _refusal(request: _Request) -> Tree:
+    """Return the response to a request by topic id in a version whose brokers do not support that yet."""
+    topics = [{**_unknown(asked.name or "", asked.topic_id, codes.INVALID_REQUEST)} for asked in request.topics or ()]
     return {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": topics}
 
 
-def _topics(exchange: Exchange, request: MetadataRequest) -> list[Tree]:
+def _topics(exchange: Exchange, request: _Request) -> list[Tree]:
     asked = request.topics
     if asked is None or (not asked and exchange.version < _FIRST_WITH_NULL_FOR_ALL):
         return [_described(exchange, topic) for topic in exchange.cluster.topics]
@@ -70,12 +75,12 @@ def _topics(exchange: Exchange, request: MetadataRequest) -> list[Tree]:
     return [_answered(exchange, topic, may_create=may_create) for topic in each_once]
 
 
-def _answered(exchange: Exchange, asked: MetadataRequestTopic, *, may_create: bool) -> Tree:
+def _answered(exchange: Exchange, asked: _RequestTopic, *, may_create: bool) -> Tree:
     topic = exchange.cluster.topics.find(asked.name, asked.topic_id)
     if topic is not None:
         return _described(exchange, topic)
     if asked.name is None:
-        return _unknown(None, asked.topic_id, UNKNOWN_TOPIC_ID)
+        return _unknown(None, asked.topic_id, codes.UNKNOWN_TOPIC_ID)
     try:
         check_name(asked.name)
     except TopicRefusedError as refusal:
@@ -83,7 +88,7 @@ def _answered(exchange: Exchange, asked: MetadataRequestTopic, *, may_create: bo
     error = exchange.injected_error(asked.name)
     if error == 0 and may_create:
         error = _begin_creation(exchange, asked.name)
-    return _unknown(asked.name, None, error or UNKNOWN_TOPIC_OR_PARTITION)
+    return _unknown(asked.name, None, error or codes.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _unknown(name: str | None, topic_id: uuid.UUID | None, error: int) -> Tree:
@@ -91,7 +96,7 @@ def _unknown(name: str | None, topic_id: uuid.UUID | None, error: int) -> Tree:
 
 
 def _begin_creation(exchange: Exchange, name: str) -> int:
-    """Have a topic made in a moment; returns what is answered meanwhile."""
+    """Schedule the creation of a topic and return the error to respond with meanwhile."""
     cluster = exchange.cluster
     try:
         cluster.topics.create(TopicRequest(name=name), validate_only=True)
@@ -100,7 +105,7 @@ def _begin_creation(exchange: Exchange, name: str) -> int:
 
     def create(now: float) -> None:
         del now
-        with contextlib.suppress(TopicRefusedError):  # made by somebody else, or too few brokers by now
+        with contextlib.suppress(TopicRefusedError):  # created by another request, or too few brokers by now
             cluster.topics.create(TopicRequest(name=name))
 
     cluster.schedule.at(exchange.now + cluster.settings.auto_create_delay_s, create)
@@ -123,7 +128,7 @@ def _partition(exchange: Exchange, index: int, partition: Partition) -> Tree:
     present = (partition.leader, partition.leader_epoch)
     leader, leader_epoch = exchange.broker.stale_leaders.get(partition, present)
     return {
-        "error_code": LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0,
+        "error_code": codes.LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0,
         "partition_index": index,
         "leader_id": leader,
         "leader_epoch": leader_epoch,

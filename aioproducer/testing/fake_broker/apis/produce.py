@@ -7,7 +7,7 @@ acks=all  answered when the high watermark has passed the batch, or with 7 when 
 """
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.apis.leader_hints import endpoints_of, leader_hint
+from aioproducer.testing.fake_broker.apis.leader_epochs import endpoints_of, leader_hint
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.faults import FaultKind
 from aioproducer.testing.fake_broker.log.batch_checks import (
@@ -31,22 +31,7 @@ from aioproducer.testing.fake_broker.transactions.transaction_checks import (
     produce_error,
 )
 from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_PRODUCER_EPOCH,
-    INVALID_PRODUCER_ID_MAPPING,
-    INVALID_REQUIRED_ACKS,
-    INVALID_TOPIC_EXCEPTION,
-    INVALID_TXN_STATE,
-    NOT_ENOUGH_REPLICAS,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER_OR_FOLLOWER,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    REQUEST_TIMED_OUT,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    UNKNOWN_SERVER_ERROR,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.primitives import Writer
 from aioproducer.testing.fake_broker.wire.produce_wire import (
     PartitionResult,
@@ -68,13 +53,12 @@ _SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 53, 76, 100})
 
 
 def answer_produce(exchange: Exchange) -> None:
-    """Append what a request brings, and answer when its copies are there."""
     request = decode_produce(exchange.reader(), exchange.version)
     _ProduceJob(exchange, request).start(exchange.now)
 
 
 class _Waiting:
-    """An appended batch whose copies are not there yet."""
+    """An appended batch that is not on all copies yet."""
 
     __slots__ = ("end", "min_insync_replicas", "partition", "result")
 
@@ -85,20 +69,20 @@ class _Waiting:
         self.min_insync_replicas = min_insync_replicas
 
     def is_done(self, node_id: int) -> bool:
-        """Whether there is something to answer; then the result says what."""
+        """Whether the result is known; then it is complete."""
         if self.partition.is_deleted:
-            self.result.error_code = UNKNOWN_TOPIC_OR_PARTITION
+            self.result.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         elif self.partition.leader != node_id:
-            self.result.error_code = NOT_LEADER_OR_FOLLOWER
+            self.result.error_code = codes.NOT_LEADER_OR_FOLLOWER
         elif self.partition.high_watermark < self.end:
             return False
         elif len(self.partition.isr) < self.min_insync_replicas:
-            self.result.error_code = NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self.result.error_code = codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return True
 
 
 class _ProduceJob:
-    """One request, from its first append to its answer."""
+    """One request, from its first append to its response."""
 
     def __init__(self, exchange: Exchange, request: ProduceRequest) -> None:
         self._exchange = exchange
@@ -110,7 +94,7 @@ class _ProduceJob:
         self._looks_left = _LOOKS_FOR_MARKERS
 
     def start(self, now: float) -> None:
-        """Append everything, when no markers are missing any more; answer then, or when the copies are there."""
+        """Append everything once no markers are missing; respond then, or when the batches are on all copies."""
         exchange = self._exchange
         if exchange.incarnation != exchange.broker.incarnation:
             return
@@ -135,7 +119,7 @@ class _ProduceJob:
             self._deadline = self._exchange.cluster.schedule.at(deadline, self._time_out)
 
     def _failure(self) -> BatchRefusedError | None:
-        """What all partitions are refused with because of one of them; None when each is looked at for itself."""
+        """Return the error that one partition causes for all of them; None if each is checked on its own."""
         is_transactional = breaks = False
         brought = []
         for part in self._request.as_sent:
@@ -148,17 +132,17 @@ class _ProduceJob:
                 return refusal
             breaks = breaks or (breaks_request(part.records, self._exchange.version) and self._finds(part))
         if is_transactional and self._request.transactional_id is None:
-            return BatchRefusedError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return BatchRefusedError(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if is_transactional and len({transactional_producer(records) for records in brought} - {None}) > 1:
-            return BatchRefusedError(INVALID_PRODUCER_ID_MAPPING)
-        return BatchRefusedError(UNKNOWN_SERVER_ERROR) if breaks else None
+            return BatchRefusedError(codes.INVALID_PRODUCER_ID_MAPPING)
+        return BatchRefusedError(codes.UNKNOWN_SERVER_ERROR) if breaks else None
 
     def _finds(self, produced: ProducedPartition) -> bool:
         topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
         return topic is not None and topic.partition(produced.partition_index) is not None
 
     def _meets_markers(self, produced: ProducedPartition) -> bool:
-        """Whether a partition cannot be added to the transaction yet: since Produce 12 the leader asks again."""
+        """Whether a partition cannot be added to the transaction yet; since Produce 12 the leader retries that."""
         exchange, cluster = self._exchange, self._exchange.cluster
         if exchange.version < FIRST_PRODUCE_THAT_ADDS or not produced.records or not self._request.transactional_id:
             return False
@@ -182,7 +166,7 @@ class _ProduceJob:
         partition = topic.partition(produced.partition_index) if topic else None
         if topic is None or partition is None:
             is_unknown_id = topic is None and produced.topic is None
-            raise BatchRefusedError(UNKNOWN_TOPIC_ID if is_unknown_id else UNKNOWN_TOPIC_OR_PARTITION)
+            raise BatchRefusedError(codes.UNKNOWN_TOPIC_ID if is_unknown_id else codes.UNKNOWN_TOPIC_OR_PARTITION)
         batch = self._batch_of(produced, result)
         self._check_transaction(batch, topic, partition, index=result.index)
         self._check_request()
@@ -191,12 +175,9 @@ class _ProduceJob:
         self._apply_fault_after_append(name, result)
 
     def _batch_of(self, produced: ProducedPartition, result: PartitionResult) -> memoryview:
-        """The batch to append: of a partition that is there more than once the last that is one.
+        """Return the batch to append: the last valid one if a partition appears more than once.
 
         If any of the others is none, that is answered, though the batch is appended; so Kafka does.
-
-        Raises:
-            BatchRefusedError: there is no batch.
         """
         version = self._exchange.version
         if len(self._request.as_sent) == len(self._request.partitions):
@@ -209,16 +190,12 @@ class _ProduceJob:
                 except BatchRefusedError as error:
                     refusal = error
         if batch is None:
-            raise refusal or BatchRefusedError(UNKNOWN_SERVER_ERROR)
+            raise refusal or BatchRefusedError(codes.UNKNOWN_SERVER_ERROR)
         result.answered_instead = refusal
         return batch
 
     def _check_transaction(self, batch: memoryview, topic: Topic, partition: Partition, *, index: int) -> None:
-        """Ask the transaction coordinator, if this is the first batch of a transaction here.
-
-        Raises:
-            BatchRefusedError: the coordinator does not know of it.
-        """
+        """Verify the first batch of a transaction in this partition with the transaction coordinator."""
         producer = transactional_producer(batch)
         is_leader = partition.leader == self._exchange.broker.node_id
         if producer is None or not is_leader or partition.is_in_transaction(*producer):
@@ -228,18 +205,18 @@ class _ProduceJob:
         settings = cluster.settings
         if adds or (settings.transaction_partition_verification and settings.profile.verifies_transactions):
             if settings.profile.verifies_epochs and partition.producers.is_before(*producer):
-                raise BatchRefusedError(INVALID_PRODUCER_EPOCH)
+                raise BatchRefusedError(codes.INVALID_PRODUCER_EPOCH)
             place = TopicPartition(topic.name, index)
             partition.verifications.ask(producer, read_header(batch).base_sequence, is_version_2=adds)
             claim = Claim(self._request.transactional_id or "", *producer)
             error = admit(cluster, claim, place, adds=adds, now=self._exchange.now)
             if error:
                 code = produce_error(error, version)
-                raise BatchRefusedError(code, message=NOT_ADDED if code == INVALID_TXN_STATE else None)
+                raise BatchRefusedError(code, message=NOT_ADDED if code == codes.INVALID_TXN_STATE else None)
 
     def _check_request(self) -> None:
         if self._request.acks not in {0, 1, _ALL}:
-            raise BatchRefusedError(INVALID_REQUIRED_ACKS)
+            raise BatchRefusedError(codes.INVALID_REQUIRED_ACKS)
 
     def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
         if not self._exchange.cluster.faults.kinds:
@@ -261,13 +238,13 @@ class _ProduceJob:
 
     def _check_leadership(self, topic: Topic, partition: Partition, result: PartitionResult) -> None:
         if topic.is_internal:
-            raise BatchRefusedError(INVALID_TOPIC_EXCEPTION)
+            raise BatchRefusedError(codes.INVALID_TOPIC_EXCEPTION)
         if partition.leader != self._exchange.broker.node_id:
             result.leader = leader_hint(partition, self._exchange.broker)
-            raise BatchRefusedError(NOT_LEADER_OR_FOLLOWER)
+            raise BatchRefusedError(codes.NOT_LEADER_OR_FOLLOWER)
         result.log_start_offset = partition.log.start_offset
         if self._request.acks == _ALL and len(partition.isr) < _copies_needed(topic, partition):
-            raise BatchRefusedError(NOT_ENOUGH_REPLICAS)
+            raise BatchRefusedError(codes.NOT_ENOUGH_REPLICAS)
 
     def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: PartitionResult) -> None:
         wall_clock_ms = self._exchange.cluster.settings.wall_clock_ms(self._exchange.now)
@@ -292,15 +269,15 @@ class _ProduceJob:
             self._waiting.append(_Waiting(result, partition, end=end, min_insync_replicas=needed))
 
     def _rejection(self, partition: Partition, header: BatchHeader) -> int:
-        """The error for a batch that is not its producer's next, or not of the transaction its producer has open."""
+        """Return the error for a batch that is out of sequence, or outside of its producer's open transaction."""
         producers, producer_id = partition.producers, header.producer_id
         known = producers.entry(producer_id)
         if known is None or header.producer_epoch >= known.epoch:
             has_batches = known is not None and bool(known.batches)
             if partition.verifications.is_out_of_order(producer_id, header.base_sequence, has_batches=has_batches):
-                return OUT_OF_ORDER_SEQUENCE_NUMBER
+                return codes.OUT_OF_ORDER_SEQUENCE_NUMBER
         is_left_out = not header.is_transactional and partition.transactions.first_offset(producer_id) is not None
-        return producers.rejection_of(header) or (INVALID_TXN_STATE if is_left_out else 0)
+        return producers.rejection_of(header) or (codes.INVALID_TXN_STATE if is_left_out else 0)
 
     # Waiting and answering
 
@@ -318,7 +295,7 @@ class _ProduceJob:
     def _time_out(self, now: float) -> None:
         if not self._is_over:
             for waiting in self._waiting:
-                waiting.result.error_code = REQUEST_TIMED_OUT
+                waiting.result.error_code = codes.REQUEST_TIMED_OUT
             self._answer(now)
 
     def _answer(self, now: float) -> None:
@@ -331,7 +308,7 @@ class _ProduceJob:
             if failed is None:
                 self._exchange.finish_silently(now)
             else:
-                self._exchange.hang_up(f"acks=0 and error {failed.error_code}", now)
+                self._exchange.hang_up(f"acks=0 and error {failed.error_code}")
             return
         answered = self._results
         if FaultKind.OMIT_PARTITION in self._exchange.cluster.faults.kinds:
@@ -352,10 +329,10 @@ class _ProduceJob:
         self._exchange.reply(parts, now)
 
     def _complete(self, result: PartitionResult) -> None:
-        """Fill in what goes with an error that was found late, or laid down by a test."""
+        """Add the fields that go with an error found after the append, or injected by a test."""
         if result.error_code in _SILENT_ABOUT_LOG_START and result.base_offset < 0:
             result.log_start_offset = -1
-        if result.error_code == NOT_LEADER_OR_FOLLOWER and result.leader is None:
+        if result.error_code == codes.NOT_LEADER_OR_FOLLOWER and result.leader is None:
             topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
             partition = topic.partition(result.index) if topic else None
             result.leader = leader_hint(partition, self._exchange.broker) if partition else None
@@ -367,7 +344,7 @@ class _ProduceJob:
 
 
 def _copies_needed(topic: Topic, partition: Partition) -> int:
-    """How many copies `acks=all` wants in sync; never more than there are, whatever the topic's setting."""
+    """Return how many copies must be in sync for `acks=all`: at most as many as there are."""
     return min(topic.config.min_insync_replicas, len(partition.replicas))
 
 

@@ -1,8 +1,8 @@
 """ListTransactions 0-2, DescribeTransactions 0, DescribeProducers 0, WriteTxnMarkers 1-2: for administrators.
 
-They are what `kafka-transactions.sh` asks to find and end transactions that nobody ends any more. The first two are
-for transaction coordinators: a broker tells of the transactional ids that it looks after. The others are for the
-leaders of partitions; a marker written by hand ends a transaction that its coordinator has lost.
+`kafka-transactions.sh` uses them to find and end hanging transactions. The first two go to transaction coordinators,
+which list the ids they coordinate. The others go to the leaders of partitions; a marker written by hand ends a
+transaction that its coordinator has lost.
 """
 
 import re
@@ -18,11 +18,7 @@ from aioproducer.testing.fake_broker.log.control_batch import Marker
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry, TransactionState
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_REGULAR_EXPRESSION,
-    TRANSACTIONAL_ID_NOT_FOUND,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -33,11 +29,11 @@ if TYPE_CHECKING:
 
 NOT_HOSTED = "This server does not host this topic-partition."
 _NEVER_SEEN = ("PrepareEpochFence", "Dead")
-"""States that Kafka has and that last for no time here."""
+"""States of Kafka that do not last here."""
 
 
 def answer_list_transactions(exchange: Exchange) -> None:
-    """Tell of the transactional ids that this broker looks after, all or those that pass the filters."""
+    """List the transactional ids this broker coordinates that match the filters."""
     request = cast("ListTransactionsRequest", exchange.request())
     known = {*TransactionState, *_NEVER_SEEN}
     unknown = [name for name in request.state_filters if name not in known]
@@ -46,7 +42,7 @@ def answer_list_transactions(exchange: Exchange) -> None:
     try:
         matches = re.compile(pattern).fullmatch
     except re.error:
-        exchange.reply_tree({"error_code": INVALID_REGULAR_EXPRESSION, "transaction_states": []}, exchange.now)
+        exchange.reply_tree({"error_code": codes.INVALID_REGULAR_EXPRESSION, "transaction_states": []}, exchange.now)
         return
     states: list[Tree] = [
         {"transactional_id": entry.transactional_id, "producer_id": entry.producer_id, "transaction_state": entry.state}
@@ -62,7 +58,7 @@ def answer_list_transactions(exchange: Exchange) -> None:
 
 
 def _passes(entry: TransactionEntry, request: "ListTransactionsRequest", now: float) -> bool:
-    """Whether an id is wanted by its state, its producer id, and how long its transaction is open, in ms."""
+    """Whether an id matches the filters by state, producer id and age of its transaction (ms)."""
     if request.state_filters and entry.state not in request.state_filters:
         return False
     if request.producer_id_filters and entry.producer_id not in request.producer_id_filters:
@@ -73,7 +69,6 @@ def _passes(entry: TransactionEntry, request: "ListTransactionsRequest", now: fl
 
 
 def answer_describe_transactions(exchange: Exchange) -> None:
-    """Tell all that is known of some transactional ids."""
     request = cast("DescribeTransactionsRequest", exchange.request())
     states = [_described(exchange, transactional_id) for transactional_id in request.transactional_ids]
     exchange.reply_tree({"transaction_states": states}, exchange.now)
@@ -84,7 +79,7 @@ def _described(exchange: Exchange, transactional_id: str) -> Tree:
     entry = exchange.cluster.transactions.entry(transactional_id)
     if entry is None or error:
         return {
-            "error_code": error or TRANSACTIONAL_ID_NOT_FOUND,
+            "error_code": error or codes.TRANSACTIONAL_ID_NOT_FOUND,
             "transactional_id": transactional_id,
             "transaction_start_time": datetime.fromtimestamp(0, UTC),
         }
@@ -107,7 +102,6 @@ def _described(exchange: Exchange, transactional_id: str) -> Tree:
 
 
 def answer_describe_producers(exchange: Exchange) -> None:
-    """Tell what partitions know of their producers."""
     request = cast("DescribeProducersRequest", exchange.request())
     topics: list[Tree] = [
         {
@@ -138,13 +132,8 @@ def _producers(exchange: Exchange, place: TopicPartition) -> Tree:
                     "current_txn_start_offset": -1 if first_offset is None else first_offset,
                 }
             )
-    text = NOT_HOSTED if error == UNKNOWN_TOPIC_OR_PARTITION else None
-    return {
-        "partition_index": place.partition,
-        "error_code": error,
-        "error_message": text,
-        "active_producers": active,
-    }
+    text = NOT_HOSTED if error == codes.UNKNOWN_TOPIC_OR_PARTITION else None
+    return {"partition_index": place.partition, "error_code": error, "error_message": text, "active_producers": active}
 
 
 def _partition(exchange: Exchange, place: TopicPartition) -> Partition | None:
@@ -153,7 +142,6 @@ def _partition(exchange: Exchange, place: TopicPartition) -> Partition | None:
 
 
 def answer_write_txn_markers(exchange: Exchange) -> None:
-    """Append markers to partitions that this broker leads."""
     request = cast("WriteTxnMarkersRequest", exchange.request())
     answers: list[Tree] = []
     for each in request.markers:

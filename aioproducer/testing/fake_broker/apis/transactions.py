@@ -1,26 +1,20 @@
-"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5: what a producer asks of its transaction coordinator.
+"""InitProducerId 0-6 (KIP-360), AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4 and EndTxn 0-5.
 
-Clients speak AddPartitionsToTxn 0-3; 4 and 5, for several transactions at once, are for brokers. EndTxn 5 means
-transactions version 2 (KIP-890) and returns what the next transaction has.
+Clients send AddPartitionsToTxn 0-3; 4 and 5, for several transactions at once, are for brokers. EndTxn 5 means
+transactions version 2 (KIP-890) and returns the identity of the next transaction.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, Union, cast
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.apis.find_coordinator import coordinator_error
+from aioproducer.testing.fake_broker.apis.find_coordinator import coordinator_error, place_error
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.groups.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import Granted
-from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_PRODUCER_EPOCH,
-    INVALID_REQUEST,
-    OPERATION_NOT_ATTEMPTED,
-    PRODUCER_FENCED,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim, ProducerIdAndEpoch
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -30,6 +24,7 @@ if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest as AddForMany
     from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTopic as ManyTopic
     from kio.schema.end_txn.v5.request import EndTxnRequest
+    from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 _AnyTopic: TypeAlias = Union["OneTopic", "ManyTopic"]
 
@@ -39,12 +34,12 @@ _FIRST_OF_VERSION_2 = 5
 
 
 def answered_to_old_clients(error: int, *, is_old: bool) -> int:
-    """The error as a client before 90 PRODUCER_FENCED knows it."""
-    return INVALID_PRODUCER_EPOCH if is_old and error == PRODUCER_FENCED else error
+    """Replace PRODUCER_FENCED, which old clients do not know."""
+    return codes.INVALID_PRODUCER_EPOCH if is_old and error == codes.PRODUCER_FENCED else error
 
 
 def answer_add_partitions_to_txn(exchange: Exchange) -> None:
-    """Add all of the partitions, or none and say which of them is at fault."""
+    """Add all of the partitions, or none of them."""
     if exchange.version < _FIRST_FOR_MANY:
         one = cast("AddForOne", exchange.request())
         claim = Claim(one.v3_and_below_transactional_id, one.v3_and_below_producer_id, one.v3_and_below_producer_epoch)
@@ -74,10 +69,9 @@ def _by_topic(results: Mapping[TopicPartition, int]) -> list[Tree]:
 def _added(
     exchange: Exchange, claim: Claim, partitions: Sequence[TopicPartition], *, verify_only: bool = False
 ) -> dict[TopicPartition, int]:
-    """The error of each partition."""
     refused = {partition: _refusal(exchange, partition) for partition in partitions}
     if any(refused.values()):
-        return {partition: error or OPERATION_NOT_ATTEMPTED for partition, error in refused.items()}
+        return {partition: error or codes.OPERATION_NOT_ATTEMPTED for partition, error in refused.items()}
     if verify_only:
         return {place: exchange.cluster.transactions.verify_partition(claim, place) for place in partitions}
     error = _add(exchange, claim, partitions)
@@ -89,7 +83,7 @@ def _refusal(exchange: Exchange, place: TopicPartition) -> int:
     topic = exchange.cluster.topics.named(place.topic)
     is_there = topic is not None and topic.partition(place.partition) is not None
     fault = exchange.injected_error_of_partition(place.topic, place.partition)
-    return fault or (0 if is_there else UNKNOWN_TOPIC_OR_PARTITION)
+    return fault or (0 if is_there else codes.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _add(exchange: Exchange, claim: Claim, partitions: Sequence[TopicPartition]) -> int:
@@ -99,12 +93,11 @@ def _add(exchange: Exchange, claim: Claim, partitions: Sequence[TopicPartition])
 
 def _coordinator_error(exchange: Exchange, claim: Claim) -> int:
     if not claim.transactional_id:
-        return exchange.injected_error() or INVALID_REQUEST
+        return exchange.injected_error() or codes.INVALID_REQUEST
     return coordinator_error(exchange, claim.transactional_id, CoordinatorKind.TRANSACTION)
 
 
 def answer_add_offsets_to_txn(exchange: Exchange) -> None:
-    """Add a group's partition of the offsets topic."""
     request = cast("AddOffsetsToTxnRequest", exchange.request())
     claim = Claim(request.transactional_id, request.producer_id, request.producer_epoch)
     partition = exchange.cluster.groups.offsets_partition_of(request.group_id)
@@ -114,7 +107,6 @@ def answer_add_offsets_to_txn(exchange: Exchange) -> None:
 
 
 def answer_end_txn(exchange: Exchange) -> None:
-    """Commit or abort; the markers follow."""
     request = cast("EndTxnRequest", exchange.request())
     granted = _ended(exchange, request)
     code = answered_to_old_clients(granted.error, is_old=exchange.version < _FIRST_WITH_FENCED)
@@ -129,4 +121,35 @@ def _ended(exchange: Exchange, request: "EndTxnRequest") -> Granted:
     is_version_2 = exchange.version >= _FIRST_OF_VERSION_2
     return exchange.cluster.transactions.end(
         claim, is_commit=request.committed, is_version_2=is_version_2, now=exchange.now
+    )
+
+
+FIRST_WITH_FENCED = 4
+
+
+def answer_init_producer_id(exchange: Exchange) -> None:
+    request = cast("InitProducerIdRequest", exchange.request())
+    error = exchange.injected_error()
+    if not request.transactional_id and request.transactional_id is not None:
+        error = error or codes.INVALID_REQUEST
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        error = error or codes.INVALID_REQUEST
+    granted = Granted(error) if error else _granted(exchange, request)
+    code = answered_to_old_clients(granted.error, is_old=exchange.version < FIRST_WITH_FENCED)
+    tree = {"error_code": code, "producer_id": granted.producer_id, "producer_epoch": granted.epoch}
+    exchange.reply_tree(tree, exchange.now)
+
+
+def _granted(exchange: Exchange, request: "InitProducerIdRequest") -> Granted:
+    if request.transactional_id is None:
+        producer_id = exchange.cluster.producer_ids.take(exchange.now)
+        return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS) if producer_id is None else Granted(0, producer_id, 0)
+    if error := place_error(exchange, request.transactional_id, CoordinatorKind.TRANSACTION):
+        return Granted(error)
+    timeout_s = request.transaction_timeout.total_seconds()
+    if not 0 < timeout_s <= exchange.cluster.settings.transaction_max_timeout_s:
+        return Granted(codes.INVALID_TRANSACTION_TIMEOUT)
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
+    return exchange.cluster.transactions.init_producer_id(
+        request.transactional_id, timeout_s, expected, now=exchange.now
     )

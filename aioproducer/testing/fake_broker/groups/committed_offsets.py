@@ -1,8 +1,7 @@
-"""How far a consumer group has come: what it has committed, and what transactions are about to commit.
+"""Committed offsets of consumer groups, and offsets that open transactions are about to commit.
 
-Offsets of an open transaction are held apart by producer id until its marker comes; meanwhile who asks for stable
-offsets is told 88 UNSTABLE_OFFSET_COMMIT. Of two commits the one that was sent later stands, though its transaction
-may end before the other's. With a topic go its offsets, those of open transactions too.
+Offsets of an open transaction are pending by producer id until its marker comes; meanwhile a request for stable offsets
+gets 88 UNSTABLE_OFFSET_COMMIT. Of two commits the one that was sent later wins, though its transaction may end first.
 
 Source: OffsetMetadataManager in Apache Kafka.
 """
@@ -10,13 +9,14 @@ Source: OffsetMetadataManager in Apache Kafka.
 from typing import Final, NamedTuple
 
 from aioproducer.records import TopicPartition
+from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
 
 _METADATA_UNITS_MAX: Final = 4096
 """The longest text with an offset, `offset.metadata.max.bytes`; Kafka counts Java's UTF-16 units, not bytes."""
 
 
 class CommittedOffset(NamedTuple):
-    """One partition's next offset to read."""
+    """The next offset to read of one partition."""
 
     offset: int = -1
     leader_epoch: int = -1
@@ -24,7 +24,6 @@ class CommittedOffset(NamedTuple):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the text is longer than Kafka keeps."""
         return len(self.metadata.encode("utf-16-le", "surrogatepass")) // 2 > _METADATA_UNITS_MAX
 
 
@@ -32,23 +31,19 @@ NOT_COMMITTED = CommittedOffset()
 
 
 class GroupOffsets:
-    """The offsets of one group."""
-
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, tuple[int, CommittedOffset]] = {}
         self._pending: dict[int, dict[TopicPartition, tuple[int, CommittedOffset]]] = {}
         self._sent = 0  # goes up with every commit; says which was sent later
 
     def partitions(self) -> list[TopicPartition]:
-        """Those with a committed offset."""
         return list(self._committed)
 
     def get(self, partition: TopicPartition) -> CommittedOffset:
-        """The committed offset of a partition; -1 when there is none."""
+        """Return the committed offset of a partition; -1 if there is none."""
         return self._committed.get(partition, (0, NOT_COMMITTED))[1]
 
     def commit(self, partition: TopicPartition, committed: CommittedOffset) -> None:
-        """Commit at once."""
         self._sent += 1
         self._committed[partition] = (self._sent, committed)
 
@@ -58,11 +53,11 @@ class GroupOffsets:
         self._pending.setdefault(producer_id, {})[partition] = (self._sent, committed)
 
     def forget(self, producer_id: int, partition: TopicPartition) -> None:
-        """Drop what is held for one partition."""
+        """Drop the pending offset of one partition."""
         self._pending.get(producer_id, {}).pop(partition, None)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic that is deleted; one of the same name begins anew."""
+        """Forget all offsets of a deleted topic."""
         for known in (self._committed, *self._pending.values()):
             for partition in [partition for partition in known if partition.topic == topic]:
                 del known[partition]
@@ -72,8 +67,37 @@ class GroupOffsets:
         return any(partition in held for held in self._pending.values())
 
     def finish_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Commit or drop what is held for a producer."""
+        """Commit or drop the pending offsets of a producer."""
         held = self._pending.pop(producer_id, {})
         for partition, (sent, committed) in held.items():
             if is_commit and sent > self._committed.get(partition, (0, NOT_COMMITTED))[0]:
                 self._committed[partition] = (sent, committed)
+
+
+class OffsetsProducers:
+    """The producers that send offsets with their transactions, by partition of the offsets topic.
+
+    There are no logs of that topic here, but as in any partition the leader knows each producer's epoch, and whether
+    its transaction is open.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: dict[tuple[int, int], int] = {}
+        self._open: set[tuple[int, int]] = set()
+
+    def open_epoch(self, producer_id: int, partition: int) -> int | None:
+        """Return the epoch of a producer's open transaction with offsets here; None if there is none."""
+        key = (producer_id, partition)
+        return self._epochs[key] if key in self._open else None
+
+    def is_before(self, producer: ProducerIdAndEpoch, partition: int) -> bool:
+        """Whether this epoch of a producer is over in that partition."""
+        return producer.epoch < self._epochs.get((producer.producer_id, partition), -1)
+
+    def note_offsets(self, producer: ProducerIdAndEpoch, partition: int) -> None:
+        self._epochs[producer.producer_id, partition] = producer.epoch
+        self._open.add((producer.producer_id, partition))
+
+    def note_marker(self, producer: ProducerIdAndEpoch, partition: int) -> None:
+        self._epochs[producer.producer_id, partition] = producer.epoch
+        self._open.discard((producer.producer_id, partition))

@@ -7,9 +7,9 @@
       +--- last member gone
 
 Members that do not join again within the longest rebalance time-out are dropped, unless they are static: those stay
-until their session is over. Once all have joined, each has as long again to send its SyncGroup, or is dropped. Who is
-new waits at most five minutes for the others: its connection may be gone, and it sends no heartbeats. An instance that
-comes back to a stable group takes its former self's place and assignment, and nobody notices.
+until their session is over. Once all have joined, each has the same time again to send its SyncGroup, or is dropped. A
+new member waits at most five minutes for the others: its connection may be gone, and it sends no heartbeats. An
+instance that returns to a stable group takes over its former member's assignment without a rebalance.
 
 Source: GroupMetadataManager (classicGroup...) and ClassicGroup in Apache Kafka; KIP-345.
 """
@@ -22,27 +22,17 @@ from typing import NamedTuple
 from aioproducer.testing.fake_broker.groups.committed_offsets import GroupOffsets
 from aioproducer.testing.fake_broker.groups.group_members import GroupMembers, Member, Reply
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
-from aioproducer.testing.fake_broker.wire.codes import (
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    INCONSISTENT_GROUP_PROTOCOL,
-    NONE,
-    NOT_COORDINATOR,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 NEW_MEMBER_JOIN_S = 300.0
-"""How long a new member's JoinGroup may wait; no setting of Kafka changes it."""
+"""Longest wait of a new member's JoinGroup; no setting of Kafka changes it."""
 
 _SHORTEST_WAIT_S = 0.1
-"""Between two looks at who has joined, where members ask for no time at all: they must not follow at the same now."""
+"""Shortest time between two checks of the members, as rebalance time-outs may be 0: the clock must advance."""
 
 
 class GroupState(Enum):
-    """Where a group is between two rebalances."""
-
     EMPTY = auto()
     PREPARING = auto()
     COMPLETING = auto()
@@ -50,14 +40,14 @@ class GroupState(Enum):
 
 
 class Identity(NamedTuple):
-    """Who asks, as the request says."""
+    """A member as a request names it."""
 
     member_id: str
     instance_id: str | None = None
 
 
 class Committer(NamedTuple):
-    """Who commits offsets, as its request says."""
+    """A member that commits offsets, as its request names it."""
 
     member_id: str
     generation: int
@@ -65,12 +55,7 @@ class Committer(NamedTuple):
 
 
 class ConsumerGroup:
-    """One group and the offsets it has committed.
-
-    Args:
-        schedule: for sessions and rebalance time-outs.
-        as_4_0: whether an id that is given back unused starts a rebalance.
-    """
+    """One group and its committed offsets; `as_4_0`: giving back an unused id starts a rebalance."""
 
     def __init__(self, schedule: Schedule, *, as_4_0: bool) -> None:
         self.state = GroupState.EMPTY
@@ -80,25 +65,25 @@ class ConsumerGroup:
         self.leader = ""
         self.offsets = GroupOffsets()
         self.exists = False
-        """Whether somebody has wanted to join or committed; Kafka makes a group then. Set by who keeps it."""
+        """Whether a client has joined or committed, which creates a group in Kafka; `ConsumerGroups` sets it."""
         self._schedule = schedule
         self._as_4_0 = as_4_0
         self._members = GroupMembers()
         self._deadline: Appointment | None = None
         self._sync_deadline: Appointment | None = None
         self._unsynced: set[str] = set()
-        """Ids in this generation of which no SyncGroup has come; as in Kafka also one whose instance has another."""
+        """Ids of this generation without a SyncGroup; as in Kafka, former ids of static members stay in it."""
 
-    # What is wrong with a request
+    # Errors of requests
 
     def join_error(self, who: Identity, protocol_type: str, protocols: Mapping[str, bytes]) -> int:
-        """The error for who wants to join; an empty member id is somebody new."""
+        """Return the error of a JoinGroup; an empty member id is a new member's."""
         if who.member_id and not self.exists:
-            return UNKNOWN_MEMBER_ID
+            return codes.UNKNOWN_MEMBER_ID
         if not self._accepts(protocol_type, protocols):
-            return INCONSISTENT_GROUP_PROTOCOL
+            return codes.INCONSISTENT_GROUP_PROTOCOL
         if not who.member_id or self._members.is_expected(who.member_id):
-            return NONE
+            return codes.NONE
         return self._members.error_of(*who)
 
     def _accepts(self, protocol_type: str, protocols: Mapping[str, bytes]) -> bool:
@@ -107,52 +92,44 @@ class ConsumerGroup:
         return protocol_type == self.protocol_type and not self._members.common_protocols().isdisjoint(protocols)
 
     def member_error(self, who: Identity, generation: int) -> int:
-        """The error of a request that must come from a member of this generation."""
+        """Return the error of a request that must come from a member of this generation."""
         error = self._members.error_of(*who)
-        return error or (NONE if generation == self.generation else ILLEGAL_GENERATION)
+        return error or (codes.NONE if generation == self.generation else codes.ILLEGAL_GENERATION)
 
     def sync_error(self, protocol_type: str | None, protocol_name: str | None) -> int:
-        """The error of a SyncGroup that names other protocols than the group's; None: it names none."""
+        """Return the error of a SyncGroup with other protocols than the group's; None for a protocol matches any."""
         is_right = protocol_type in {None, self.protocol_type} and protocol_name in {None, self.protocol_name}
-        return NONE if is_right else INCONSISTENT_GROUP_PROTOCOL
+        return codes.NONE if is_right else codes.INCONSISTENT_GROUP_PROTOCOL
 
     def commit_error(self, who: Committer, *, is_transactional: bool) -> int:
-        """The error for who commits offsets: a member, or while there are none somebody who names none."""
+        """Return the error of a commit: by a member or, while there are none, by a client without an id."""
         names_nobody = who.generation < 0 and not who.member_id and who.instance_id is None
         if who.generation < 0 and self.is_empty:
-            return NONE
+            return codes.NONE
         if names_nobody:
-            return NONE if is_transactional else UNKNOWN_MEMBER_ID
+            return codes.NONE if is_transactional else codes.UNKNOWN_MEMBER_ID
         error = self.member_error(Identity(who.member_id, who.instance_id), who.generation)
         is_forming = self.state is GroupState.COMPLETING and not is_transactional
-        return error or (REBALANCE_IN_PROGRESS if is_forming else NONE)
+        return error or (codes.REBALANCE_IN_PROGRESS if is_forming else codes.NONE)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no members."""
         return not self._members
 
     @property
     def members(self) -> Sequence[Member]:
-        """Who is in it, in the order in which they came."""
+        """Members in the order in which they joined."""
         return tuple(self._members)
 
     # Requests
 
     def expect(self, member_id: str, session_timeout_s: float, now: float) -> None:
-        """Wait for somebody to join with an id that is being given out; a rebalance waits too."""
+        """Wait for a member to join with an id that is being given out; a rebalance waits for it too."""
         until = self._schedule.at(now + session_timeout_s, partial(self._expect_no_more, member_id))
         self._members.expect(member_id, until)
 
     def join(self, member: Member, protocol_type: str, *, knows_skipping: bool, now: float) -> None:
-        """Take in a member, new or not; its `join` is answered when all have joined.
-
-        Args:
-            member: what it says of itself.
-            protocol_type: of the group, if it is the first.
-            knows_skipping: whether it can be told that it leads and need not assign; JoinGroup 9.
-            now: the time.
-        """
+        """Add a member or take it again; its `join` is answered when all have joined."""
         self._members.expect_no_more(member.member_id)
         if self.is_empty:
             self.protocol_type = protocol_type
@@ -172,7 +149,7 @@ class ConsumerGroup:
         """Take the leader's assignments, or wait for them."""
         member = self._members.get(member_id)
         if member is None or self.state is GroupState.PREPARING:
-            reply(synced(REBALANCE_IN_PROGRESS), now)
+            reply(synced(codes.REBALANCE_IN_PROGRESS), now)
             return
         member.sync = reply
         self._unsynced.discard(member_id)
@@ -182,30 +159,30 @@ class ConsumerGroup:
             self._assign(assignments)
             self.state = GroupState.STABLE
         if self.state is GroupState.STABLE:
-            self._answer_syncs(NONE, now)
+            self._answer_syncs(codes.NONE, now)
 
     def heartbeat(self, member_id: str, now: float) -> int:
-        """Keep a member's session alive; tells it of a rebalance."""
+        """Renew a member's session; returns REBALANCE_IN_PROGRESS during a rebalance."""
         member = self._members.get(member_id)
         if member is not None:
             self._renew(member, now)
-        return REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else NONE
+        return codes.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else codes.NONE
 
     def leave(self, leaving: Sequence[Identity], now: float) -> list[int]:
-        """Let members go, by id or by instance, and ids that are pending; returns the error for each."""
+        """Remove members, by id or by instance, and pending ids; returns the error for each."""
         before = len(self._members)
         errors = [self._leave(who, now) for who in leaving]
         concerns_others = len(self._members) < before or self.state is GroupState.PREPARING or self._as_4_0
-        if NONE in errors and concerns_others and self.state is not GroupState.EMPTY:
+        if codes.NONE in errors and concerns_others and self.state is not GroupState.EMPTY:
             self._rebalance(now)
         return errors
 
     def expect_nobody(self) -> None:
-        """Take back all ids that are given out, as the group is deleted."""
+        """Withdraw all pending ids, as the group is deleted."""
         self._members.expect_no_more()
 
     def unload(self, now: float) -> None:
-        """Let another coordinator take over: what waits is refused; who is in no generation yet is known no more."""
+        """Hand the group to another coordinator: refuse waiting requests, forget members without a generation."""
         before = self.members
         for member in before:
             self._renew(member, now)  # it may have run out while they waited
@@ -214,19 +191,19 @@ class ConsumerGroup:
         if self.is_empty and self.state is not GroupState.EMPTY:
             self._rebalance(now)
         for member in before:  # last: an answer lets the next request of its connection in
-            _answer_join(member, join_refused(NOT_COORDINATOR, member.member_id), now)
-            _answer_sync(member, synced(NOT_COORDINATOR), now)
+            _answer_join(member, join_refused(codes.NOT_COORDINATOR, member.member_id), now)
+            _answer_sync(member, synced(codes.NOT_COORDINATOR), now)
 
     def _leave(self, who: Identity, now: float) -> int:
         if self._members.is_expected(who.member_id):
             self._members.expect_no_more(who.member_id)
-            return NONE
+            return codes.NONE
         present = None if who.member_id else self._members.of_instance(who.instance_id)
         if present is not None:
             who = Identity(present.member_id, who.instance_id)
         member = self._members.get(who.member_id)
         error = self._members.error_of(*who)
-        if error == NONE and member is not None:
+        if error == codes.NONE and member is not None:
             self._forget(member, now)
         return error
 
@@ -242,9 +219,9 @@ class ConsumerGroup:
         self._rebalance(now)
 
     def _take_place(self, former: Member, member: Member, *, knows_skipping: bool, now: float) -> None:
-        """Let a static member be who its instance was."""
+        """Let a static member replace its instance's former member."""
         former_leader = self.leader
-        self._forget(former, now, error=FENCED_INSTANCE_ID)
+        self._forget(former, now, error=codes.FENCED_INSTANCE_ID)
         self._members.add(member)
         member.assignment = former.assignment
         if former_leader == former.member_id:
@@ -264,7 +241,7 @@ class ConsumerGroup:
         is_first = self.state is GroupState.EMPTY
         if self.state is GroupState.COMPLETING:
             self._assign({})
-            self._answer_syncs(REBALANCE_IN_PROGRESS, now)
+            self._answer_syncs(codes.REBALANCE_IN_PROGRESS, now)
         if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING
             self._wait_for_joins(now)
@@ -324,7 +301,7 @@ class ConsumerGroup:
     # Sessions
 
     def _renew(self, member: Member, now: float, seconds: float | None = None) -> None:
-        """Let a session begin anew; `seconds`: other than the member's own time-out."""
+        """Restart a member's session, for `seconds` instead of its own time-out if given."""
         member.end_session()
         seconds = member.session_timeout_s if seconds is None else seconds
         member.session = self._schedule.at(now + seconds, partial(self._expire, member))
@@ -334,20 +311,20 @@ class ConsumerGroup:
             self._forget(member, now)
             self._rebalance(now)
 
-    def _forget(self, member: Member, now: float, *, error: int = UNKNOWN_MEMBER_ID) -> None:
-        """Remove a member; what it waits for is refused."""
+    def _forget(self, member: Member, now: float, *, error: int = codes.UNKNOWN_MEMBER_ID) -> None:
+        """Remove a member; its waiting requests are refused."""
         self._members.remove(member)
-        fenced_id = member.member_id if error == FENCED_INSTANCE_ID else ""
+        fenced_id = member.member_id if error == codes.FENCED_INSTANCE_ID else ""
         _answer_join(member, join_refused(error, fenced_id), now)
         _answer_sync(member, synced(error), now)
 
-    # Answers
+    # Responses
 
     def joined(self, member: Member) -> Tree:
-        """What a member learns when the group has formed; only the leader learns of the others."""
+        """Return a member's JoinGroup response; only the leader's lists the members."""
         others = self._members if member.member_id == self.leader else ()
         return {
-            "error_code": NONE,
+            "error_code": codes.NONE,
             "generation_id": self.generation,
             "protocol_type": self.protocol_type,
             "protocol_name": self.protocol_name,
@@ -366,7 +343,7 @@ class ConsumerGroup:
     def _answer_syncs(self, error: int, now: float) -> None:
         for member in self._members:
             answer = synced(error)
-            if error == NONE:
+            if error == codes.NONE:
                 names = {"protocol_type": self.protocol_type, "protocol_name": self.protocol_name}
                 answer = {**answer, **names, "assignment": member.assignment}
             if _answer_sync(member, answer, now):
@@ -374,12 +351,11 @@ class ConsumerGroup:
 
 
 def join_refused(error: int, member_id: str) -> Tree:
-    """The answer to a JoinGroup that fails; before version 7 there is an empty name in the place of none."""
+    """Return the response to a JoinGroup that fails; the caller adapts it to versions before 7."""
     return {"error_code": error, "generation_id": -1, "protocol_name": None, "member_id": member_id}
 
 
 def synced(error: int) -> Tree:
-    """The answer to a SyncGroup that fails."""
     return {"error_code": error, "protocol_type": None, "protocol_name": None, "assignment": b""}
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from random import Random
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.groups.committed_offsets import CommittedOffset
+from aioproducer.testing.fake_broker.groups.committed_offsets import CommittedOffset, OffsetsProducers
 from aioproducer.testing.fake_broker.groups.consumer_group import ConsumerGroup
 from aioproducer.testing.fake_broker.schedule import Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.transactions.offsets_producers import OffsetsProducers
 from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
 
 _UTF_16 = struct.Struct(">H")
@@ -19,13 +18,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class ConsumerGroups:
-    """Groups by name; one is there as soon as somebody wants to join it or commits.
-
-    Args:
-        schedule: given to every group.
-        random: member ids come from it.
-        settings: how many partitions the topic of groups' offsets has, and which release coordinates.
-    """
+    """Groups by name; the first JoinGroup or commit creates a group."""
 
     def __init__(self, schedule: Schedule, random: Random, settings: ClusterSettings) -> None:
         self._schedule = schedule
@@ -36,30 +29,29 @@ class ConsumerGroups:
         self._groups: dict[str, ConsumerGroup] = {}
 
     def named(self, group_id: str) -> ConsumerGroup:
-        """The group of this name; made if there is none."""
+        """Return the group of this name; it is created if there is none."""
         group = self._groups[group_id] = self.found(group_id)
         group.exists = True
         return group
 
     def found(self, group_id: str) -> ConsumerGroup:
-        """The group of this name or, if there is none, an empty one that nobody keeps: asking makes no groups."""
+        """Return the group of this name, or an empty one that is not kept: a query creates no group."""
         group = self._groups.get(group_id)
         return ConsumerGroup(self._schedule, as_4_0=self._as_4_0) if group is None else group
 
     def existing(self) -> Mapping[str, ConsumerGroup]:
-        """The groups that somebody has made, by name."""
         return self._groups
 
     def delete(self, group_id: str) -> None:
-        """Forget a group and all that it has committed, or was to commit."""
+        """Forget a group and its offsets, pending ones too."""
         self._groups.pop(group_id).expect_nobody()
 
     def unload(self, group_id: str, now: float) -> None:
-        """Refuse what waits in a group, as its coordinator is another one now."""
+        """Refuse the requests that wait in a group, as its coordinator has changed."""
         self.found(group_id).unload(now)
 
     def new_member_id(self, begin: str | None) -> str:
-        """A member id in Kafka's form: the client id, or the instance id of a static member, and a random UUID."""
+        """Return a member id in Kafka's form: client id or instance id, and a random UUID."""
         return f"{begin or ''}-{uuid.UUID(int=self._random.getrandbits(128), version=4)}"
 
     def hold(
@@ -72,25 +64,24 @@ class ConsumerGroups:
             group.offsets.hold(producer.producer_id, partition, committed)
 
     def forget(self, group_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
-        """Drop what a producer's open transaction has sent for these, where its log has refused more of it."""
+        """Drop pending offsets that a producer's open transaction has sent, as its log has refused more of it."""
         if self.producers.open_epoch(producer.producer_id, self.offsets_partition_of(group_id)) is not None:
             for partition in partitions:
                 self.found(group_id).offsets.forget(producer.producer_id, partition)
 
     def finish_transaction(self, producer: ProducerIdAndEpoch, *, is_commit: bool, offsets_partition: int) -> None:
-        """Let the groups that belong to one partition of the offsets topic commit or drop what a producer sent."""
+        """Let the groups in one partition of the offsets topic commit or drop what a producer sent."""
         self.producers.note_marker(producer, offsets_partition)
         for group_id, group in self._groups.items():
             if self.offsets_partition_of(group_id) == offsets_partition:
                 group.offsets.finish_transaction(producer.producer_id, is_commit=is_commit)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget the offsets of a topic that is deleted."""
         for group in self._groups.values():
             group.offsets.drop_topic(topic)
 
     def offsets_partition_of(self, group_id: str) -> int:
-        """The partition of the offsets topic that a group's offsets are in: Java's hash of the name decides."""
+        """Return the partition of the offsets topic that holds a group: Java's hash of the name."""
         value = 0
         for (unit,) in _UTF_16.iter_unpack(group_id.encode("utf-16-be")):
             value = (31 * value + unit) & 0xFFFFFFFF

@@ -1,10 +1,10 @@
-"""Who is in a consumer group of the classic protocol, and which protocol its members can agree on.
+"""The members of a consumer group of the classic protocol, and the protocols they have in common.
 
     asked without an id --> pending --joins with it--> member --leaves, session over, dropped--> unknown
                                |                          |
                                +-- leaves, session over --+-- same instance joins without an id --> fenced (82)
 
-An id that is neither pending nor a member's is unknown, though it was given out here once, or by another group.
+An id that is neither pending nor a member's is unknown, even if it was given out once.
 
 Source: ClassicGroup in Apache Kafka; KIP-394 for pending ids, KIP-345 for instances.
 """
@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from aioproducer.testing.fake_broker.schedule import Appointment
-from aioproducer.testing.fake_broker.wire.codes import FENCED_INSTANCE_ID, NONE, UNKNOWN_MEMBER_ID
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 Reply = Callable[[Tree, float], None]
-"""How a waiting JoinGroup or SyncGroup is answered: (answer, now)."""
+"""Sends the response to a waiting JoinGroup or SyncGroup: (response, now)."""
 
 
 class Member:
@@ -53,7 +53,7 @@ class Member:
 
     @property
     def is_excused(self) -> bool:
-        """Whether it need not send heartbeats, as a request of its own is open; new ones wait only so long."""
+        """Whether it need not send heartbeats, as its own request waits; new members have `NEW_MEMBER_JOIN_S`."""
         return not self.is_new and (self.join is not None or self.sync is not None)
 
     def offers_as(self, other: "Member") -> bool:
@@ -61,14 +61,13 @@ class Member:
         return list(self.protocols.items()) == list(other.protocols.items())
 
     def take_terms_of(self, again: "Member") -> None:
-        """Take what it says as it joins again."""
+        """Take the arguments of a repeated JoinGroup."""
         self.protocols = again.protocols
         self.session_timeout_s = again.session_timeout_s
         self.rebalance_timeout_s = again.rebalance_timeout_s
         self.join = again.join
 
     def end_session(self) -> None:
-        """Call its time-out off."""
         if self.session is not None:
             self.session.cancel()
 
@@ -87,30 +86,26 @@ class GroupMembers:
         return len(self._by_id)
 
     def get(self, member_id: str) -> Member | None:
-        """The member of this id, or None."""
         return self._by_id.get(member_id)
 
     def add(self, member: Member) -> None:
-        """Take in a member that has joined."""
         self._by_id[member.member_id] = member
 
     def remove(self, member: Member) -> None:
-        """Let a member go; nobody has its id any more."""
         del self._by_id[member.member_id]
         member.end_session()
 
     # Ids that are given out
 
     def expect(self, member_id: str, until: Appointment) -> None:
-        """Note an id that somebody is to join with before this appointment."""
+        """Add a pending id, with the appointment that ends it."""
         self._pending[member_id] = until
 
     def is_expected(self, member_id: str) -> bool:
-        """Whether the id is given out and not used yet."""
         return member_id in self._pending
 
     def expect_no_more(self, member_id: str | None = None) -> None:
-        """Forget an id that was given out, as it is used, given back or too old; None: all of them."""
+        """Remove a pending id that was used, given back or has expired; None: all of them."""
         for expected in list(self._pending) if member_id is None else [member_id]:
             until = self._pending.pop(expected, None)
             if until is not None:
@@ -119,42 +114,39 @@ class GroupMembers:
     # Who asks
 
     def of_instance(self, instance_id: str | None) -> Member | None:
-        """The member that is this instance now, or None."""
         if instance_id is None:
             return None
         return next((member for member in self if member.instance_id == instance_id), None)
 
     def error_of(self, member_id: str, instance_id: str | None) -> int:
-        """The error of a request that must come from a member; an instance counts for more than the id."""
+        """Return the error of a request that must come from a member; the instance outweighs the id."""
         if instance_id is not None:
             present = self.of_instance(instance_id)
             if present is not None and present.member_id != member_id:
-                return FENCED_INSTANCE_ID
+                return codes.FENCED_INSTANCE_ID
             if present is None:
-                return UNKNOWN_MEMBER_ID
-        return NONE if member_id in self._by_id else UNKNOWN_MEMBER_ID
+                return codes.UNKNOWN_MEMBER_ID
+        return codes.NONE if member_id in self._by_id else codes.UNKNOWN_MEMBER_ID
 
     # Rebalancing
 
     @property
     def have_all_joined(self) -> bool:
-        """Whether every member waits in JoinGroup and nobody is about to; those of no members have."""
+        """Whether every member waits in JoinGroup and no id is pending; true without members."""
         if not self._by_id:
             return True
         return not self._pending and all(member.join is not None for member in self)
 
     @property
     def longest_rebalance_s(self) -> float:
-        """How long a rebalance may take; not negative."""
         return max((0.0, *(member.rebalance_timeout_s for member in self)))
 
     def common_protocols(self) -> set[str]:
-        """What all members offer."""
         offered = [set(member.protocols) for member in self]
         return set.intersection(*offered) if offered else set()
 
     def chosen_protocol(self) -> str:
-        """The protocol that most members prefer, of those that all of them offer."""
+        """Return the protocol that most members prefer among those that all of them offer."""
         common = self.common_protocols()
         votes = Counter(next(name for name in member.protocols if name in common) for member in self)
         return max(votes, key=lambda name: votes[name])

@@ -21,18 +21,9 @@ from aioproducer.testing.fake_broker.log.record_batch import (
     restamped,
 )
 from aioproducer.testing.fake_broker.record_faults import EndlessLengthError, RecordFault, record_faults, walk_records
-from aioproducer.testing.fake_broker.topics.topic_codec import in_codec_of_topic
-from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
+from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig, in_codec_of_topic
 from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
-from aioproducer.testing.fake_broker.wire.codes import (
-    CORRUPT_MESSAGE,
-    INVALID_RECORD,
-    INVALID_TIMESTAMP,
-    MESSAGE_TOO_LARGE,
-    RECORD_LIST_TOO_LARGE,
-    UNKNOWN_SERVER_ERROR,
-    UNSUPPORTED_COMPRESSION_TYPE,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 _ZERO_OFFSET = bytes(8)
 _LENGTH = struct.Struct(">8xi")
@@ -52,13 +43,7 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 class BatchRefusedError(Exception):
-    """A batch that does not go into the log.
-
-    Args:
-        code: Kafka's error code.
-        record_errors: index in the batch and message of the records at fault (KIP-467).
-        message: the error message beside them.
-    """
+    """A batch that is not appended; `record_errors` are index and message of each rejected record (KIP-467)."""
 
     def __init__(self, code: int, *, record_errors: Sequence[tuple[int, str]] = (), message: str | None = None) -> None:
         super().__init__(code, message)
@@ -68,29 +53,21 @@ class BatchRefusedError(Exception):
 
 
 def single_batch(records: memoryview | None, version: int) -> memoryview:
-    """Cut the one batch out of a partition's records; a remainder too short to be a batch is ignored.
-
-    Raises:
-        BatchRefusedError: there is none, or more than one, or it is of an old format.
-    """
+    """Cut the one batch out of a partition's records; a remainder too short for a batch is ignored."""
     size = _complete_batch(records)
     if records is None or size is None:
-        raise BatchRefusedError(INVALID_RECORD)
+        raise BatchRefusedError(codes.INVALID_RECORD)
     if records[_MAGIC_AT] != _MAGIC:
-        raise BatchRefusedError(INVALID_RECORD)
+        raise BatchRefusedError(codes.INVALID_RECORD)
     if version < _FIRST_WITH_ZSTD and size > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
-        raise BatchRefusedError(UNSUPPORTED_COMPRESSION_TYPE)
+        raise BatchRefusedError(codes.UNSUPPORTED_COMPRESSION_TYPE)
     if size < len(records) and _begins_another(records[size:]):
-        raise BatchRefusedError(INVALID_RECORD)
+        raise BatchRefusedError(codes.INVALID_RECORD)
     return records[:size]
 
 
 def _begins_another(rest: memoryview) -> bool:
-    """Whether there is a batch behind the first.
-
-    Raises:
-        BatchRefusedError: what begins there is no batch; without the text that it would have at the front.
-    """
+    """Whether there is a second batch; a malformed one is refused without its text."""
     try:
         return _complete_batch(rest) is not None
     except BatchRefusedError as refusal:
@@ -98,7 +75,7 @@ def _begins_another(rest: memoryview) -> bool:
 
 
 def breaks_request(records: memoryview, version: int) -> bool:
-    """Whether Kafka stumbles over this batch before it looks at single partitions, so that all of them get -1.
+    """Whether Kafka fails on this batch before it checks single partitions, so that all of them get -1.
 
     Requests so old that they must not bring zstd have their codecs looked at early, and there an unknown one is
     not expected.
@@ -108,17 +85,13 @@ def breaks_request(records: memoryview, version: int) -> bool:
 
 
 def begins_transactional(records: memoryview) -> bool:
-    """Whether the first batch here, of whatever quality otherwise, says that it belongs to a transaction.
-
-    Raises:
-        BatchRefusedError: what begins here is no batch.
-    """
+    """Whether the first batch, valid otherwise or not, is marked as transactional."""
     size = _complete_batch(records)
     return size is not None and size > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
 
 
 def transactional_producer(records: memoryview) -> ProducerIdAndEpoch | None:
-    """Whose transaction the first batch here belongs to; None if it belongs to none, or its header is cut off."""
+    """Return the producer of the first batch; None if it is not transactional, or its header is cut off."""
     if len(records) < HEADER_SIZE or not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
         return None
     header = read_header(records)
@@ -127,49 +100,33 @@ def transactional_producer(records: memoryview) -> ProducerIdAndEpoch | None:
 
 
 def _complete_batch(records: memoryview | None) -> int | None:
-    """Size of the batch that begins here; None when there is no complete one.
-
-    Raises:
-        BatchRefusedError: what begins here is no batch.
-    """
+    """Return the size of the batch that begins here; None if it is incomplete."""
     if records is None or len(records) < _SHORTEST_WITH_MAGIC:
         return None
     (length,) = _LENGTH.unpack_from(records)
     if length < _SHORTEST_RECORD:
         text = f"Record size {length} is less than the minimum record overhead ({_SHORTEST_RECORD})"
-        raise BatchRefusedError(CORRUPT_MESSAGE, message=text)
+        raise BatchRefusedError(codes.CORRUPT_MESSAGE, message=text)
     if records[_MAGIC_AT] > _MAGIC:
         magic = int.from_bytes(records[_MAGIC_AT : _MAGIC_AT + 1], signed=True)
-        raise BatchRefusedError(CORRUPT_MESSAGE, message=f"Invalid magic found in record: {magic}")
+        raise BatchRefusedError(codes.CORRUPT_MESSAGE, message=f"Invalid magic found in record: {magic}")
     size = length + LENGTH_OVERHEAD
     if size > _LARGEST_SIZE:  # it overflows in Java, and then nothing is as expected
-        raise BatchRefusedError(UNKNOWN_SERVER_ERROR)
+        raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR)
     return int(size) if size <= len(records) else None
 
 
 def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int, place: str) -> memoryview:
-    """Check one batch as the log of a topic does, and return it as it is to be kept.
-
-    That is the same memory, unless codec, timestamp type or highest timestamp are not what the log wants.
-
-    Args:
-        batch: what `single_batch` cut out.
-        config: of the topic.
-        wall_clock_ms: now, in ms since 1970.
-        place: topic and partition, for messages.
-
-    Raises:
-        BatchRefusedError: it is refused.
-    """
+    """Check one batch as the log of a topic does, and return it as the log keeps it; `place` is for messages."""
     header = _checked_header(batch, config)
     highest = _check_records(batch, header, config, wall_clock_ms=wall_clock_ms, place=place)
     if config.codec is not None and config.codec != header.codec:
         batch = in_codec_of_topic(batch, header, config.codec)
         header = read_header(batch)
         if header.size > config.max_message_bytes:
-            raise BatchRefusedError(MESSAGE_TOO_LARGE)
+            raise BatchRefusedError(codes.MESSAGE_TOO_LARGE)
     if header.size > config.segment_bytes:
-        raise BatchRefusedError(RECORD_LIST_TOO_LARGE)
+        raise BatchRefusedError(codes.RECORD_LIST_TOO_LARGE)
     if config.is_log_append_time:
         attributes = header.attributes | _LOG_APPEND_TIME
         return memoryview(restamped(batch, attributes=attributes, max_timestamp=wall_clock_ms))
@@ -181,14 +138,14 @@ def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int
 
 def _checked_header(batch: memoryview, config: TopicConfig) -> BatchHeader:
     if batch[0:8] != _ZERO_OFFSET:
-        raise BatchRefusedError(INVALID_RECORD)
+        raise BatchRefusedError(codes.INVALID_RECORD)
     if len(batch) > config.max_message_bytes:
-        raise BatchRefusedError(MESSAGE_TOO_LARGE)
+        raise BatchRefusedError(codes.MESSAGE_TOO_LARGE)
     if len(batch) < HEADER_SIZE:
-        raise BatchRefusedError(CORRUPT_MESSAGE)
+        raise BatchRefusedError(codes.CORRUPT_MESSAGE)
     header = read_header(batch)
     if checksum(batch) != header.crc:
-        raise BatchRefusedError(CORRUPT_MESSAGE)
+        raise BatchRefusedError(codes.CORRUPT_MESSAGE)
     if (error := _header_error(header)) != 0:
         raise BatchRefusedError(error)
     return header
@@ -196,10 +153,10 @@ def _checked_header(batch: memoryview, config: TopicConfig) -> BatchHeader:
 
 def _header_error(header: BatchHeader) -> int:
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
-        return INVALID_RECORD
+        return codes.INVALID_RECORD
     if header.is_control or (header.producer_id >= 0 and header.base_sequence < 0):
-        return INVALID_RECORD
-    return UNKNOWN_SERVER_ERROR if header.codec >= _CODECS else 0
+        return codes.INVALID_RECORD
+    return codes.UNKNOWN_SERVER_ERROR if header.codec >= _CODECS else 0
 
 
 def _check_records(
@@ -209,9 +166,6 @@ def _check_records(
 
     Returns:
         The highest timestamp, in ms.
-
-    Raises:
-        BatchRefusedError: a record is malformed, has a wrong time, or lacks its key.
     """
     section = _uncompressed(batch, header)
     low, high = _times_allowed(config, wall_clock_ms)
@@ -234,43 +188,35 @@ def _check_records(
 def _walk_slowly(
     section: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
 ) -> int:
-    """Walk records something is wrong with; as `_check_records`.
-
-    Raises:
-        BatchRefusedError: as `_check_records`.
-    """
+    """Walk records of which the native walk has found something wrong."""
     try:
         records = walk_records(section, header)
     except EndlessLengthError as error:
-        raise BatchRefusedError(UNKNOWN_SERVER_ERROR) from error
+        raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR) from error
     except ValueError as error:
-        raise BatchRefusedError(INVALID_RECORD) from error
+        raise BatchRefusedError(codes.INVALID_RECORD) from error
     faults = list(record_faults(records, header, config, wall_clock_ms=wall_clock_ms, place=place))
     if faults:
         _refuse(faults)
     if header.codec and any(record.offset_delta != record.batch_index for record in records):
-        # Kafka begins to write the batch anew, from records whose keys and values it has skipped, and fails.
-        raise BatchRefusedError(UNKNOWN_SERVER_ERROR)
+        # Kafka starts to rewrite the batch, from records whose keys and values it has skipped, and fails.
+        raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR)
     return max((record.timestamp for record in records), default=-1)
 
 
 def _uncompressed(batch: memoryview, header: BatchHeader) -> bytes | memoryview:
-    """The records of a batch.
-
-    Raises:
-        BatchRefusedError: they cannot be uncompressed; Kafka does not expect that and answers -1.
-    """
+    """Return the records; Kafka does not expect that uncompressing fails, and answers -1."""
     body = batch[HEADER_SIZE:]
     if header.codec == 0:
         return body
     try:
         return decompress(header.codec, body)
     except ValueError as error:
-        raise BatchRefusedError(UNKNOWN_SERVER_ERROR) from error
+        raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR) from error
 
 
 def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
-    """Lowest and highest timestamp a topic takes, in ms; anything where the broker writes its own."""
+    """Return lowest and highest timestamp a topic takes, in ms; any where the broker writes its own."""
     if config.is_log_append_time:
         return _LOWEST, _HIGHEST
     low = max(_LOWEST, wall_clock_ms - config.timestamp_before_max_ms)
@@ -278,14 +224,14 @@ def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
 
 
 def _refuse(faults: Sequence[RecordFault]) -> NoReturn:
-    """Name the records at fault, and count them in a message like Kafka's.
-
-    Raises:
-        BatchRefusedError: always.
-    """
+    """Name the rejected records, and count them in a message like Kafka's."""
     message = "One or more records have been rejected due to "
-    code = INVALID_TIMESTAMP if any(fault.code == INVALID_TIMESTAMP for fault in faults) else INVALID_RECORD
-    if code == INVALID_TIMESTAMP:
+    code = (
+        codes.INVALID_TIMESTAMP
+        if any(fault.code == codes.INVALID_TIMESTAMP for fault in faults)
+        else codes.INVALID_RECORD
+    )
+    if code == codes.INVALID_TIMESTAMP:
         message += "invalid timestamp"
     else:
         named = [f"RecordError(batchIndex={at}, message='{text}')" for at, _, text in faults[:_ERRORS_NAMED]]

@@ -21,7 +21,7 @@ _SIZE = HEADER_SIZE + _RECORD.size
 
 
 class Marker(NamedTuple):
-    """How the transaction of one producer ended."""
+    """The end of one producer's transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -30,7 +30,7 @@ class Marker(NamedTuple):
 
 
 def logged_marker(marker: Marker, *, base_offset: int, leader_epoch: int, timestamp: int) -> LoggedBatch:
-    """The batch of a marker, at its place in a log; `timestamp` in ms since 1970."""
+    """Return the batch of a marker at its place in a log; `timestamp` in ms since 1970."""
     record = _RECORD.pack(
         _KEY_LENGTH, 0, int(marker.is_commit), _VALUE_LENGTH, 0, marker.coordinator_epoch, _NO_HEADERS
     )
@@ -53,6 +53,5 @@ def logged_marker(marker: Marker, *, base_offset: int, leader_epoch: int, timest
 
 
 def marker_of(batch: LoggedBatch) -> Marker:
-    """Read the marker of a control batch."""
     _, _, kind, _, _, coordinator_epoch, _ = _RECORD.unpack_from(batch.data, HEADER_SIZE)
     return Marker(batch.producer_id, batch.producer_epoch, kind == 1, coordinator_epoch)

@@ -6,35 +6,29 @@ Replication is a model: there is one log, the leader's, and for each follower th
                consumers see this |   in the leader's log and perhaps elsewhere   |
 
 A follower that is alive and not held copies everything `replication_delay_s` after it was appended. The high watermark
-is the lowest end among the ISR. When the leader dies, the next one is taken from the ISR, and what it had not copied
-is cut off: that is how `acks=1` loses records. A follower that is behind for too long leaves the ISR.
-Readers of committed records alone see what is below the last stable offset (`open_transactions`).
+is the lowest end among the ISR. When the leader dies, the next one is taken from the ISR, and the records it had not
+copied are cut off: that is how `acks=1` loses records. A follower that is behind for too long leaves the ISR.
+read_committed consumers read below the last stable offset (`open_transactions`).
 
 Source: Partition, UnifiedLog and ReplicationControlManager in Apache Kafka.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch, PartitionLog
-from aioproducer.testing.fake_broker.log.producer_state import ProducerStates
-from aioproducer.testing.fake_broker.log.verification_states import VerificationStates
+from aioproducer.testing.fake_broker.log.producer_state import ProducerStates, VerificationStates
+from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decode_records
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
-from aioproducer.testing.fake_broker.transactions.open_transactions import OpenTransactions
+from aioproducer.testing.fake_broker.transactions.open_transactions import AbortedTransaction, OpenTransactions
 
 NO_LEADER = -1
 
 
 class Partition:
-    """One partition of one topic, seen from above; every broker of the model looks at the same one.
-
-    Args:
-        replicas: node ids of the copies; the first is the preferred leader.
-        settings: delays, and what the release does with unknown producers.
-        schedule: where copying and leaving the ISR are put down for later.
-    """
+    """One partition of one topic; all brokers of the model share this object."""
 
     def __init__(self, replicas: list[int], settings: ClusterSettings, schedule: Schedule) -> None:
         self.replicas = replicas
@@ -56,25 +50,24 @@ class Partition:
         self._stragglers: dict[int, Appointment] = {}  # of each held follower that is behind: when it leaves the ISR
         self._watchers: dict[Callable[[float], None], None] = {}
 
-    # What brokers ask and do
+    # Called by brokers
 
     @property
     def offline_replicas(self) -> list[int]:
-        """Copies on brokers that are down."""
         return [node for node in self.replicas if node in self._offline]
 
     @property
     def is_led(self) -> bool:
-        """Whether there is a leader, and its broker is up."""
+        """Whether there is a leader whose broker is up."""
         return self.leader != NO_LEADER and self.leader not in self._offline
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which every transaction has ended; consumers of committed records see what is below it."""
+        """The offset up to which every transaction has ended; read_committed consumers read below it."""
         return self.transactions.last_stable_offset(self.high_watermark)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer has written here, at this epoch, in the transaction that it has open now."""
+        """Whether a producer has written here, at this epoch, in its open transaction."""
         if self.transactions.first_offset(producer_id) is None:
             return False
         entry = self.producers.entry(producer_id)
@@ -85,11 +78,10 @@ class Partition:
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Callable[[float], None]) -> None:
-        """Call it no more; harmless when it was called already."""
         self._watchers.pop(watcher, None)
 
     def append(self, batch: LoggedBatch, config: TopicConfig, *, now: float) -> None:
-        """Add a batch to the leader's log and let the followers copy it."""
+        """Append a batch to the leader's log and let the followers copy it."""
         self.log.append(batch, segment_bytes=config.segment_bytes, segment_ms=config.segment_ms)
         self.producers.note(batch)
         self.transactions.note(batch)
@@ -99,14 +91,10 @@ class Partition:
         self._ends[self.leader] = self.log.end_offset
         self._replicate(now)
 
-    # What happens to brokers
+    # Failures of brokers
 
     def move_leader(self, node_id: int, now: float) -> None:
-        """Make a node of the ISR the leader.
-
-        Raises:
-            ValueError: it is no live member of the ISR.
-        """
+        """Make a live node of the ISR the leader; ValueError for another."""
         if node_id not in self.isr or node_id in self._offline:
             raise ValueError(f"node {node_id} is not a live member of the ISR {self.isr}")
         if node_id != self.leader:
@@ -118,17 +106,11 @@ class Partition:
         self._notify(now)
 
     def node_died(self, node_id: int) -> None:
-        """A broker is gone, and nobody has noticed yet: it copies nothing any more."""
+        """Stop copying: the broker is dead, though the controller has not noticed yet."""
         self._offline.add(node_id)
 
     def node_fenced(self, node_id: int, now: float, *, unclean: bool) -> None:
-        """The controller has noticed that a broker is gone: it leaves the ISR, and another one leads.
-
-        Args:
-            node_id: the broker.
-            now: when it was noticed.
-            unclean: may a copy outside the ISR lead when nobody else is left?
-        """
+        """The controller has noticed that a broker is dead: it leaves the ISR, and another node leads."""
         if node_id not in self.replicas:
             return
         if len(self.isr) > 1 and node_id in self.isr:
@@ -138,13 +120,7 @@ class Partition:
         self._progress(now)
 
     def node_returned(self, node_id: int, now: float, *, was_clean: bool) -> None:
-        """A broker is back: it follows, or leads again if nobody else could.
-
-        Args:
-            node_id: the broker.
-            now: when it is back.
-            was_clean: it was shut down in order, so of each producer it remembers only the last batch.
-        """
+        """The broker is back: it follows, or leads again if no other node could."""
         if node_id not in self.replicas:
             return
         self._offline.discard(node_id)
@@ -155,12 +131,11 @@ class Partition:
         self._replicate(now)
 
     def hold_replication(self, node_id: int, now: float, *, held: bool) -> None:
-        """Let a follower stop copying, or go on."""
         (self._held.add if held else self._held.discard)(node_id)
         self._replicate(now)
 
     def delete(self, now: float) -> None:
-        """The topic is gone: whoever waits for this partition is told."""
+        """Notify the requests that wait for this partition that its topic is deleted."""
         self.is_deleted = True
         self._notify(now)
 
@@ -255,3 +230,22 @@ class Partition:
         end = self.log.end_offset
         self._ends = {node: min(reached, end) for node, reached in self._ends.items()}
         self.high_watermark = min(self.high_watermark, end)
+
+
+def committed_records(partition: Partition) -> list[LoggedRecord]:
+    """Return the records below the last stable offset, without those of aborted transactions."""
+    end = partition.last_stable_offset
+    aborted = partition.transactions.aborted_between(0, end)
+    return [
+        record
+        for batch in partition.log.batches()
+        if not batch.is_control and batch.last_offset < end and not _is_in(aborted, batch)
+        for record in decode_records(batch.data)
+    ]
+
+
+def _is_in(aborted: Sequence[AbortedTransaction], batch: LoggedBatch) -> bool:
+    return batch.is_transactional and any(
+        known.producer_id == batch.producer_id and known.first_offset <= batch.base_offset < known.marker_offset
+        for known in aborted
+    )

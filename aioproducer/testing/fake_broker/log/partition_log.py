@@ -10,7 +10,7 @@ from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decod
 
 
 class LoggedBatch(NamedTuple):
-    """One batch as it stands in the log."""
+    """One batch as the log holds it."""
 
     base_offset: int
     last_offset: int
@@ -28,12 +28,10 @@ class LoggedBatch(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it belongs to a transaction; a marker does, too."""
         return bool(self.attributes & 0x10)
 
     @property
     def is_control(self) -> bool:
-        """Whether it is a transaction marker."""
         return bool(self.attributes & 0x20)
 
 
@@ -45,7 +43,7 @@ NO_TIME = -1
 
 
 class PartitionLog:
-    """Batches in order; grows at the end, is cut at the front by retention and at the end after a crash."""
+    """Batches in order; appended at the end, cut at the front by retention and at the end after a crash."""
 
     def __init__(self) -> None:
         self._batches: list[LoggedBatch] = []
@@ -58,13 +56,7 @@ class PartitionLog:
         self._segment_time = NO_TIME  # highest timestamp of its first batch
 
     def append(self, batch: LoggedBatch, *, segment_bytes: int = _NEVER, segment_ms: int = _NEVER) -> None:
-        """Add a batch whose base offset is the present end.
-
-        Args:
-            batch: what to add.
-            segment_bytes: a segment that would grow beyond this is followed by a new one.
-            segment_ms: so is one whose first batch is older than this batch by more.
-        """
+        """Add a batch at the end, in a new segment if the last one would exceed `segment_bytes` or `segment_ms`."""
         is_late = self._segment_time >= 0 and batch.max_timestamp - self._segment_time > segment_ms
         is_full = self._segment_size + len(batch.data) > segment_bytes
         if self._segment_size and (is_late or is_full):
@@ -78,17 +70,16 @@ class PartitionLog:
         self.size_bytes += len(batch.data)
 
     def batches(self) -> Iterator[LoggedBatch]:
-        """All that is there, oldest first."""
         return iter(self._batches[self._dropped :])
 
     def read(self, offset: int, *, limit: int, max_bytes: int, at_least_one: bool = True) -> list[Buffer]:
-        """Batches from the one that holds `offset` on, as a Fetch returns them: the last may be cut off.
+        """Return batches from the one that holds `offset` on, as a Fetch does: the last may be cut off.
 
         Args:
             offset: first offset wanted; the batch may begin before it.
             limit: no batch that begins at or after this offset (the high watermark).
             max_bytes: no more than this, and nothing if not even the first batch fits.
-            at_least_one: the first batch whole, whatever its size (KIP-74).
+            at_least_one: the first batch whole, of any size (KIP-74).
         """
         index = self._index_of(offset)
         found: list[Buffer] = []
@@ -104,25 +95,25 @@ class PartitionLog:
         return found
 
     def end_of_segment_with(self, offset: int) -> int:
-        """The offset at which the segment ends that a Fetch from `offset` reads of."""
+        """Return the end offset of the segment that a Fetch from `offset` reads."""
         return self._end_of_segment(self._index_of(offset))
 
     def _index_of(self, offset: int) -> int:
-        """The batch that holds an offset, or the next one after it."""
+        """Return the index of the batch that holds an offset, or of the next one."""
         index = max(self._dropped, bisect_right(self._batches, offset, key=_base_offset) - 1)
         while index < len(self._batches) and self._batches[index].last_offset < offset:
             index += 1
         return index
 
     def _end_of_segment(self, index: int) -> int:
-        """The offset at which the segment of a batch ends; a Fetch reads of one segment only."""
+        """Return the end offset of a batch's segment; a Fetch reads one segment only."""
         if index >= len(self._batches):
             return self.end_offset
         following = bisect_right(self._segments, self._batches[index].base_offset)
         return self._segments[following] if following < len(self._segments) else self.end_offset
 
     def drop_front(self, *, keep_bytes: int) -> None:
-        """Delete the oldest batches while what is left is still `keep_bytes` or more; moves the start offset."""
+        """Delete the oldest batches while at least `keep_bytes` are left; moves the start offset."""
         while self._dropped < len(self._batches) - 1:
             oldest = self._batches[self._dropped]
             if self.size_bytes - len(oldest.data) < keep_bytes:
@@ -135,14 +126,14 @@ class PartitionLog:
             self._dropped = 0
 
     def drop_before(self, offset: int) -> None:
-        """Move the start to `offset`, if it is before it; batches that lie wholly before it are deleted."""
+        """Move the start up to `offset`; batches wholly below it are deleted."""
         self.start_offset = max(self.start_offset, offset)
         while self._dropped < len(self._batches) and self._batches[self._dropped].last_offset < self.start_offset:
             self.size_bytes -= len(self._batches[self._dropped].data)
             self._dropped += 1
 
     def truncate(self, offset: int) -> bool:
-        """Cut off every batch that reaches to `offset` or past it; returns whether there was one."""
+        """Cut off every batch that reaches `offset`; returns whether there was one."""
         keep = max(self._dropped, bisect_left(self._batches, offset, key=_last_offset))
         cut = self._batches[keep:]
         del self._batches[keep:]
@@ -153,7 +144,7 @@ class PartitionLog:
         return bool(cut)
 
     def find_time(self, timestamp: int, *, limit: int) -> LoggedRecord | None:
-        """The first record below offset `limit` whose timestamp is at least `timestamp` ms."""
+        """Return the first record below offset `limit` whose timestamp is at least `timestamp` ms."""
         for batch in self.batches():
             if batch.max_timestamp >= timestamp and batch.base_offset < limit:
                 records = decode_records(batch.data)
@@ -164,14 +155,14 @@ class PartitionLog:
         return None
 
     def highest_timestamp(self) -> LoggedRecord | None:
-        """The first record that has the highest timestamp of the log."""
+        """Return the first record with the highest timestamp of the log."""
         latest = max(self.batches(), key=attrgetter("max_timestamp"), default=None)
         if latest is None:
             return None
         return max(decode_records(latest.data), key=attrgetter("timestamp"))
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The largest leader epoch not above this one, and the offset after its last record; (-1, -1) if none."""
+        """Return the largest leader epoch up to this one, and the offset after its last record; (-1, -1) if none."""
         epoch, end = -1, -1
         for batch in self.batches():
             if batch.leader_epoch > leader_epoch:
@@ -180,5 +171,5 @@ class PartitionLog:
         return epoch, end
 
     def records(self) -> list[LoggedRecord]:
-        """Every record that is there, decoded; transaction markers are none."""
+        """Return every record, decoded, without transaction markers."""
         return [record for batch in self.batches() if not batch.is_control for record in decode_records(batch.data)]

@@ -22,12 +22,8 @@ from typing import NamedTuple
 from aioproducer.testing.fake_broker.log.control_batch import marker_of
 from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
 from aioproducer.testing.fake_broker.log.record_batch import MAX_SEQUENCE, BatchHeader
-from aioproducer.testing.fake_broker.transactions.transaction_entry import NO_EPOCH
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_PRODUCER_EPOCH,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    UNKNOWN_PRODUCER_ID,
-)
+from aioproducer.testing.fake_broker.transactions.transaction_entry import NO_EPOCH, ProducerIdAndEpoch
+from aioproducer.testing.fake_broker.wire import codes
 
 BATCHES_KEPT = 5
 
@@ -56,7 +52,7 @@ class ProducerEntry:
         self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
-        """The remembered batch with exactly this epoch and sequence range, if any."""
+        """Return the remembered batch with the same epoch and sequence range, or None."""
         if header.producer_epoch != self.epoch:
             return None
         first, last = header.base_sequence, header.last_sequence
@@ -66,41 +62,37 @@ class ProducerEntry:
         return None
 
     def rejection_of(self, header: BatchHeader) -> int:
-        """The error for a batch that is not a duplicate; 0 when it comes next."""
+        """Return the error for a batch that is not a duplicate; 0 if it comes next."""
         if header.producer_epoch < self.epoch:
-            return INVALID_PRODUCER_EPOCH
+            return codes.INVALID_PRODUCER_EPOCH
         if self.epoch == NO_EPOCH:
             return 0
         if header.producer_epoch > self.epoch or not self.batches:
-            return 0 if header.base_sequence == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
+            return 0 if header.base_sequence == 0 else codes.OUT_OF_ORDER_SEQUENCE_NUMBER
         last = self.batches[-1].last_sequence
         expected = 0 if last == MAX_SEQUENCE else last + 1
-        return 0 if header.base_sequence == expected else OUT_OF_ORDER_SEQUENCE_NUMBER
+        return 0 if header.base_sequence == expected else codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class ProducerStates:
-    """Every producer's state in one partition.
-
-    Args:
-        must_start_at_zero: an unknown producer has to begin with sequence 0, as before Kafka 2.5.
-    """
+    """Every producer's state in one partition; `must_start_at_zero`: as before Kafka 2.5."""
 
     def __init__(self, *, must_start_at_zero: bool) -> None:
         self._must_start_at_zero = must_start_at_zero
         self._entries: dict[int, ProducerEntry] = {}
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
-        """The batch already written under this identity, if it is among the last five."""
+        """Return the remembered batch with the same epoch and sequence range, or None."""
         entry = self._entries.get(header.producer_id)
         return entry.duplicate_of(header) if entry else None
 
     def rejection_of(self, header: BatchHeader) -> int:
-        """The error code a batch that is not a duplicate gets; 0: it may be appended."""
+        """Return the error for a batch that is not a duplicate; 0 if it comes next."""
         entry = self._entries.get(header.producer_id)
         if entry is not None:
             return entry.rejection_of(header)
         if self._must_start_at_zero and header.base_sequence != 0:
-            return UNKNOWN_PRODUCER_ID
+            return codes.UNKNOWN_PRODUCER_ID
         return 0
 
     def note(self, batch: LoggedBatch) -> None:
@@ -127,11 +119,9 @@ class ProducerStates:
         return entry is not None and epoch < entry.epoch
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of one producer."""
         return self._entries.get(producer_id)
 
     def entries(self) -> Mapping[int, ProducerEntry]:
-        """What is known of each producer, by its id."""
         return MappingProxyType(self._entries)
 
     def forget(self, producer_id: int | None = None) -> None:
@@ -148,7 +138,52 @@ class ProducerStates:
                 entry.batches.popleft()
 
     def rebuild(self, batches: Iterable[LoggedBatch]) -> None:
-        """Read the state off a log again, after its end was cut off."""
+        """Read the state from a log whose end was cut off."""
         self._entries.clear()
         for batch in batches:
             self.note(batch)
+
+
+class _Asked:
+    """A producer's first batch here, verified but not appended yet."""
+
+    __slots__ = ("epoch", "is_version_2", "lowest_sequence")
+
+    def __init__(self, epoch: int, sequence: int, *, is_version_2: bool) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.is_version_2 = is_version_2
+
+
+class VerificationStates:
+    """Producers whose transaction the partition has asked about, until it has their first batch.
+
+    Of two batches sent together the first may be refused (the coordinator could not be asked, the partition was not
+    added) and the second be let in. So the lowest sequence that was asked about is kept, and a batch after it waits.
+
+    Source: VerificationStateEntry and ProducerAppendInfo.checkSequence in Apache Kafka.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[int, _Asked] = {}
+
+    def ask(self, producer: ProducerIdAndEpoch, sequence: int, *, is_version_2: bool) -> None:
+        """Note a batch about which the coordinator is asked."""
+        asked = self._asked.get(producer.producer_id)
+        if asked is None or (asked.is_version_2 and producer.epoch > asked.epoch):
+            self._asked[producer.producer_id] = _Asked(producer.epoch, sequence, is_version_2=is_version_2)
+        elif producer.epoch == asked.epoch:
+            asked.lowest_sequence = min(asked.lowest_sequence, sequence)
+
+    def appended(self, batch: LoggedBatch) -> None:
+        """Note an appended batch or marker; with version 2 a marker ends nothing, only the next epoch does."""
+        asked = self._asked.get(batch.producer_id)
+        if asked is not None and batch.is_transactional and not (batch.is_control and asked.is_version_2):
+            del self._asked[batch.producer_id]
+
+    def is_out_of_order(self, producer_id: int, sequence: int, *, has_batches: bool) -> bool:
+        """Whether a batch must wait for an earlier one; with version 2 the very first has sequence 0."""
+        asked = self._asked.get(producer_id)
+        if asked is None:
+            return False
+        return sequence > asked.lowest_sequence or (asked.is_version_2 and sequence != 0 and not has_batches)

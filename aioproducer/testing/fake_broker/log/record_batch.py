@@ -46,8 +46,6 @@ _PLACED = struct.Struct(">qii")
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes in front of the records."""
-
     base_offset: int
     length: int
     leader_epoch: int
@@ -64,7 +62,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
         return self.length + LENGTH_OVERHEAD
 
     @property
@@ -74,43 +71,38 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the timestamps are the broker's."""
         return bool(self.attributes & 0x08)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & 0x10)
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a transaction marker."""
         return bool(self.attributes & 0x20)
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences go on at 0 after 2^31 - 1."""
+        """Sequence of the last record; 0 follows 2^31 - 1."""
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
 
 def read_header(batch: Buffer, offset: int = 0) -> BatchHeader:
-    """Read the header of a batch that is known to be long enough."""
     return BatchHeader(*_HEADER.unpack_from(batch, offset))
 
 
 def checksum(batch: Buffer) -> int:
-    """The CRC-32C the header of this batch ought to have."""
     return int(crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
 def placed(batch: memoryview, *, base_offset: int, leader_epoch: int) -> bytes:
-    """Copy a batch with the two fields that say where in the log it is."""
+    """Copy a batch with its base offset and leader epoch."""
     front = _PLACED.pack(base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
     return b"".join((front, batch[16:]))
 
 
 def restamped(batch: memoryview, *, attributes: int, max_timestamp: int) -> bytes:
-    """Copy a batch with other attributes and another highest timestamp, and the checksum that goes with them."""
+    """Copy a batch with other attributes and another highest timestamp; the checksum matches."""
     changed = bytearray(batch)
     struct.pack_into(">h", changed, 21, attributes)
     struct.pack_into(">q", changed, 35, max_timestamp)
@@ -119,7 +111,7 @@ def restamped(batch: memoryview, *, attributes: int, max_timestamp: int) -> byte
 
 
 def repacked(batch: memoryview, *, codec: int, records: bytes) -> bytes:
-    """Copy a batch with its records section in another codec, and the length and checksum that go with it."""
+    """Copy a batch with its records in another codec; length and checksum match."""
     changed = bytearray(batch[:HEADER_SIZE]) + records
     (attributes,) = struct.unpack_from(">h", changed, 21)
     struct.pack_into(">h", changed, 21, attributes & ~_CODEC_BITS | codec)
@@ -129,11 +121,7 @@ def repacked(batch: memoryview, *, codec: int, records: bytes) -> bytes:
 
 
 def decompress(codec: int, data: Buffer) -> bytes:
-    """Uncompress the records section of a batch.
-
-    Raises:
-        ValueError: the codec is unknown or the bytes are not its.
-    """
+    """Uncompress the records of a batch; ValueError if the codec is unknown or the bytes are not valid."""
     try:
         match codec:
             case 0:
@@ -157,11 +145,7 @@ _XERIAL_HEADER = 16
 
 
 def _decompress_snappy(data: Buffer) -> bytes:
-    """Raw snappy, or the blocks of Java's SnappyOutputStream: a 16-byte header, then (int32 size, raw snappy) each.
-
-    Raises:
-        ValueError: a block ends too early.
-    """
+    """Raw snappy, or the blocks of Java's SnappyOutputStream: a 16-byte header, then (int32 size, raw snappy) each."""
     if bytes(data[:8]) != _XERIAL_MAGIC:
         return bytes(cramjam.snappy.decompress_raw(data))
     view = memoryview(data)
@@ -197,7 +181,7 @@ class LoggedRecord(NamedTuple):
 
 
 def decode_records(batch: Buffer) -> list[LoggedRecord]:
-    """Decode all records of a batch that passed the checks and stands in a log."""
+    """Decode all records of a batch that passed the checks."""
     header = read_header(batch)
     data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
     is_log_time = header.is_log_append_time
@@ -252,5 +236,7 @@ def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...]
     for _ in range(count):
         name, at = _nullable_bytes(data, at)
         value, at = _nullable_bytes(data, at)
-        headers.append(((name or b"").decode(errors="replace"), value))  # as Java's consumers read what is no UTF-8
+        headers.append(
+            ((name or b"").decode(errors="replace"), value)
+        )  # as Java's consumers read bytes that are not UTF-8
     return tuple(headers), at

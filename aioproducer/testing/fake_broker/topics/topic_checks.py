@@ -8,19 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
 
-from aioproducer.testing.fake_broker.topics.config_values import ConfigValue, config_text, config_value
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_CONFIG,
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_TOPIC_EXCEPTION,
-)
+from aioproducer.testing.fake_broker.topics.config_values import LOWEST, ConfigValue, config_text, config_value
+from aioproducer.testing.fake_broker.wire import codes
 
 _LONGEST_NAME = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicRefusedError(Exception):
-    """A topic cannot be made or changed like that; `code` is Kafka's error code."""
+    """A topic cannot be created or changed like that; `code` is Kafka's error code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -28,11 +24,6 @@ class TopicRefusedError(Exception):
 
 
 def check_name(name: str) -> None:
-    """Check what Kafka's brokers check of a topic's name.
-
-    Raises:
-        TopicRefusedError: INVALID_TOPIC_EXCEPTION.
-    """
     fault = None
     if not name:
         fault = "the empty string is not allowed"
@@ -43,15 +34,10 @@ def check_name(name: str) -> None:
     elif not _LEGAL_NAME.fullmatch(name):
         fault = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if fault:
-        raise TopicRefusedError(INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
+        raise TopicRefusedError(codes.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
 
 
 def check_assignment(nodes: Sequence[int], live_nodes: Sequence[int]) -> None:
-    """Check who shall have the copies of one partition.
-
-    Raises:
-        TopicRefusedError: INVALID_REPLICA_ASSIGNMENT.
-    """
     fault = None
     stranger = next((node for node in nodes if node not in live_nodes), None)
     twice = next((node for node in nodes if nodes.count(node) > 1), None)
@@ -62,36 +48,11 @@ def check_assignment(nodes: Sequence[int], live_nodes: Sequence[int]) -> None:
     elif twice is not None:
         fault = f"the broker {twice} more than once"
     if fault:
-        raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {fault}.")
+        raise TopicRefusedError(codes.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {fault}.")
 
 
 # Settings: what is checked of a value of the right type
 
-_LOWEST: Mapping[str, int] = MappingProxyType(
-    {
-        "compression.lz4.level": 1,
-        "compression.zstd.level": -131072,
-        "delete.retention.ms": 0,
-        "file.delete.delay.ms": 0,
-        "flush.messages": 1,
-        "flush.ms": 0,
-        "index.interval.bytes": 0,
-        "local.retention.bytes": -2,
-        "local.retention.ms": -2,
-        "max.compaction.lag.ms": 1,
-        "max.message.bytes": 0,
-        "message.timestamp.after.max.ms": 0,
-        "message.timestamp.before.max.ms": 0,
-        "message.timestamp.difference.max.ms": 0,
-        "min.cleanable.dirty.ratio": 0,
-        "min.compaction.lag.ms": 0,
-        "min.insync.replicas": 1,
-        "retention.ms": -1,
-        "segment.index.bytes": 4,
-        "segment.jitter.ms": 0,
-        "segment.ms": 1,
-    }
-)
 _HIGHEST: Mapping[str, int] = MappingProxyType(
     {"compression.lz4.level": 17, "compression.zstd.level": 22, "min.cleanable.dirty.ratio": 1}
 )
@@ -112,22 +73,13 @@ _NO_TIERS = (
 
 
 def check_settings(settings: Mapping[str, str | None], known: Mapping[str, str], *, smallest_segment: int) -> None:
-    """Check what is set for a topic.
-
-    Args:
-        settings: as the request has them.
-        known: every name there is.
-        smallest_segment: what `segment.bytes` must be at least.
-
-    Raises:
-        TopicRefusedError: INVALID_CONFIG.
-    """
+    """Check the settings of a topic; `known` has every name."""
     for fault in _faults_of(settings, known, smallest_segment=smallest_segment):
-        raise TopicRefusedError(INVALID_CONFIG, fault)
+        raise TopicRefusedError(codes.INVALID_CONFIG, fault)
 
 
 def _faults_of(settings: Mapping[str, str | None], known: Mapping[str, str], *, smallest_segment: int) -> Iterator[str]:
-    """What is wrong, in the order in which Kafka looks."""
+    """Yield what is wrong, in the order in which Kafka checks."""
     missing = [name for name, value in settings.items() if value is None]
     if missing:
         yield f"Null value not supported for topic configs: {','.join(missing)}"
@@ -152,7 +104,7 @@ def _fault_of(name: str, text: str, *, smallest_segment: int) -> str | None:
     if name == "remote.storage.enable" and value is True:
         return _NO_TIERS
     if isinstance(value, int | float):
-        lowest = smallest_segment if name == "segment.bytes" else _LOWEST.get(name, value)
+        lowest = smallest_segment if name == "segment.bytes" else LOWEST.get(name, value)
         fault = _fault_of_number(name, value, lowest)
     else:
         value, fault = _fault_of_words(name, value)
@@ -168,7 +120,7 @@ def _fault_of_number(name: str, value: float, lowest: float) -> str | None:
 
 
 def _fault_of_words(name: str, value: str | tuple[str, ...]) -> tuple[ConfigValue, str | None]:
-    """What is wrong, and with which part."""
+    """Return the rejected part and what is wrong with it."""
     words = (value,) if isinstance(value, str) else value
     if name in _WORDS:
         wrong = [word for word in words if word not in _WORDS[name]]

@@ -1,53 +1,13 @@
-"""The settings of a topic: every name and default that Kafka 4.3.1 lists, of which the model acts on a few."""
+"""The settings of a topic, and its codec."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from aioproducer._protocol.compression import CompressionType, compress
+from aioproducer.testing.fake_broker.log.record_batch import HEADER_SIZE, BatchHeader, decompress, repacked
 from aioproducer.testing.fake_broker.topics.config_values import config_text, config_value
-from aioproducer.testing.fake_broker.topics.topic_codec import CODECS
 
 _LONG_MAX = str(2**63 - 1)
-
-TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {
-        "cleanup.policy": "delete",
-        "compression.gzip.level": "-1",
-        "compression.lz4.level": "9",
-        "compression.type": "producer",
-        "compression.zstd.level": "3",
-        "delete.retention.ms": "86400000",
-        "file.delete.delay.ms": "60000",
-        "flush.messages": _LONG_MAX,
-        "flush.ms": _LONG_MAX,
-        "follower.replication.throttled.replicas": "",
-        "index.interval.bytes": "4096",
-        "leader.replication.throttled.replicas": "",
-        "local.retention.bytes": "-2",
-        "local.retention.ms": "-2",
-        "max.compaction.lag.ms": _LONG_MAX,
-        "max.message.bytes": "1048588",
-        "message.timestamp.after.max.ms": "3600000",
-        "message.timestamp.before.max.ms": _LONG_MAX,
-        "message.timestamp.type": "CreateTime",
-        "min.cleanable.dirty.ratio": "0.5",
-        "min.compaction.lag.ms": "0",
-        "min.insync.replicas": "1",
-        "preallocate": "false",
-        "remote.log.copy.disable": "false",
-        "remote.log.delete.on.disable": "false",
-        "remote.storage.enable": "false",
-        "retention.bytes": "-1",
-        "retention.ms": "604800000",
-        "segment.bytes": "1073741824",
-        "segment.index.bytes": "1048576",
-        "segment.jitter.ms": "0",
-        "segment.ms": "604800000",
-        "unclean.leader.election.enable": "false",
-    }
-)
-"""By name. The model acts on `cleanup.policy` (compact: null keys are refused), `compression.type`,
-`max.message.bytes`, the three `message.timestamp.*`, `min.insync.replicas`, `retention.bytes`, `segment.bytes`
-(largest batch) and `unclean.leader.election.enable`; the rest is kept and described, no more."""
 
 BEFORE_4_0: Mapping[str, str] = MappingProxyType(
     {
@@ -57,19 +17,11 @@ BEFORE_4_0: Mapping[str, str] = MappingProxyType(
         "message.timestamp.difference.max.ms": _LONG_MAX,
     }
 )
-"""What Kafka 3 had besides, or with another default."""
+"""Defaults of Kafka 3 that Kafka 4 does not have, or that differ there."""
 
 
 class TopicConfig:
-    """One topic's settings: what was set, over the cluster's defaults.
-
-    Args:
-        overrides: set for this topic.
-        defaults: every setting there is, as the cluster has it.
-
-    Raises:
-        ValueError: a name that Kafka does not know, or a value of another type than the setting's.
-    """
+    """One topic's settings over the cluster's defaults."""
 
     def __init__(self, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
         for name in overrides:
@@ -92,6 +44,23 @@ class TopicConfig:
         self.allows_unclean_election = values["unclean.leader.election.enable"] == "true"
 
     def values(self) -> dict[str, str]:
-        """Every setting by name, in the one form of those that its type allows (` TRUE ` is `true`)."""
+        """Return every setting by name, in the canonical form of its type (` TRUE ` is `true`)."""
         settings = {**self._defaults, **self.overrides}
         return {name: config_text(config_value(name, text)) for name, text in settings.items()}
+
+
+CODECS: Mapping[str, CompressionType] = MappingProxyType(
+    {"uncompressed": CompressionType.NONE, **{each.name.lower(): each for each in CompressionType if each}}
+)
+"""By what `compression.type` of a topic says; missing is `producer`, which keeps what the producer used."""
+
+
+def in_codec_of_topic(batch: memoryview, header: BatchHeader, codec: CompressionType) -> memoryview:
+    """Return a checked batch in the codec of its topic.
+
+    Kafka holds both sizes against `max.message.bytes`: a batch that was small enough on the wire may be refused.
+
+    Source: LogValidator.buildRecordsAndAssignOffsets in Apache Kafka.
+    """
+    records = decompress(header.codec, batch[HEADER_SIZE:])
+    return memoryview(repacked(batch, codec=codec, records=compress(codec, None, records)))

@@ -15,14 +15,7 @@ from aioproducer.testing.fake_broker.topics.topic_checks import (
     check_settings,
 )
 from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_PARTITIONS,
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REPLICATION_FACTOR,
-    INVALID_REQUEST,
-    INVALID_TOPIC_EXCEPTION,
-    TOPIC_ALREADY_EXISTS,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -38,17 +31,15 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether clients may not write to it."""
         return self.name in INTERNAL_TOPICS
 
     def partition(self, index: int) -> Partition | None:
-        """The partition of this index, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRequest:
-    """What a new topic should be; -1: the cluster's default."""
+    """The topic to create; -1: the cluster's default."""
 
     name: str
     partitions: int = -1
@@ -59,15 +50,7 @@ class TopicRequest:
 
 
 class TopicCatalogue:
-    """All topics of the cluster, as its controller knows them.
-
-    Args:
-        settings: defaults for what a request leaves open.
-        schedule: given to every partition.
-        random: topic ids come from it.
-        live_nodes: ids of the brokers that are up, ascending.
-        drop_offsets: makes consumer groups forget a topic that is deleted.
-    """
+    """All topics of the cluster, as its controller knows them."""
 
     def __init__(
         self,
@@ -91,26 +74,19 @@ class TopicCatalogue:
         return iter(self._by_name.values())
 
     def named(self, name: str) -> Topic | None:
-        """The topic of this name, or None."""
         return self._by_name.get(name)
 
     def with_id(self, topic_id: uuid.UUID | None) -> Topic | None:
-        """The topic of this id, or None."""
         return self._by_id.get(topic_id) if topic_id is not None else None
 
     def find(self, name: str | None, topic_id: uuid.UUID | None) -> Topic | None:
-        """The topic a request means by name or, where it gives none, by id."""
+        """Return the topic by name or, without a name, by id."""
         return self.named(name) if name is not None else self.with_id(topic_id)
 
     def create(self, request: TopicRequest, *, validate_only: bool = False) -> Topic:
-        """Make a topic.
-
-        Raises:
-            TopicRefusedError: the name is taken or illegal, or the counts, nodes or settings are.
-        """
         check_name(request.name)
         if request.name in self._by_name:
-            raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+            raise TopicRefusedError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
         self._check_collision(request.name)
         config = self.config(request.configs)
         topic = Topic(request.name, uuid.UUID(int=self._random.getrandbits(128), version=4), config)
@@ -121,30 +97,21 @@ class TopicCatalogue:
         return topic
 
     def config(self, configs: Mapping[str, str | None]) -> TopicConfig:
-        """The settings of a topic for which these are set.
-
-        Raises:
-            TopicRefusedError: INVALID_CONFIG.
-        """
         defaults = self._settings.topic_defaults()
         check_settings(configs, defaults, smallest_segment=self._settings.profile.smallest_segment_bytes)
         return TopicConfig({name: value for name, value in configs.items() if value is not None}, defaults)
 
     def _check_collision(self, name: str) -> None:
-        """Refuse a name that the names of metrics, which have no dots, could not tell from another topic's.
-
-        Raises:
-            TopicRefusedError: there is such a topic.
-        """
+        """Refuse a name that equals another topic's in metric names, which have no dots."""
         if "." not in name and "_" not in name:
             return
         for other in self._by_name:
             if other.replace(".", "_") == name.replace(".", "_"):
                 message = f"Topic '{name}' collides with existing topic: {other}"
-                raise TopicRefusedError(INVALID_TOPIC_EXCEPTION, message)
+                raise TopicRefusedError(codes.INVALID_TOPIC_EXCEPTION, message)
 
     def delete(self, topic: Topic, now: float) -> None:
-        """Forget a topic, all its records and how far groups have read it."""
+        """Forget a topic, its records and the groups' offsets."""
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         for partition in topic.partitions:
@@ -159,23 +126,13 @@ class TopicCatalogue:
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Give a topic more partitions, `count` in all.
-
-        Args:
-            topic: the topic.
-            count: how many it shall have.
-            assignments: node ids of the copies of each new one, leader first; None: the cluster chooses.
-            validate_only: look whether it could be done.
-
-        Raises:
-            TopicRefusedError: it has as many already, or the nodes are not right.
-        """
+        """Increase a topic to `count` partitions; without `assignments` the cluster places them."""
         present = len(topic.partitions)
         if count == present:
-            raise TopicRefusedError(INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+            raise TopicRefusedError(codes.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
         if count < present:
             raise TopicRefusedError(
-                INVALID_PARTITIONS,
+                codes.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {present} partition(s); {count} would not be an increase.",
             )
         if assignments is not None and len(assignments) != count - present:
@@ -183,7 +140,7 @@ class TopicCatalogue:
                 f"Attempted to add {count - present} additional partition(s), but only {len(assignments)} "
                 "assignment(s) were specified."
             )
-            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+            raise TopicRefusedError(codes.INVALID_REPLICA_ASSIGNMENT, message)
         self._check_assignments(assignments or ())
         if not validate_only:
             copies = len(topic.partitions[0].replicas)
@@ -199,11 +156,11 @@ class TopicCatalogue:
         copies = self._settings.replication_factor if request.replication_factor == -1 else request.replication_factor
         if copies < 1:
             message = "Replication factor must be larger than 0, or -1 to use the default value."
-            raise TopicRefusedError(INVALID_REPLICATION_FACTOR, message)
+            raise TopicRefusedError(codes.INVALID_REPLICATION_FACTOR, message)
         count = self._settings.num_partitions if request.partitions == -1 else request.partitions
         if count < 1:
             raise TopicRefusedError(
-                INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+                codes.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
         live = len(self._live_nodes())
         if copies > live:
@@ -211,18 +168,18 @@ class TopicCatalogue:
                 f"Unable to replicate the partition {copies} time(s): The target replication factor of {copies} "
                 f"cannot be reached because {self._settings.profile.too_few_brokers.format(live)}"
             )
-            raise TopicRefusedError(INVALID_REPLICATION_FACTOR, message)
+            raise TopicRefusedError(codes.INVALID_REPLICATION_FACTOR, message)
         return [self._place(copies) for _ in range(count)]
 
     def _assigned(self, request: TopicRequest) -> list[list[int]]:
         for name, given in (("replication factor", request.replication_factor), ("numPartitions", request.partitions)):
             if given != -1:
                 message = f"A manual partition assignment was specified, but {name} was not set to -1."
-                raise TopicRefusedError(INVALID_REQUEST, message)
+                raise TopicRefusedError(codes.INVALID_REQUEST, message)
         self._check_assignments(list(request.assignment.values()))
         if sorted(request.assignment) != list(range(len(request.assignment))):
             message = "partitions should be a consecutive 0-based integer sequence"
-            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+            raise TopicRefusedError(codes.INVALID_REPLICA_ASSIGNMENT, message)
         return [list(request.assignment[index]) for index in sorted(request.assignment)]
 
     def _check_assignments(self, assignments: Sequence[Sequence[int]]) -> None:

@@ -1,28 +1,26 @@
-"""Which broker looks after a consumer group or a transactional id.
+"""The brokers that coordinate consumer groups and transactional ids, and the producer ids they give.
 
-A key's coordinator stays where it is while its broker lives. Afterwards, or when a test moves it, another one takes
-over and reads the state first: 14 COORDINATOR_LOAD_IN_PROGRESS for `load_s`. All state is the cluster's, so nothing
-is lost on the way but what waits in a consumer group, which is refused by 16 NOT_COORDINATOR. Each change raises the
-coordinator epoch, which transaction markers carry.
+A key's coordinator stays while its broker lives. Afterwards, or when a test moves it, another one takes over and reads
+the state first: 14 COORDINATOR_LOAD_IN_PROGRESS for `load_s`. All state is the cluster's, so only requests that wait in
+a consumer group are lost: they get 16 NOT_COORDINATOR. Each change raises the coordinator epoch, which transaction
+markers carry.
 """
 
 from collections.abc import Callable
 from enum import IntEnum
 from zlib import crc32
 
-from aioproducer.testing.fake_broker.wire.codes import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR
+from aioproducer.testing.fake_broker.wire import codes
 
 
 class CoordinatorKind(IntEnum):
-    """What is looked after, by its number in FindCoordinator."""
+    """What a coordinator is for, by its number in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class _Seat:
-    """Who looks after one key, from when on."""
-
     __slots__ = ("epoch", "node_id", "ready_at")
 
     def __init__(self, node_id: int) -> None:
@@ -32,13 +30,7 @@ class _Seat:
 
 
 class Coordinators:
-    """The coordinators of all keys.
-
-    Args:
-        live_nodes: ids of the brokers that are up, ascending.
-        load_s: how long a new coordinator reads before it serves.
-        unload_group: called with a group's name and the time when its coordinator has changed.
-    """
+    """The coordinators of all keys; a new one reads for `load_s` before it serves."""
 
     def __init__(
         self, live_nodes: Callable[[], list[int]], load_s: float, *, unload_group: Callable[[str, float], None]
@@ -49,26 +41,21 @@ class Coordinators:
         self._seats: dict[tuple[CoordinatorKind, str], _Seat] = {}
 
     def node_of(self, kind: CoordinatorKind, key: str, now: float) -> int:
-        """Id of the broker that looks after a key."""
         return self._seat(kind, key, now).node_id
 
     def epoch_of(self, kind: CoordinatorKind, key: str, now: float) -> int:
-        """How often the coordinator of a key has changed."""
+        """Return how often the coordinator of a key has changed."""
         return self._seat(kind, key, now).epoch
 
     def error_at(self, node_id: int, kind: CoordinatorKind, key: str, *, now: float) -> int:
-        """The error of a request about a key that reached this broker; 0: it is the right one."""
+        """Return the error of a request about a key to this broker; 0 if it is the coordinator."""
         seat = self._seat(kind, key, now)
         if seat.node_id != node_id:
-            return NOT_COORDINATOR
-        return COORDINATOR_LOAD_IN_PROGRESS if now < seat.ready_at else 0
+            return codes.NOT_COORDINATOR
+        return codes.COORDINATOR_LOAD_IN_PROGRESS if now < seat.ready_at else 0
 
     def move(self, kind: CoordinatorKind, key: str, node_id: int, *, now: float) -> None:
-        """Make another broker the coordinator of a key.
-
-        Raises:
-            ValueError: that broker is not up.
-        """
+        """Make another broker the coordinator of a key; ValueError if it is not up."""
         if node_id not in self._live_nodes():
             raise ValueError(f"node {node_id} is not up")
         self._seat(kind, key, now)
@@ -90,3 +77,21 @@ class Coordinators:
         seat.ready_at = now + self._load_s
         if kind is CoordinatorKind.GROUP:
             self._unload_group(key, now)
+
+
+class ProducerIds:
+    """Hands out producer ids; the first is available `load_s` after the first request."""
+
+    def __init__(self, load_s: float) -> None:
+        self._load_s = load_s
+        self._loaded_at: float | None = None
+        self._next = 1000
+
+    def take(self, now: float) -> int | None:
+        """Return the next id; None while the first block is being loaded."""
+        if self._loaded_at is None:
+            self._loaded_at = now + self._load_s
+        if now < self._loaded_at:
+            return None
+        self._next += 1
+        return self._next - 1

@@ -16,27 +16,22 @@ from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
 
 
 class AbortedTransaction(NamedTuple):
-    """One transaction that did not happen."""
-
     producer_id: int
     first_offset: int
     marker_offset: int
 
 
 class OpenTransactions:
-    """The transactions of one partition."""
-
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}  # of each producer's open transaction
         self._ended: list[tuple[int, int]] = []  # first offset and marker's offset of those ended last, oldest first
         self._aborted: list[AbortedTransaction] = []
 
     def first_offset(self, producer_id: int) -> int | None:
-        """Where the open transaction of a producer begins here; None: it has none."""
+        """Return where a producer's open transaction begins here; None if it has none."""
         return self._first_offsets.get(producer_id)
 
     def note(self, batch: LoggedBatch) -> None:
-        """Take note of a batch that was appended."""
         if not batch.is_transactional:
             return
         if not batch.is_control:
@@ -50,17 +45,16 @@ class OpenTransactions:
             self._aborted.append(AbortedTransaction(batch.producer_id, first, batch.base_offset))
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The offset up to which every transaction has ended."""
         self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
         unstable = [*self._first_offsets.values(), *(first for first, _ in self._ended)]
         return min([high_watermark, *unstable])
 
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """Those that have records or their marker from `start` up to but not including `end`, by their markers."""
+        """Return those with records or a marker in [start, end), ordered by marker."""
         return [known for known in self._aborted if known.marker_offset >= start and known.first_offset < end]
 
     def rebuild(self, batches: Iterable[LoggedBatch]) -> None:
-        """Read everything off a log again, after its end was cut off."""
+        """Read everything from a log whose end was cut off."""
         self._first_offsets.clear()
         self._ended.clear()
         self._aborted.clear()

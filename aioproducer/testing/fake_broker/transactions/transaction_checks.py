@@ -14,48 +14,34 @@ Produce 11 whether the partition was added (KIP-890 part 1), since 12 to add it 
 Source: ReplicaManager.handleProduceAppend and AddPartitionsToTxnManager in Apache Kafka.
 """
 
-from typing import TYPE_CHECKING
-
 from aioproducer.records import TopicPartition
+from aioproducer.testing.fake_broker.exchange import SharedState
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
-from aioproducer.testing.fake_broker.wire.codes import (
-    CONCURRENT_TRANSACTIONS,
-    COORDINATOR_LOAD_IN_PROGRESS,
-    COORDINATOR_NOT_AVAILABLE,
-    INVALID_PRODUCER_EPOCH,
-    INVALID_REQUEST,
-    INVALID_TXN_STATE,
-    NOT_COORDINATOR,
-    NOT_ENOUGH_REPLICAS,
-    PRODUCER_FENCED,
-    TRANSACTION_ABORTABLE,
-)
-
-if TYPE_CHECKING:
-    from aioproducer.testing.fake_broker.cluster import ModelCluster
-
+from aioproducer.testing.fake_broker.wire import codes
 
 NOT_ADDED = "Partition was not added to the transaction"
 FIRST_PRODUCE_WITH_ABORTABLE = 11
 FIRST_PRODUCE_THAT_ADDS = 12
-COORDINATOR_ERRORS = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
+COORDINATOR_ERRORS = frozenset(
+    {codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR}
+)
 
 
-def meets_markers(cluster: "ModelCluster", claim: Claim, now: float) -> bool:
-    """Whether the coordinator takes no partition of a producer, because its last transaction has no markers yet."""
+def meets_markers(cluster: SharedState, claim: Claim, now: float) -> bool:
+    """Whether the producer's last transaction still lacks markers, so that no partition can be added."""
     coordinators, key = cluster.coordinators, claim.transactional_id
     node_id = coordinators.node_of(CoordinatorKind.TRANSACTION, key, now)
     return (
         not coordinators.error_at(node_id, CoordinatorKind.TRANSACTION, key, now=now)
-        and cluster.transactions.refusal_to_add(claim, now) == CONCURRENT_TRANSACTIONS
+        and cluster.transactions.refusal_to_add(claim, now) == codes.CONCURRENT_TRANSACTIONS
     )
 
 
-def admit(cluster: "ModelCluster", claim: Claim, partition: TopicPartition, *, adds: bool, now: float) -> int:
-    """Ask the coordinator for a producer that writes to a partition; returns its error."""
+def admit(cluster: SharedState, claim: Claim, partition: TopicPartition, *, adds: bool, now: float) -> int:
+    """Ask the coordinator whether a producer may write to a partition; returns its error."""
     if not claim.transactional_id:
-        return INVALID_REQUEST
+        return codes.INVALID_REQUEST
     coordinators, key = cluster.coordinators, claim.transactional_id
     node_id = coordinators.node_of(CoordinatorKind.TRANSACTION, key, now)
     error = coordinators.error_at(node_id, CoordinatorKind.TRANSACTION, key, now=now)
@@ -67,9 +53,9 @@ def admit(cluster: "ModelCluster", claim: Claim, partition: TopicPartition, *, a
 
 
 def produce_error(error: int, version: int) -> int:
-    """The coordinator's error as Produce of a version answers it."""
-    if error in COORDINATOR_ERRORS or (error == CONCURRENT_TRANSACTIONS and version < FIRST_PRODUCE_THAT_ADDS):
-        return NOT_ENOUGH_REPLICAS
-    if error == TRANSACTION_ABORTABLE and version < FIRST_PRODUCE_WITH_ABORTABLE:
-        return INVALID_TXN_STATE
-    return INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error
+    """Translate the coordinator's error for a version of Produce."""
+    if error in COORDINATOR_ERRORS or (error == codes.CONCURRENT_TRANSACTIONS and version < FIRST_PRODUCE_THAT_ADDS):
+        return codes.NOT_ENOUGH_REPLICAS
+    if error == codes.TRANSACTION_ABORTABLE and version < FIRST_PRODUCE_WITH_ABORTABLE:
+        return codes.INVALID_TXN_STATE
+    return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED else error

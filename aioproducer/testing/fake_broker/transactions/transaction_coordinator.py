@@ -14,34 +14,29 @@ from functools import partial
 from typing import NamedTuple
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.log.producer_ids import ProducerIds
 from aioproducer.testing.fake_broker.schedule import Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.transactions.transaction_ending import ErrorAction, verdict_v1, verdict_v2
+from aioproducer.testing.fake_broker.transactions.coordinators import ProducerIds
 from aioproducer.testing.fake_broker.transactions.transaction_entry import (
     LAST_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
     Claim,
+    ErrorAction,
     ProducerIdAndEpoch,
     TransactionEntry,
     TransactionState,
+    verdict_v1,
+    verdict_v2,
 )
-from aioproducer.testing.fake_broker.wire.codes import (
-    CONCURRENT_TRANSACTIONS,
-    COORDINATOR_LOAD_IN_PROGRESS,
-    INVALID_PRODUCER_ID_MAPPING,
-    PRODUCER_FENCED,
-    TRANSACTION_ABORTABLE,
-    UNSUPPORTED_VERSION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 WriteMarkers = Callable[[TransactionEntry, Callable[[float], None], float], None]
 """Has the markers of an ended transaction written: (entry, what to call with the time when they are, now)."""
 
 
 class Granted(NamedTuple):
-    """An answer with an identity in it."""
+    """An error, or the identity granted to a producer."""
 
     error: int
     producer_id: int = NO_PRODUCER_ID
@@ -49,17 +44,7 @@ class Granted(NamedTuple):
 
 
 class TransactionCoordinator:
-    """All transactional ids of the cluster.
-
-    Args:
-        producer_ids: where producer ids come from.
-        schedule: for time-outs.
-        write_markers: of partitions and groups.
-        is_version_2: whether the cluster's finalized `transaction.version` is 2; it may change.
-        coordinator_epoch: how often the coordinator of a transactional id has changed until a time.
-        settings: how long an id is kept without use. By its profile 51 comes before the errors of who is not the
-            producer any more, and a producer that begins has no time of a transaction before (`coordinates_as_4_0`).
-    """
+    """All transactional ids of the cluster."""
 
     def __init__(
         self,
@@ -82,17 +67,15 @@ class TransactionCoordinator:
         self._entries: dict[str, TransactionEntry] = {}
 
     def entries(self) -> Iterable[TransactionEntry]:
-        """Every transactional id there is."""
         return self._entries.values()
 
     def entry(self, transactional_id: str) -> TransactionEntry | None:
-        """One transactional id."""
         return self._entries.get(transactional_id)
 
     # Expiry
 
     def forget_expired(self, now: float) -> None:
-        """Remove the transactional ids that were not used for `expiration_s`, but for those in a transaction.
+        """Remove the transactional ids not used for `expiration_s`, except those in a transaction.
 
         Source: TransactionStateManager.removeExpiredTransactionalIds in Apache Kafka.
         """
@@ -105,7 +88,7 @@ class TransactionCoordinator:
         self._none_expires_before = max(oldest + self._expiration_s, now)
 
     def expire(self, transactional_id: str, now: float) -> bool:
-        """Remove a transactional id as if its time were over; False: it does not exist, or a transaction is open."""
+        """Remove a transactional id as if it had expired; False if it does not exist, or a transaction is open."""
         entry = self._entries.get(transactional_id)
         if entry is None or entry.state is TransactionState.ONGOING or self._is_pending(entry, now):
             return False
@@ -117,17 +100,10 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_s: float, expected: ProducerIdAndEpoch | None, *, now: float
     ) -> Granted:
-        """Give a producer its id and epoch; whoever had the transactional id before is fenced.
-
-        Args:
-            transactional_id: whose.
-            timeout_s: how long its transactions may be open.
-            expected: what the producer thinks it is (KIP-360); None: it begins.
-            now: when it is asked.
-        """
+        """Give a producer, `expected` or new (KIP-360), its id and epoch; the former owner of the id is fenced."""
         entry = self._entries.get(transactional_id) or self._new(transactional_id, timeout_s, now)
         if entry is None:
-            return Granted(COORDINATOR_LOAD_IN_PROGRESS)
+            return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS)
         error = self._init_error(entry, expected, now) or self._renew(entry, expected, now)
         if error:
             return Granted(error)
@@ -138,14 +114,14 @@ class TransactionCoordinator:
         return Granted(0, *entry.identity)
 
     def _init_error(self, entry: TransactionEntry, expected: ProducerIdAndEpoch | None, now: float) -> int:
-        """The error for a producer that wants to begin; one that finds a transaction open has it aborted."""
+        """Return the error of an InitProducerId; an open transaction is aborted."""
         if self._is_pending(entry, now):
-            return CONCURRENT_TRANSACTIONS
+            return codes.CONCURRENT_TRANSACTIONS
         if expected is not None and not _may_be(entry, expected):
-            return PRODUCER_FENCED
+            return codes.PRODUCER_FENCED
         if entry.state is TransactionState.ONGOING:
             self._abort_and_fence(entry, now)
-            return CONCURRENT_TRANSACTIONS
+            return codes.CONCURRENT_TRANSACTIONS
         return 0
 
     def _new(self, transactional_id: str, timeout_s: float, now: float) -> TransactionEntry | None:
@@ -163,43 +139,36 @@ class TransactionCoordinator:
         if entry.is_exhausted and (expected is None or expected.epoch == entry.epoch):
             producer_id = self._producer_ids.take(now)
             if producer_id is None:
-                return COORDINATOR_LOAD_IN_PROGRESS
+                return codes.COORDINATOR_LOAD_IN_PROGRESS
             entry.change_producer_id(producer_id, last_epoch=entry.epoch if expected else NO_EPOCH)
         elif expected is None:
             entry.bump(NO_EPOCH)
         elif entry.epoch in {NO_EPOCH, expected.epoch}:
             entry.bump(entry.epoch)
         elif expected.epoch != entry.last_epoch:
-            return PRODUCER_FENCED
+            return codes.PRODUCER_FENCED
         return 0
 
     # Transactions
 
     def _error_of(self, claim: Claim) -> int:
-        """The error for who is not the producer of its transactional id."""
+        """Return the error unless the claim is that of the current producer."""
         entry = self._entries.get(claim.transactional_id)
         if entry is None or entry.producer_id != claim.producer_id:
-            return INVALID_PRODUCER_ID_MAPPING
-        return 0 if entry.epoch == claim.epoch else PRODUCER_FENCED
+            return codes.INVALID_PRODUCER_ID_MAPPING
+        return 0 if entry.epoch == claim.epoch else codes.PRODUCER_FENCED
 
     def refusal_to_add(self, claim: Claim, now: float) -> int:
-        """The error for who adds a partition now, whichever it is."""
+        """Return the error for adding any partition now."""
         error, entry = self._error_of(claim), self._entries.get(claim.transactional_id)
         if entry is not None and self._is_pending(entry, now) and (self._coordinates_as_4_0 or not error):
-            return CONCURRENT_TRANSACTIONS
+            return codes.CONCURRENT_TRANSACTIONS
         return error
 
     def add_partitions(
         self, claim: Claim, partitions: Collection[TopicPartition], *, now: float, is_version_2: bool = False
     ) -> int:
-        """Add partitions to a transaction, which begins with the first of them; returns the error.
-
-        Args:
-            claim: whose transaction.
-            partitions: what to add.
-            now: when it is asked.
-            is_version_2: whether a leader asks for what Produce brings it (KIP-890).
-        """
+        """Add partitions to a transaction, which begins with the first; returns the error."""
         error = self.refusal_to_add(claim, now)
         if error:
             return error
@@ -215,26 +184,19 @@ class TransactionCoordinator:
         return 0
 
     def verify_partition(self, claim: Claim, partition: TopicPartition) -> int:
-        """The error for a partition that ought to have been added before; 0 when it was."""
+        """Return the error unless the partition was added before."""
         error = self._error_of(claim)
         if not error and self._entries[claim.transactional_id].state.is_completing:
-            return CONCURRENT_TRANSACTIONS
+            return codes.CONCURRENT_TRANSACTIONS
         if error:
             return error
-        return 0 if partition in self._entries[claim.transactional_id].partitions else TRANSACTION_ABORTABLE
+        return 0 if partition in self._entries[claim.transactional_id].partitions else codes.TRANSACTION_ABORTABLE
 
     def end(self, claim: Claim, *, is_commit: bool, is_version_2: bool, now: float) -> Granted:
-        """Commit or abort; the identity that is returned is what the next transaction has.
-
-        Args:
-            claim: whose transaction.
-            is_commit: or abort.
-            is_version_2: whether the request is of version 5 or later.
-            now: when it is asked.
-        """
+        """Commit or abort; returns the identity of the next transaction."""
         entry = self._entries.get(claim.transactional_id)
         if entry is None:
-            return Granted(INVALID_PRODUCER_ID_MAPPING)
+            return Granted(codes.INVALID_PRODUCER_ID_MAPPING)
         verdict = self._verdict(entry, claim, is_commit=is_commit, is_version_2=is_version_2, now=now)
         if not verdict.ends:
             return Granted(verdict.error, *(entry.identity if verdict.error == 0 else ()))
@@ -243,7 +205,7 @@ class TransactionCoordinator:
         if is_version_2 and entry.is_exhausted:
             producer_id = self._producer_ids.take(now)
             if producer_id is None:
-                return Granted(COORDINATOR_LOAD_IN_PROGRESS)
+                return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS)
             entry.next_producer_id = producer_id
         if entry.state is not TransactionState.ONGOING:
             entry.started_at = now
@@ -261,12 +223,12 @@ class TransactionCoordinator:
         return judge(entry, claim, is_commit=is_commit, is_pending=self._is_pending(entry, now))
 
     def _is_pending(self, entry: TransactionEntry, now: float) -> bool:
-        """Whether a change is under way, so that no other begins."""
+        """Whether a change is in progress, so that no other can begin."""
         return entry.state.is_completing or entry.stuck_since == self._coordinator_epoch(entry.transactional_id, now)
 
     def _get_stuck(self, entry: TransactionEntry, now: float) -> int:
         entry.stuck_since = self._coordinator_epoch(entry.transactional_id, now)
-        return UNSUPPORTED_VERSION
+        return codes.UNSUPPORTED_VERSION
 
     def _begin(self, entry: TransactionEntry, now: float) -> None:
         entry.state = TransactionState.ONGOING
@@ -278,7 +240,7 @@ class TransactionCoordinator:
             self._abort_and_fence(entry, now)
 
     def _abort_and_fence(self, entry: TransactionEntry, now: float) -> None:
-        """End a transaction that its producer does not end, so that this producer is refused from now on."""
+        """Abort a transaction that its producer does not end, and fence that producer."""
         entry.is_version_2 = self._is_version_2()
         if entry.epoch < LAST_EPOCH:
             entry.bump(entry.epoch if entry.is_version_2 else NO_EPOCH)
@@ -301,6 +263,6 @@ class TransactionCoordinator:
 
 
 def _may_be(entry: TransactionEntry, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that says it is this can be the one that has the transactional id; its epoch comes later."""
+    """Whether this identity can own the transactional id; the epoch is checked later."""
     is_before_change = expected.producer_id == entry.previous_producer_id and expected.epoch >= LAST_EPOCH - 1
     return entry.epoch == NO_EPOCH or expected.producer_id == entry.producer_id or is_before_change

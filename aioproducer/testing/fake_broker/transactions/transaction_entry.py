@@ -7,12 +7,15 @@
 Source: TransactionMetadata and TransactionState in Apache Kafka.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from aioproducer.records import TopicPartition
 from aioproducer.testing.fake_broker.schedule import Appointment
+from aioproducer.testing.fake_broker.wire import codes
 
 NO_EPOCH = -1
 NO_PRODUCER_ID = -1
@@ -20,7 +23,7 @@ LAST_EPOCH = 2**15 - 1
 
 
 class TransactionState(StrEnum):
-    """Where a transactional id stands, by Kafka's names."""
+    """The state of a transactional id, by Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -31,19 +34,16 @@ class TransactionState(StrEnum):
 
     @property
     def is_completing(self) -> bool:
-        """Whether the markers of a transaction are being written."""
         return self in {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer says it is."""
-
     producer_id: int
     epoch: int
 
 
 class Claim(NamedTuple):
-    """Who a producer says it is when it wants something done in its transaction."""
+    """The identity that a producer claims in a request."""
 
     transactional_id: str
     producer_id: int
@@ -52,8 +52,6 @@ class Claim(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class TransactionEntry:
-    """One transactional id."""
-
     transactional_id: str
     producer_id: int
     timeout_s: float
@@ -85,16 +83,14 @@ class TransactionEntry:
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """Producer id and epoch."""
         return ProducerIdAndEpoch(self.producer_id, self.epoch)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there is no epoch left to give."""
+        """Whether no epoch is left."""
         return self.epoch >= LAST_EPOCH - 1
 
     def bump(self, last_epoch: int) -> None:
-        """Take the next epoch."""
         self.last_epoch = last_epoch
         self.epoch += 1
 
@@ -104,3 +100,72 @@ class TransactionEntry:
         self.producer_id = producer_id
         self.last_epoch = last_epoch
         self.epoch = 0
+
+
+class ErrorAction(NamedTuple):
+    error: int = 0
+    ends: bool = False
+    """Whether to write markers; otherwise the error, 0 for what has ended already, is the answer."""
+
+
+# With version 1 a transaction that has already ended that way is a success: a repeated request looks the same as one
+# that was never sent. With version 2 (KIP-890) every end takes the next epoch, so a repeated request has the epoch
+# before the current one, and an abort without a transaction is a transaction of its own, without partitions.
+# Source: TransactionCoordinator.endTransaction and endTransactionWithTV1 in Apache Kafka.
+_END = ErrorAction(ends=True)
+_DONE = ErrorAction()
+_WRONG = ErrorAction(codes.INVALID_TXN_STATE)
+_WAIT = ErrorAction(codes.CONCURRENT_TRANSACTIONS)
+
+_EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+_COMMITTED, _ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+
+_VERSION_1: Mapping[tuple[TransactionState, bool], ErrorAction] = MappingProxyType(
+    {
+        (_EMPTY, True): _WRONG,
+        (_EMPTY, False): _WRONG,
+        (_ONGOING, True): _END,
+        (_ONGOING, False): _END,
+        (_COMMITTED, True): _DONE,
+        (_COMMITTED, False): _WRONG,
+        (_ABORTED, True): _WRONG,
+        (_ABORTED, False): _DONE,
+    }
+)
+"""By state, and whether it is a commit."""
+
+_VERSION_2: Mapping[tuple[TransactionState, bool, bool], ErrorAction] = MappingProxyType(
+    {
+        **{(*key, False): verdict for key, verdict in _VERSION_1.items()},
+        **{(*key, True): verdict for key, verdict in _VERSION_1.items()},
+        (_EMPTY, False, False): _END,
+        (_COMMITTED, True, False): _WRONG,
+        (_COMMITTED, False, False): _END,
+        (_ABORTED, False, False): _END,
+    }
+)
+"""By state, whether it is a commit, and whether it is a repeated request."""
+
+
+def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
+    """Return the meaning of an EndTxn before version 5; `is_pending`: an earlier change is not complete."""
+    if entry.producer_id != claim.producer_id:
+        return ErrorAction(codes.INVALID_PRODUCER_ID_MAPPING)
+    if entry.epoch != claim.epoch:
+        return ErrorAction(codes.PRODUCER_FENCED)
+    return _WAIT if is_pending else _VERSION_1[entry.state, is_commit]
+
+
+def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
+    """Return the meaning of an EndTxn of version 5; here `is_pending` is checked first."""
+    if is_pending:
+        return _WAIT
+    is_before_change = entry.previous_producer_id == claim.producer_id
+    is_after_overflow = is_before_change and claim.epoch == LAST_EPOCH - 1 and entry.epoch == 0
+    if not is_after_overflow and entry.producer_id != claim.producer_id:
+        return ErrorAction(codes.INVALID_PRODUCER_ID_MAPPING)
+    may_be_repeated = entry.state not in {_EMPTY, _ONGOING}
+    is_repeated = may_be_repeated and (is_after_overflow or entry.epoch == claim.epoch + 1)
+    if not is_repeated and entry.epoch != claim.epoch:
+        return ErrorAction(codes.PRODUCER_FENCED)
+    return _VERSION_2[entry.state, is_commit, is_repeated]

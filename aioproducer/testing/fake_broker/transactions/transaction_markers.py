@@ -21,18 +21,11 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import (
     TransactionEntry,
     TransactionState,
 )
-from aioproducer.testing.fake_broker.wire.codes import INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED
+from aioproducer.testing.fake_broker.wire import codes
 
 
 class MarkerWriter:
-    """Writes markers, each to the leader of its partition.
-
-    Args:
-        topics: where the partitions are.
-        groups: who holds offsets for a transaction.
-        settings: how long it takes, and what time it is.
-        schedule: for later.
-    """
+    """Writes markers, each to the leader of its partition."""
 
     def __init__(
         self, topics: TopicCatalogue, groups: ConsumerGroups, *, settings: ClusterSettings, schedule: Schedule
@@ -43,16 +36,15 @@ class MarkerWriter:
         self._schedule = schedule
 
     def error_of(self, marker: Marker, partition: Partition) -> int:
-        """The error with which the leader of a partition refuses a marker; 0: it takes it."""
+        """Return the error with which a partition's leader refuses a marker; 0 if it accepts it."""
         entry = partition.producers.entry(marker.producer_id)
         if entry is None:
             return 0
         if entry.epoch > marker.producer_epoch:
-            return INVALID_PRODUCER_EPOCH
-        return TRANSACTION_COORDINATOR_FENCED if entry.coordinator_epoch > marker.coordinator_epoch else 0
+            return codes.INVALID_PRODUCER_EPOCH
+        return codes.TRANSACTION_COORDINATOR_FENCED if entry.coordinator_epoch > marker.coordinator_epoch else 0
 
     def append(self, marker: Marker, topic: Topic, partition: Partition, *, now: float) -> None:
-        """Append a marker to the log of a partition that has a leader."""
         batch = logged_marker(
             marker,
             base_offset=partition.log.end_offset,
@@ -62,28 +54,17 @@ class MarkerWriter:
         partition.append(batch, topic.config, now=now)
 
     def finish_offsets(self, marker: Marker, *, offsets_partition: int) -> int:
-        """Let the groups of one partition of the offsets topic commit or drop what a producer has sent them.
-
-        Returns:
-            The error with which the leader refuses the marker.
-        """
+        """Let the groups of an offsets partition commit or drop a producer's offsets; returns the error."""
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
         if self._groups.producers.is_before(producer, offsets_partition):
-            return INVALID_PRODUCER_EPOCH
+            return codes.INVALID_PRODUCER_EPOCH
         self._groups.finish_transaction(producer, is_commit=marker.is_commit, offsets_partition=offsets_partition)
         return 0
 
     def write_all(
         self, entry: TransactionEntry, coordinator_epoch: int, done: Callable[[float], None], *, now: float
     ) -> None:
-        """Write all markers of a transaction.
-
-        Args:
-            entry: the transaction, already prepared to commit or abort.
-            coordinator_epoch: of the broker that ends it.
-            done: called with the time when all are written.
-            now: when it was ended.
-        """
+        """Write all markers of a transaction that is prepared to end; `done(now)` is called when all are written."""
         is_commit = entry.state is TransactionState.PREPARE_COMMIT
         marker = Marker(entry.producer_id, entry.epoch, is_commit, coordinator_epoch)
         job = _MarkerJob(self, marker, done)
@@ -110,7 +91,6 @@ class _MarkerJob:
         self._written: dict[Partition, tuple[int, int]] = {}  # leader epoch and offset, until all copies have it
 
     def start(self, now: float) -> None:
-        """Write what can be written."""
         for index in self.offsets_partitions:
             if self._writer.finish_offsets(self._marker, offsets_partition=index):
                 self._done = None

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The number a request begins with."""
+    """The number of a request's API."""
 
     PRODUCE = 0
     FETCH = 1
@@ -41,49 +41,31 @@ class ApiKey(IntEnum):
 
     @property
     def schema_name(self) -> str:
-        """The name of this request in the schemas, `list_offsets` for `LIST_OFFSETS`."""
+        """Name of this API in the schemas: `list_offsets` for `LIST_OFFSETS`."""
         return self.name.lower()
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version writes compact lengths and tagged fields (KIP-482)."""
+        """Whether this version has compact lengths and tagged fields (KIP-482)."""
         return version >= FIRST_FLEXIBLE_VERSION[self]
 
 
 API_BY_NUMBER: dict[int, ApiKey] = {int(api): api for api in ApiKey}
 """All of them: looking here is cheaper than making one of a number."""
 
-FIRST_FLEXIBLE_VERSION: dict[ApiKey, int] = {
-    ApiKey.PRODUCE: 9,
-    ApiKey.FETCH: 12,
-    ApiKey.LIST_OFFSETS: 6,
-    ApiKey.METADATA: 9,
-    ApiKey.OFFSET_COMMIT: 8,
-    ApiKey.OFFSET_FETCH: 6,
-    ApiKey.FIND_COORDINATOR: 3,
-    ApiKey.JOIN_GROUP: 6,
-    ApiKey.HEARTBEAT: 4,
-    ApiKey.LEAVE_GROUP: 4,
-    ApiKey.SYNC_GROUP: 4,
-    ApiKey.DESCRIBE_GROUPS: 5,
-    ApiKey.LIST_GROUPS: 3,
-    ApiKey.API_VERSIONS: 3,
-    ApiKey.CREATE_TOPICS: 5,
-    ApiKey.DELETE_TOPICS: 4,
-    ApiKey.DELETE_RECORDS: 2,
-    ApiKey.INIT_PRODUCER_ID: 2,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
-    ApiKey.ADD_OFFSETS_TO_TXN: 3,
-    ApiKey.END_TXN: 3,
-    ApiKey.WRITE_TXN_MARKERS: 1,
-    ApiKey.TXN_OFFSET_COMMIT: 3,
-    ApiKey.DESCRIBE_CONFIGS: 4,
-    ApiKey.ALTER_CONFIGS: 2,
-    ApiKey.CREATE_PARTITIONS: 2,
-    ApiKey.DELETE_GROUPS: 2,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
-    ApiKey.DESCRIBE_PRODUCERS: 0,
-    ApiKey.DESCRIBE_TRANSACTIONS: 0,
-    ApiKey.LIST_TRANSACTIONS: 0,
+_FLEXIBLE_SINCE = {
+    0: "DESCRIBE_PRODUCERS DESCRIBE_TRANSACTIONS LIST_TRANSACTIONS",
+    1: "WRITE_TXN_MARKERS INCREMENTAL_ALTER_CONFIGS",
+    2: "DELETE_RECORDS INIT_PRODUCER_ID ALTER_CONFIGS CREATE_PARTITIONS DELETE_GROUPS",
+    3: """FIND_COORDINATOR LIST_GROUPS API_VERSIONS ADD_PARTITIONS_TO_TXN ADD_OFFSETS_TO_TXN END_TXN
+        TXN_OFFSET_COMMIT""",
+    4: "HEARTBEAT LEAVE_GROUP SYNC_GROUP DELETE_TOPICS OFFSET_FOR_LEADER_EPOCH DESCRIBE_CONFIGS",
+    5: "DESCRIBE_GROUPS CREATE_TOPICS",
+    6: "LIST_OFFSETS OFFSET_FETCH JOIN_GROUP",
+    8: "OFFSET_COMMIT",
+    9: "PRODUCE METADATA",
+    12: "FETCH",
 }
-"""From this version on a request has compact lengths and tagged fields."""
+FIRST_FLEXIBLE_VERSION: dict[ApiKey, int] = {
+    ApiKey[name]: version for version, names in _FLEXIBLE_SINCE.items() for name in names.split()
+}
+"""Requests have compact lengths and tagged fields from this version on."""

@@ -40,21 +40,13 @@ _SIZES: Final[Mapping[str, int]] = MappingProxyType(
 
 
 def check_counts(message_class: "type[DataclassInstance]", payload: memoryview) -> None:
-    """Walk over a whole message.
-
-    Args:
-        message_class: one of kio's.
-        payload: the message.
-
-    Raises:
-        MalformedRequestError: a length or count is more than the bytes that follow, or bytes are missing.
-    """
+    """Walk over a whole message of one of kio's classes."""
     is_flexible = bool(getattr(message_class, "__flexible__", False))
     _shape(message_class)(Reader(payload, flexible=is_flexible))
 
 
 def dataclasses_in(hint: object) -> "Iterable[type[DataclassInstance]]":
-    """The message classes that a field's type is made of; one at most."""
+    """Yield the message classes of a field's type; at most one."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         yield hint
     for argument in getattr(hint, "__args__", ()):

@@ -26,8 +26,6 @@ _CURRENT_LEADER_TAG = 1
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """What is answered for one partition."""
-
     topic: str | None
     topic_id: uuid.UUID | None
     index: int
@@ -37,14 +35,13 @@ class FetchedPartition:
     batches: Sequence[Buffer] = field(default_factory=list)
     last_stable_offset: int = -1
     aborted: Sequence[AbortedTransaction] | None = None
-    """Transactions that did not happen, of which there may be records among these; None where nobody wants to know."""
+    """Aborted transactions that may have records here; None for read_uncommitted."""
 
     leader: tuple[int, int] | None = None
-    """Node id and leader epoch, when the partition is led by somebody else."""
+    """Node id and leader epoch, if another node leads the partition."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches."""
         return sum(len(batch) for batch in self.batches)
 
 
@@ -57,7 +54,7 @@ def encode_fetch(
     error_code: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """Write the answer; session id 0 declines a fetch session."""
+    """Encode a response; session id 0 declines a fetch session."""
     writer = Writer(flexible=flexible)
     writer.int32(throttle_ms)
     if version >= FIRST_WITH_SESSIONS:

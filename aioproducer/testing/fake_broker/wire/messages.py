@@ -1,8 +1,8 @@
-"""All messages but those written by hand, over `kio`, whose classes are generated from Kafka's own schemas.
+"""All messages but Produce and the response of Fetch, over `kio`, whose classes are generated from Kafka's schemas.
 
-Kafka's generated code has one class a message that knows every version; kio has one a version. So requests are
-lifted here to the newest class of their shape, and answers are written as trees of plain values with every version's
-fields in them, of which the version at hand takes its own. `kio` is imported at the first message.
+Kafka's generated code has one class per message that knows every version; kio has one per version. So requests are
+converted to the newest class of their shape, and responses are written as trees of plain values with every version's
+fields, from which each version takes its own.
 """
 
 import dataclasses
@@ -13,94 +13,60 @@ from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
-from aioproducer.testing.fake_broker.wire.control_wire import (
-    decode_api_versions,
-    decode_init_producer_id,
-    decode_metadata,
-    encode_api_versions,
-    encode_init_producer_id,
-    encode_metadata,
-)
 from aioproducer.testing.fake_broker.wire.count_check import check_counts, dataclasses_in
-from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader, Writer
+from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Tree: TypeAlias = Mapping[str, object]
-"""An answer by field name: numbers, strings, bytes, times in ms, error codes as numbers, trees, and lists of trees."""
+"""A response by field name: numbers, strings, bytes, times in ms, error codes as numbers, trees, and lists of trees."""
 
-_SHAPES: dict[ApiKey, tuple[int, ...]] = {
-    ApiKey.LIST_OFFSETS: (11,),
-    ApiKey.METADATA: (10, 13),
-    ApiKey.OFFSET_COMMIT: (9, 10),
-    ApiKey.OFFSET_FETCH: (7, 9, 10),
-    ApiKey.FIND_COORDINATOR: (3, 6),
-    ApiKey.JOIN_GROUP: (9,),
-    ApiKey.HEARTBEAT: (4,),
-    ApiKey.LEAVE_GROUP: (2, 5),
-    ApiKey.SYNC_GROUP: (5,),
-    ApiKey.DESCRIBE_GROUPS: (6,),
-    ApiKey.LIST_GROUPS: (5,),
-    ApiKey.API_VERSIONS: (4,),
-    ApiKey.CREATE_TOPICS: (7,),
-    ApiKey.DELETE_TOPICS: (5, 6),
-    ApiKey.DELETE_RECORDS: (2,),
-    ApiKey.INIT_PRODUCER_ID: (6,),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (4,),
-    ApiKey.ADD_PARTITIONS_TO_TXN: (3, 5),
-    ApiKey.ADD_OFFSETS_TO_TXN: (4,),
-    ApiKey.END_TXN: (5,),
-    ApiKey.WRITE_TXN_MARKERS: (2,),
-    ApiKey.TXN_OFFSET_COMMIT: (5,),
-    ApiKey.DESCRIBE_CONFIGS: (4,),
-    ApiKey.ALTER_CONFIGS: (2,),
-    ApiKey.CREATE_PARTITIONS: (3,),
-    ApiKey.DELETE_GROUPS: (2,),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (1,),
-    ApiKey.DESCRIBE_PRODUCERS: (0,),
-    ApiKey.DESCRIBE_TRANSACTIONS: (0,),
-    ApiKey.LIST_TRANSACTIONS: (2,),
-    ApiKey.FETCH: (12, 18),
+_EARLIER_SHAPES: dict[ApiKey, tuple[int, ...]] = {
+    ApiKey.METADATA: (10,),
+    ApiKey.OFFSET_COMMIT: (9,),
+    ApiKey.OFFSET_FETCH: (
+        7,
+        9,
+    ),
+    ApiKey.FIND_COORDINATOR: (3,),
+    ApiKey.LEAVE_GROUP: (2,),
+    ApiKey.DELETE_TOPICS: (5,),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (3,),
+    ApiKey.FETCH: (12,),
 }
-"""The last version of each shape: at these versions fields were renamed or moved, so one class cannot hold all."""
+"""After these versions fields were renamed or moved, so one class cannot hold all versions."""
+
+_VERSIONS = next(iter(PROFILES.values())).versions
 
 _KEPT_BYTES = 512
 """Larger requests are decoded each time: they hardly come again, and would take memory."""
 
-_OF_TRANSACTIONS = (ApiKey.FIND_COORDINATOR, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
-
-
-def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
-    """Decode a request, as an instance of the newest class of its shape.
-
-    Raises:
-        MalformedRequestError: the bytes are not that request.
-    """
-    by_hand = _DECODED_BY_HAND.get(api)
-    if by_hand is not None and version <= _LAST_BY_HAND[api]:
-        return by_hand(Reader(payload, flexible=api.is_flexible(version)), version)
-    return decode_by_schema(api, version, payload)
+_USUAL = (
+    ApiKey.API_VERSIONS,
+    ApiKey.METADATA,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+)
 
 
 def load_message_classes() -> None:
-    """Import what the first message would: `kio` and what all its messages share, and those of transactions.
+    """Import `kio` and the classes that most clients need first.
 
-    It takes about half a second, and a broker is to answer nobody meanwhile; a program that serves brokers to others
-    calls this before it listens.
+    That takes about half a second, during which a broker would not respond; so a cluster calls it before it listens.
     """
-    for api in _OF_TRANSACTIONS:
+    for api in _USUAL:
         for kind in ("request", "response"):
-            _schema(api, _SHAPES[api][-1], kind)
+            _schema(api, _VERSIONS[api][1], kind)
 
 
-def decode_by_schema(api: ApiKey, version: int, payload: memoryview) -> object:
-    """As `decode_request`, for any API.
-
-    Raises:
-        MalformedRequestError: the bytes are not that request.
-    """
+def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
+    """Decode a request, as an instance of the newest class of its shape."""
     if len(payload) > _KEPT_BYTES:
         return _decoded(api, version, payload)
     return _decoded_once(api, version, bytes(payload))
@@ -119,41 +85,20 @@ def _decoded(api: ApiKey, version: int, payload: memoryview) -> object:
     except Exception as error:
         # kio raises what its native readers meet: over-reads, bad text, numbers out of range.
         raise MalformedRequestError(f"{api.name} v{version}: {error}") from error
-    shape = next(last for last in _SHAPES[api] if version <= last)
+    shape = next(last for last in (*_EARLIER_SHAPES.get(api, ()), _VERSIONS[api][1]) if version <= last)
     return entity if shape == version else _schema(api, shape, "request").lift(entity)
 
 
 def encode_response(api: ApiKey, version: int, tree: Tree) -> bytes:
-    """Encode an answer, leaving out what this version does not have."""
-    by_hand = _ENCODED_BY_HAND.get(api)
-    if by_hand is not None and version <= _LAST_BY_HAND[api]:
-        return by_hand(Writer(flexible=api.is_flexible(version)), version, tree)
-    return encode_by_schema(api, version, tree)
-
-
-def encode_by_schema(api: ApiKey, version: int, tree: Tree) -> bytes:
-    """As `encode_response`, for any API."""
+    """Encode a response, leaving out the fields this version does not have."""
     schema = _schema(api, version, "response")
     buffer = io.BytesIO()
     schema.write(buffer, schema.build(tree))
     return buffer.getvalue()
 
 
-_LAST_BY_HAND: dict[ApiKey, int] = {ApiKey.API_VERSIONS: 4, ApiKey.INIT_PRODUCER_ID: 6, ApiKey.METADATA: 13}
-_DECODED_BY_HAND: dict[ApiKey, Callable[[Reader, int], object]] = {
-    ApiKey.API_VERSIONS: decode_api_versions,
-    ApiKey.INIT_PRODUCER_ID: decode_init_producer_id,
-    ApiKey.METADATA: decode_metadata,
-}
-_ENCODED_BY_HAND: dict[ApiKey, Callable[[Writer, int, Tree], bytes]] = {
-    ApiKey.API_VERSIONS: encode_api_versions,
-    ApiKey.INIT_PRODUCER_ID: encode_init_producer_id,
-    ApiKey.METADATA: encode_metadata,
-}
-
-
 class _RawErrorCode:
-    """Stands for any error code, also one that Kafka does not have; the writer only asks for `value`."""
+    """An error code, also one that Kafka does not have; the writer only reads `value`."""
 
     __slots__ = ("value",)
 
@@ -171,12 +116,10 @@ _EMPTY: dict[str, object] = {
     "error_code": _RawErrorCode(0),
     "uuid": None,
 }
-"""What a field is when nobody says and the schema has no default; 0 for all other types."""
+"""Value of a field that is not given and has no default in the schema; 0 for all other types."""
 
 
 class _Field:
-    """One field of a message class."""
-
     __slots__ = ("default", "is_list", "kafka_type", "name", "nested")
 
     def __init__(self, field: "dataclasses.Field[object]", hint: object) -> None:
@@ -189,7 +132,7 @@ class _Field:
             self.default = () if self.is_list else _EMPTY.get(self.kafka_type, 0)
 
     def value_in(self, tree: Tree) -> object:
-        """The field's value in an answer, as kio wants it."""
+        """Return the field's value in a response, as kio wants it."""
         given = tree.get(self.name, dataclasses.MISSING)
         if given is dataclasses.MISSING:
             return self.default
@@ -211,7 +154,7 @@ class _Field:
                 return given
 
     def value_of(self, entity: object) -> object:
-        """The field's value in a message of another version."""
+        """Return the field's value in a message of another version."""
         given: object = getattr(entity, self.name, dataclasses.MISSING)
         if given is dataclasses.MISSING:
             return self.default
@@ -231,11 +174,10 @@ class _MessageSchema:
         self._fields = [_Field(field, hints[field.name]) for field in dataclasses.fields(message_class)]
 
     def build(self, tree: Tree) -> object:
-        """Make an answer of this version."""
         return self._made({field.name: field.value_in(tree) for field in self._fields})
 
     def lift(self, entity: object) -> object:
-        """Make a message of this version from one of another, with the fields that both have."""
+        """Convert a message of another version, keeping the fields that both have."""
         return self._made({field.name: field.value_of(entity) for field in self._fields})
 
     def _made(self, values: dict[str, object]) -> object:
@@ -243,7 +185,7 @@ class _MessageSchema:
 
 
 class _TopLevelSchema(_MessageSchema):
-    """A whole request or answer: can be read and written."""
+    """A whole request or response, which can be read and written."""
 
     def __init__(self, message_class: "type[DataclassInstance]") -> None:
         super().__init__(message_class)

@@ -16,7 +16,7 @@ _MAX_VARINT_BYTES = 5
 
 
 class MalformedRequestError(Exception):
-    """The bytes are no valid request; a broker closes the connection."""
+    """The bytes are not a valid request; a broker closes the connection."""
 
 
 class Reader:
@@ -51,27 +51,18 @@ class Reader:
         return value
 
     def int8(self) -> int:
-        """Read one signed byte."""
         return self._number(_INT8)
 
     def int16(self) -> int:
-        """Read two bytes."""
         return self._number(_INT16)
 
     def int32(self) -> int:
-        """Read four bytes."""
         return self._number(_INT32)
 
     def int64(self) -> int:
-        """Read eight bytes."""
         return self._number(_INT64)
 
     def uvarint(self) -> int:
-        """Read an unsigned varint.
-
-        Raises:
-            MalformedRequestError: it has more than five bytes, or does not end.
-        """
         value = 0
         data, position = self.data, self.position
         try:
@@ -91,22 +82,13 @@ class Reader:
         raise MalformedRequestError("a varint of more than five bytes")
 
     def count(self) -> int:
-        """Read the length of an array; -1 for null.
-
-        Raises:
-            MalformedRequestError: it claims more elements than bytes are left.
-        """
+        """Read the length of an array; -1 for null. More elements than bytes left are refused."""
         length = self.uvarint() - 1 if self.flexible else self._number(_INT32)
         if length > len(self.data) - self.position:
             raise MalformedRequestError(f"an array of {length} in a message of {len(self.data)} bytes")
         return length
 
     def string(self) -> str | None:
-        """Read a nullable string.
-
-        Raises:
-            MalformedRequestError: it is longer than what is left, or not UTF-8.
-        """
         length = self.uvarint() - 1 if self.flexible else self._number(_INT16)
         if length < 0:
             return None
@@ -120,7 +102,6 @@ class Reader:
             raise MalformedRequestError(f"a string at {start} is not UTF-8") from error
 
     def fixed(self, size: int) -> bytes:
-        """Read `size` bytes and copy them."""
         start = self._take(size)
         return bytes(self.data[start : start + size])
 
@@ -133,7 +114,7 @@ class Reader:
         return self.data[start : start + length]
 
     def skip_tagged_fields(self) -> None:
-        """Pass over the tagged fields that end every structure of a flexible message; nothing otherwise."""
+        """Skip the tagged fields that end every structure of a flexible message."""
         if not self.flexible:
             return
         data, position = self.data, self.position
@@ -145,11 +126,9 @@ class Reader:
             self._take(self.uvarint())
 
     def skip(self, size: int) -> None:
-        """Pass over that many bytes."""
         self._take(size)
 
     def rest(self) -> memoryview:
-        """Whatever has not been read yet."""
         return self.data[self.position :]
 
 
@@ -164,23 +143,18 @@ class Writer:
         self.parts: list[Buffer] = []
 
     def pack(self, layout: struct.Struct, *values: float) -> None:
-        """Write several fixed-size fields at once."""
         self.open += layout.pack(*values)
 
     def int16(self, value: int) -> None:
-        """Write two bytes."""
         self.open += _INT16.pack(value)
 
     def int32(self, value: int) -> None:
-        """Write four bytes."""
         self.open += _INT32.pack(value)
 
     def int64(self, value: int) -> None:
-        """Write eight bytes."""
         self.open += _INT64.pack(value)
 
     def uvarint(self, value: int) -> None:
-        """Write an unsigned varint."""
         while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
             self.open.append(value & 0x7F | 0x80)
             value >>= 7
@@ -196,7 +170,6 @@ class Writer:
             self.uvarint(length + 1)
 
     def string(self, value: str | None) -> None:
-        """Write a nullable string."""
         encoded = b"" if value is None else value.encode()
         length = -1 if value is None else len(encoded)
         if not self.flexible:
@@ -208,7 +181,6 @@ class Writer:
         self.open += encoded
 
     def fixed(self, value: bytes) -> None:
-        """Write bytes as they are, without a length."""
         self.open += value
 
     def large(self, buffers: list[Buffer], size: int) -> None:
@@ -219,7 +191,7 @@ class Writer:
         self.open = bytearray()
 
     def tagged_fields(self, fields: list[tuple[int, bytes]] | None = None) -> None:
-        """End a structure of a flexible message: (tag, encoded value) in ascending order; nothing otherwise."""
+        """End a structure of a flexible message: (tag, encoded value) in ascending order."""
         if not self.flexible:
             return
         if not fields:
@@ -232,6 +204,5 @@ class Writer:
             self.open += value
 
     def finish(self) -> list[Buffer]:
-        """All bytes of the message, in order."""
         self.parts.append(bytes(self.open))
         return self.parts

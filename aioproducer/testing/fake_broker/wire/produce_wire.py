@@ -1,7 +1,7 @@
-"""Produce 3-13 as a broker sees it: request in, answer out, by hand because every record passes here.
+"""Produce 3-13 as a broker sees it, by hand because every record passes here.
 
-Since 9 the messages are flexible, since 13 topics go by id; 5 added the log's start to the answer, 8 the errors of
-single records, 10 the present leader of a partition that has moved (KIP-951).
+Since 9 the messages are flexible, since 13 topics go by id; 5 added the log's start to the response, 8 the errors of
+single records, 10 the current leader of a partition that has moved (KIP-951).
 """
 
 import struct
@@ -30,8 +30,6 @@ _TopicKey: TypeAlias = tuple[str | None, uuid.UUID | None]
 
 
 class ProducedPartition(NamedTuple):
-    """What a request brings for one partition."""
-
     topic: str | None
     topic_id: uuid.UUID | None
     partition_index: int
@@ -40,21 +38,19 @@ class ProducedPartition(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """One Produce request."""
-
     transactional_id: str | None
     acks: int
     timeout_ms: int
     partitions: list[ProducedPartition]
-    """Each partition once, as it stands last in the request, topic by topic."""
+    """Each partition once, with its last batch in the request, topic by topic."""
 
     as_sent: list[ProducedPartition]
-    """All there is, in the order of the request."""
+    """All of them, in the order of the request."""
 
 
 @dataclass(slots=True)
 class PartitionResult:
-    """What is answered for one partition; -1 where there is nothing to say."""
+    """The response for one partition; -1 where there is nothing to say."""
 
     topic: str | None
     topic_id: uuid.UUID | None
@@ -66,32 +62,24 @@ class PartitionResult:
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
     leader: tuple[int, int] | None = None
-    """Node id and leader epoch, when the partition is led by somebody else."""
+    """Node id and leader epoch, if another node leads the partition."""
 
     answered_instead: BatchRefusedError | None = None
-    """What is answered for another batch of the same partition, in the place of this result."""
+    """The error of another batch of the same partition, which replaces this result."""
 
     def refuse(self, refusal: BatchRefusedError) -> None:
-        """Answer with an error."""
         self.error_code = refusal.code
         self.record_errors = refusal.record_errors
         self.error_message = refusal.message
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a broker listens."""
-
     node_id: int
     host: str
     port: int
 
 
 def decode_produce(reader: Reader, version: int) -> ProduceRequest:
-    """Read a request.
-
-    Raises:
-        MalformedRequestError: the bytes are no Produce request of this version.
-    """
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
     as_sent: list[ProducedPartition] = []
     for _ in range(reader.count()):
@@ -132,7 +120,7 @@ def encode_produce(
     throttle_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """Write the answer; results of one topic that stand together share its name."""
+    """Encode a response; adjacent results of one topic share its name."""
     topics = _by_topic(results)
     writer.count(len(topics))
     for (topic, topic_id), of_topic in topics:
@@ -178,7 +166,7 @@ def _write_result(writer: Writer, version: int, result: PartitionResult) -> None
 
 
 def encode_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
-    """The tagged field that says where the hinted leaders listen, in Produce and in Fetch."""
+    """Encode the tagged field with the hinted leaders' addresses, for Produce and Fetch."""
     writer = Writer(flexible=True)
     writer.count(len(endpoints))
     for endpoint in endpoints:

@@ -11,17 +11,15 @@ from tests.programs.chaos.checker.losses import Event
 from tests.programs.chaos.checker.verdict import Verdict
 
 RECOVERY_S = 10.0
-"""What the first acknowledgement after healing may take on top of the request timeout."""
+"""Limit of the first acknowledgement after healing, on top of the request timeout."""
 
 BUSY_S = 5.0
-"""By how much a busy machine may be late with what has a deadline."""
+"""Lateness of deadlines that a busy machine may cause."""
 
 CLOSE_LATE_S = 1.0
-"""By how much a busy machine may be late with a close."""
 
 
 def check_cell(folder: Path) -> Verdict:
-    """Check everything."""
     verdict = Verdict()
     cell, events = load_cell(folder), load_events(folder)
     histories = load_histories(sorted(folder.glob("history-*.bin")), verdict)
@@ -36,7 +34,6 @@ def check_cell(folder: Path) -> Verdict:
 
 
 def _check_histories(cell: Cell, histories: Histories, ends: list[End], *, verdict: Verdict) -> None:
-    """I2, and the counts."""
     limits = cell["limits"]
     limit_us = int((limits["delivery_timeout_ms"] + limits["max_block_ms"]) * 1000 + BUSY_S * 1e6)
     outcomes: dict[str, Counter[str]] = {topic["name"]: Counter() for topic in cell["topics"].values()}
@@ -53,7 +50,7 @@ def _check_histories(cell: Cell, histories: Histories, ends: list[End], *, verdi
 
 
 def _check_logs(folder: Path, cell: Cell, histories: Histories, *, events: list[Event], verdict: Verdict) -> None:
-    """C1 to C6."""
+    """The checks of logs: see `log_check.py`."""
     checks = []
     for dump in sorted(folder.glob("log-*.bin")):
         topic = dump.stem.split("-")[1]
@@ -63,7 +60,7 @@ def _check_logs(folder: Path, cell: Cell, histories: Histories, *, events: list[
     check_all_lives(checks, histories, verdict)
     missing = {int(topic) for topic in cell["topics"]} - {check.covered.topic for check in checks}
     for topic in sorted(missing):
-        verdict.add("C1", f"topic {topic} was never read")
+        verdict.add("LOST", f"topic {topic} was never read")
     verdict.figures["logs"] = {
         f"{cell['topics'][str(check.covered.topic)]['name']} {check.covered.topic_id}": dict(check.counts)
         for check in checks
@@ -71,14 +68,14 @@ def _check_logs(folder: Path, cell: Cell, histories: Histories, *, events: list[
 
 
 def lags_of(client: int, ends: list[End]) -> list[tuple[int, int]]:
-    """When the process of a client did not run."""
+    """Return the times when the process of a client did not run."""
     return [lag for end in ends if end["clients"][0] <= client < end["clients"][1] for lag in end["lags"]]
 
 
 def _check_recovery(
     cell: Cell, histories: Histories, faults: list[Event], *, ends: list[End], verdict: Verdict
 ) -> None:
-    """C10, for each client that sends all the time; not where the cell ended before the bound had passed."""
+    """RECOVERY of each continuously sending client, unless the cell ended before the bound had passed."""
     bound_us = cell["limits"]["request_timeout_ms"] * 1000 + int(RECOVERY_S * 1e6)
     recovered: list[float] = []
     by_fault: list[tuple[str, int, float | None]] = []
@@ -92,18 +89,18 @@ def _check_recovery(
             if took_us is not None and took_us <= bound_us + lag_us:
                 recovered.append(took_us / 1e6)
             elif healed_us + bound_us < cell["sending_ended_us"]:
-                verdict.add("C10", f"client {client} after {event['kind']}: {took_us} us (bound {bound_us} us)")
+                verdict.add("RECOVERY", f"client {client} after {event['kind']}: {took_us} us (bound {bound_us} us)")
     recovered.sort()
     verdict.figures["recovery_by_fault"] = by_fault
     verdict.figures["recovery_s"] = [round(seconds, 3) for seconds in recovered]
 
 
 def _check_end(name: str, end: End, verdict: Verdict) -> None:
-    """C11 and C12 for one process."""
+    """CLOSE and LOGGED_ERROR for one process."""
     for close in end["closes"]:
         until_us = close["began_us"] + int(close["seconds"] * 1e6)
         lag_s = overlap(close["began_us"], until_us, end["lags"]) / 1e6
         if close["seconds"] - lag_s > close["timeout_s"] + CLOSE_LATE_S:
-            verdict.add("C11", f"{name}: {close}, of which the process did not run {lag_s:.1f} s")
+            verdict.add("CLOSE", f"{name}: {close}, of which the process did not run {lag_s:.1f} s")
     for text in end["errors_without_cause"]:
-        verdict.add("C12", f"{name}: {text}")
+        verdict.add("LOGGED_ERROR", f"{name}: {text}")

@@ -1,4 +1,4 @@
-"""What a cell says of itself, in `cell.json` and `events.jsonl`: all that the checker knows beside histories and logs.
+"""Description of a cell, in `cell.json` and `events.jsonl`: all that the checker knows beside histories and logs.
 
 CELL/cell.json          topics, clients and limits
 CELL/events.jsonl       a line for each fault (`losses.Event`), and for each move of leaders
@@ -16,16 +16,12 @@ from tests.programs.chaos.checker.losses import Event
 
 
 class Topic(TypedDict):
-    """One topic of a cell."""
-
     name: str
     idempotent: bool
-    """Its records are sent with idempotence, which goes with acks=all; else with acks=1."""
+    """Whether its records are sent with idempotence and acks=all, or else with acks=1."""
 
 
 class Limits(TypedDict):
-    """Milliseconds."""
-
     request_timeout_ms: int
     delivery_timeout_ms: int
     max_block_ms: int
@@ -36,17 +32,12 @@ class Cell(TypedDict):
 
     seed: int
     topics: dict[str, Topic]
-    """By number, as text."""
     limits: Limits
     lasting_clients: list[int]
-    """Those that send all the time, whose recovery is measured."""
     sending_ended_us: int
-    """When the lasting clients were told to end."""
 
 
 class Close(TypedDict):
-    """How one client closed."""
-
     client: int
     seconds: float
     timeout_s: float
@@ -54,17 +45,14 @@ class Close(TypedDict):
 
 
 class End(TypedDict):
-    """What a producer process says at its end."""
-
     clients: list[int]
-    """Its clients' numbers: from this, below that."""
     closes: list[Close]
     errors: list[str]
-    """What was logged at ERROR, each with its cause, by anybody in the process."""
+    """Messages that the process logged at ERROR, each with its cause."""
     errors_without_cause: list[str]
     failed_starts: int
     lags: list[tuple[int, int]]
-    """When the process did not run for a while, since others had the machine or it was stopped: microseconds."""
+    """Times when the process did not run, in microseconds: the machine was busy, or it was stopped."""
 
 
 def load_cell(folder: Path) -> Cell:

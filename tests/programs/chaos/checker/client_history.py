@@ -1,6 +1,6 @@
 """The history of each client in memory: a few bytes a record, by the record's position n.
 
-Loading checks what a history must be in itself (I2): positions without gaps, one outcome each, none missing, in time.
+Loading checks what a history must be in itself (ENDS_ONCE): positions without gaps, one outcome each, all in time.
 """
 
 import dataclasses
@@ -14,10 +14,9 @@ from tests.programs.chaos.checker.verdict import Verdict
 
 
 class ClientHistory:
-    """What one client did: arrays with an element for each of its records."""
+    """History of one client: arrays with an element for each of its records."""
 
     def __init__(self, client: int) -> None:
-        """An empty history."""
         self.client = client
         self.outcome = bytearray()
         """`Kind` of the outcome; INVOKE while there is none."""
@@ -28,17 +27,14 @@ class ClientHistory:
         """1 where the client left the partition to the producer."""
         self.offset = array("q")
         self.sent_ms = array("q")
-        """The record's timestamp."""
         self.invoked_us = array("q")
         self.ended_us = array("q")
         self.acknowledged_us = array("q")
-        """When acknowledgements came, in order; not by n."""
 
     def __len__(self) -> int:
         return len(self.outcome)
 
     def take(self, row: Row, verdict: Verdict) -> None:
-        """Add a row of the file."""
         if row.kind == Kind.INVOKE:
             self._invoke(row, verdict)
         else:
@@ -46,7 +42,7 @@ class ClientHistory:
 
     def _invoke(self, row: Row, verdict: Verdict) -> None:
         if row.n != len(self):
-            verdict.add("I2", f"client {self.client} invoked n={row.n} after {len(self)} records")
+            verdict.add("ENDS_ONCE", f"client {self.client} invoked n={row.n} after {len(self)} records")
             return
         self.outcome.append(Kind.INVOKE)
         self.topic.append(row.topic)
@@ -60,7 +56,7 @@ class ClientHistory:
     def _end(self, row: Row, verdict: Verdict) -> None:
         n = row.n
         if n >= len(self) or self.outcome[n] != Kind.INVOKE:
-            verdict.add("I2", f"client {self.client} n={n} ended again, or before it was invoked: {row}")
+            verdict.add("ENDS_ONCE", f"client {self.client} n={n} ended again, or before it was invoked: {row}")
             return
         self.outcome[n] = row.kind
         self.ended_us[n] = row.time_us
@@ -68,13 +64,13 @@ class ClientHistory:
             return
         self.acknowledged_us.append(row.time_us)
         if self.partition[n] not in {-1, row.partition} or row.topic != self.topic[n]:
-            verdict.add("C6", f"client {self.client} n={n} asked for {self.partition[n]}, told {row}")
+            verdict.add("RECORD_METADATA", f"client {self.client} n={n} asked for {self.partition[n]}, told {row}")
         if row.timestamp != self.sent_ms[n]:
-            verdict.add("C6", f"client {self.client} n={n} sent at {self.sent_ms[n]}, told {row}")
+            verdict.add("RECORD_METADATA", f"client {self.client} n={n} sent at {self.sent_ms[n]}, told {row}")
         self.partition[n], self.offset[n] = row.partition, row.offset
 
     def first_acknowledged_after(self, time_us: int) -> int | None:
-        """When the first acknowledgement after a time came."""
+        """Return the time of the first acknowledgement after a time."""
         index = bisect_left(self.acknowledged_us, time_us)
         return self.acknowledged_us[index] if index < len(self.acknowledged_us) else None
 
@@ -83,7 +79,6 @@ Histories = dict[int, ClientHistory]
 
 
 def load_histories(files: Iterable[Path], verdict: Verdict) -> Histories:
-    """Every client of every file."""
     histories: Histories = {}
     for file in files:
         for row in read_history(file):
@@ -96,13 +91,13 @@ def load_histories(files: Iterable[Path], verdict: Verdict) -> Histories:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Deadline:
-    """How long a record of a client may live."""
+    """Longest life of a client's records."""
 
     limit_us: int
     """The delivery timeout, the time a call may block, and what a busy machine needs."""
 
     lags: Sequence[tuple[int, int]]
-    """When the client's process did not run, microseconds: its clock did."""
+    """Times when the client's process did not run, in microseconds: its clock did."""
 
 
 def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) -> int:
@@ -110,17 +105,17 @@ def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) 
     longest = 0
     for n, outcome in enumerate(history.outcome):
         if outcome == Kind.INVOKE:
-            verdict.add("I2", f"client {history.client} n={n} never ended")
+            verdict.add("ENDS_ONCE", f"client {history.client} n={n} never ended")
             continue
         life = history.ended_us[n] - history.invoked_us[n]
         if life > deadline.limit_us:
             life -= overlap(history.invoked_us[n], history.ended_us[n], deadline.lags)
         longest = max(longest, life)
         if life > deadline.limit_us:
-            verdict.add("I2", f"client {history.client} n={n} ended after {life / 1e6:.1f} s")
+            verdict.add("ENDS_ONCE", f"client {history.client} n={n} ended after {life / 1e6:.1f} s")
     return longest
 
 
 def overlap(start: int, end: int, intervals: Iterable[tuple[int, int]]) -> int:
-    """How much of start..end lies in the intervals."""
+    """Return how much of start..end lies in the intervals."""
     return sum(max(0, min(end, until) - max(start, since)) for since, until in intervals)

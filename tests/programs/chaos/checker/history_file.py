@@ -1,4 +1,4 @@
-"""What clients say they did: a binary file per process, rows of 40 bytes in the order of time.
+"""History of clients: a binary file per process, rows of 40 bytes in the order of time.
 
     0   kind        uint8    `Kind`
     1   topic       uint8    number of the topic within the cell
@@ -25,16 +25,12 @@ FLUSH_BYTES = 1 << 16
 
 
 class Kind(enum.IntEnum):
-    """What a row tells."""
-
     INVOKE = 1
     """The record is about to be given to the producer."""
     OK = 2
-    """Acknowledged."""
     NOT_WRITTEN = 3
     """Failed or refused, and certainly not in the log."""
     UNKNOWN = 4
-    """Failed, and perhaps in the log."""
 
 
 class Row(NamedTuple):
@@ -54,7 +50,6 @@ class HistoryWriter:
     """Appends rows; `flush` hands them to the system. Not for several threads."""
 
     def __init__(self, file: Path) -> None:
-        """Make the file."""
         self._rows = bytearray()
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
@@ -65,14 +60,12 @@ class HistoryWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what was appended."""
         view = memoryview(bytes(self._rows))
         self._rows.clear()
         while view:
             view = view[os.write(self._file, view) :]
 
     def close(self) -> None:
-        """Flush and close."""
         self.flush()
         os.close(self._file)
 

@@ -1,4 +1,4 @@
-"""Checks one log against the histories: C1 to C6.
+"""Checks one log against the histories: LOST, ORDER, NOT_WRITTEN, DUPLICATE, FOREIGN and RECORD_METADATA.
 
 A record is (client, n). Each dump is one life of one topic, by topic id; a topic that was deleted has several.
 """
@@ -14,14 +14,13 @@ from tests.programs.chaos.checker.losses import Event, PartitionLog, explained
 from tests.programs.chaos.checker.verdict import Verdict
 
 ABSENT, ELSEWHERE, IN_PLACE = 0, 1, 2
-"""How an acknowledged record is in the log: not at all, only at another offset than was told, where it was told."""
+"""State of an acknowledged record in the log: missing, only at another offset than reported, or in its place."""
 
 
 class LogCheck:
     """One dump and the histories it is held against."""
 
     def __init__(self, dump: Path, histories: Histories, verdict: Verdict, *, idempotent: bool) -> None:
-        """Nothing is read yet."""
         self.covered: Covered = load_coverage(dump)
         self.counts: Counter[str] = Counter()
         self._dump = dump
@@ -29,9 +28,8 @@ class LogCheck:
         self._verdict = verdict
         self._idempotent = idempotent
         self._copies: dict[int, bytearray] = {}
-        """By client: how many copies of each n, at most 255."""
+        """Number of copies of each n, at most 255, by client."""
         self._found: dict[int, bytearray] = {}
-        """By client: ABSENT, ELSEWHERE or IN_PLACE for each n."""
         self._last_acknowledged: dict[tuple[int, int, int], int] = {}
         """Highest n whose first copy was seen, by client, partition, and whether the producer chose it.
 
@@ -44,17 +42,16 @@ class LogCheck:
         last_offset: dict[int, int] = {}
         for row in read_dump(self._dump):
             if row.offset <= last_offset.get(row.partition, -1):
-                self._verdict.add("C5", f"offset {row.offset} comes again or late: {self._name(row)}")
+                self._verdict.add("FOREIGN", f"offset {row.offset} comes again or late: {self._name(row)}")
             last_offset[row.partition] = row.offset
             self._take(row)
         for partition, end in self.covered.ends.items():
             if last_offset.get(partition, -1) != end - 1:
-                self._verdict.add("C5", f"partition {partition} ends at {end}, its last record is missing")
+                self._verdict.add("FOREIGN", f"partition {partition} ends at {end}, its last record is missing")
         for client, n in self._missing():
             self._judge_missing(self._histories[client], n, events)
 
     def found(self, client: int, n: int) -> int:
-        """ABSENT, ELSEWHERE or IN_PLACE."""
         return self._found[client][n] if client in self._found else ABSENT
 
     def must_hold(self, history: ClientHistory, n: int) -> bool:
@@ -68,33 +65,32 @@ class LogCheck:
         )
 
     def _take(self, row: LogRow) -> None:
-        """One record of the log."""
         self.counts["records"] += 1
         if not self._idempotent:
             self._partitions[row.partition].append(row.offset, row.leader_epoch)
         history = self._histories.get(row.client)
         if row.finding != Finding.OURS:
-            self._verdict.add("C5", f"{Finding(row.finding).name} record: {self._name(row)}")
+            self._verdict.add("FOREIGN", f"{Finding(row.finding).name} record: {self._name(row)}")
         elif history is None or row.n >= len(history) or history.topic[row.n] != self.covered.topic:
-            self._verdict.add("C5", f"nobody sent it: {self._name(row)}")
+            self._verdict.add("FOREIGN", f"never sent: {self._name(row)}")
         else:
             self._take_ours(row, history)
 
     def _take_ours(self, row: LogRow, history: ClientHistory) -> None:
-        """A record that somebody invoked."""
+        """Check a record that a client invoked."""
         n, outcome = row.n, history.outcome[row.n]
         if history.sent_ms[n] != row.timestamp:
-            self._verdict.add("C6", f"sent with timestamp {history.sent_ms[n]}: {self._name(row)}")
+            self._verdict.add("RECORD_METADATA", f"sent with timestamp {history.sent_ms[n]}: {self._name(row)}")
         copies = self._copies.setdefault(row.client, bytearray(len(history)))
         copies[n] = min(copies[n] + 1, 255)
         if copies[n] > 1:
             self.counts["second_copies"] += 1
             if self._idempotent:
-                self._verdict.add("C4", f"copy {copies[n]} of a record {Kind(outcome).name}: {self._name(row)}")
+                self._verdict.add("DUPLICATE", f"copy {copies[n]} of a record {Kind(outcome).name}: {self._name(row)}")
         if outcome == Kind.OK:
             self._take_acknowledged(row, history, is_first=copies[n] == 1)
         elif outcome == Kind.NOT_WRITTEN:
-            self._verdict.add("C3", f"told NOT_WRITTEN: {self._name(row)}")
+            self._verdict.add("NOT_WRITTEN", f"told NOT_WRITTEN: {self._name(row)}")
         elif copies[n] == 1:
             self.counts["unknown_written"] += 1
 
@@ -109,7 +105,7 @@ class LogCheck:
         if is_first:
             key = row.client, row.partition, history.is_chosen[n]
             if n < self._last_acknowledged.get(key, -1):
-                self._verdict.add("C2", f"after n={self._last_acknowledged[key]} comes {self._name(row)}")
+                self._verdict.add("ORDER", f"after n={self._last_acknowledged[key]} comes {self._name(row)}")
             self._last_acknowledged[key] = max(n, self._last_acknowledged.get(key, -1))
 
     def _missing(self) -> Iterator[tuple[int, int]]:
@@ -120,7 +116,6 @@ class LogCheck:
                     yield client, n
 
     def _judge_missing(self, history: ClientHistory, n: int, events: Sequence[Event]) -> None:
-        """Lost, moved, or explained."""
         partition, offset = history.partition[n], history.offset[n]
         text = (
             f"client {history.client} n={n} acknowledged at {partition}:{offset}, time {history.ended_us[n]} us, "
@@ -134,9 +129,9 @@ class LogCheck:
         ):
             self.counts["losses_explained"] += 1
         elif self.found(history.client, n) == ELSEWHERE:
-            self._verdict.add("C6", f"elsewhere: {text}")
+            self._verdict.add("RECORD_METADATA", f"elsewhere: {text}")
         else:
-            self._verdict.add("C1", f"lost: {text}")
+            self._verdict.add("LOST", f"lost: {text}")
 
     def _epoch_before(self, history: ClientHistory, n: int) -> int:
         """Epoch of the client's last record that was acknowledged before, in its partition and still in its place."""
@@ -149,13 +144,12 @@ class LogCheck:
         return -1
 
     def _name(self, row: LogRow) -> str:
-        """The record, for a message."""
         where = f"{row.partition}:{row.offset} epoch {row.leader_epoch} in {self._dump.name}"
         return f"client {row.client} n={row.n} at {where}"
 
 
 def check_all_lives(checks: Sequence[LogCheck], histories: Histories, verdict: Verdict) -> None:
-    """C6 for records that no single life of a topic has to hold: found, then in their place in one of the lives."""
+    """RECORD_METADATA for records sent around the deletion of a topic: those found are in their place in one life."""
     by_topic: defaultdict[int, list[LogCheck]] = defaultdict(list)
     for check in checks:
         by_topic[check.covered.topic].append(check)
@@ -165,11 +159,13 @@ def check_all_lives(checks: Sequence[LogCheck], histories: Histories, verdict: V
 
 
 def _check_lives(topic: int, lives: Sequence[LogCheck], histories: Histories, *, verdict: Verdict) -> None:
-    """As `check_all_lives`, for one topic."""
+    """Check all lives of one topic."""
     for client, history in histories.items():
         for n in range(len(history) if topic in history.topic else 0):
             if history.topic[n] != topic or any(life.must_hold(history, n) for life in lives):
                 continue
             found = {life.found(client, n) for life in lives}
             if ELSEWHERE in found and IN_PLACE not in found:
-                verdict.add("C6", f"client {client} n={n} of a topic made again is not where it was told to be")
+                verdict.add(
+                    "RECORD_METADATA", f"client {client} n={n} of a topic made again is not where it was told to be"
+                )

@@ -1,10 +1,10 @@
-"""What an independent client found in a topic's log: rows of 40 bytes, by partition in the order of offsets.
+"""A topic's log as an independent client read it: rows of 40 bytes, by partition in the order of offsets.
 
     0   finding       uint8    `Finding`
     1   padding
     2   partition     int16
     4   leader epoch  int32    of the batch; -1 if the reader was not told
-    8   client        uint32   0 where the record is none of ours
+    8   client        uint32   0 if the record is foreign
     12  padding
     16  n             uint64
     24  offset        int64
@@ -26,14 +26,10 @@ LOG_ROW = struct.Struct("<BxhiI4xQqq")
 
 
 class Finding(enum.IntEnum):
-    """What a record in the log is."""
-
     OURS = 0
-    """Its digest is right, and it is where it says it belongs."""
     CORRUPT = 1
-    """Not the bytes that somebody sent."""
+    """The bytes differ from those that were sent."""
     MISROUTED = 2
-    """Of another topic or partition."""
 
 
 class LogRow(NamedTuple):
@@ -50,13 +46,11 @@ class LogRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Covered:
-    """Which acknowledged records a dump must hold: those of this topic, invoked and acknowledged between the times."""
+    """Acknowledged records that a dump must hold: those of this topic, invoked and acknowledged between the times."""
 
     topic: int
-    """Number within the cell."""
-
     topic_id: str
-    """As Kafka names this life of the topic; "" where nobody asked."""
+    """Topic id of this life of the topic; "" if unknown."""
 
     invoked_from_us: int = 0
     """Later invocations can only have gone to this life of the topic."""
@@ -74,19 +68,17 @@ def save_coverage(file: Path, covered: Covered) -> None:
 
 
 def load_coverage(file: Path) -> Covered:
-    """What the dump `file` covers."""
+    """Load the coverage of the dump `file`."""
     fields = json.loads(_beside(file).read_text("utf-8"))
     fields["ends"] = {int(partition): end for partition, end in fields["ends"].items()}
     return Covered(**fields)
 
 
 def read_dump(file: Path) -> Iterator[LogRow]:
-    """The rows of a dump."""
     with file.open("rb") as rows:
         while chunk := rows.read(LOG_ROW.size * 4096):
             yield from map(LogRow._make, LOG_ROW.iter_unpack(chunk))
 
 
 def _beside(file: Path) -> Path:
-    """Where the coverage of a dump is."""
     return file.with_suffix(".json")

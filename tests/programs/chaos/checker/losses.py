@@ -22,34 +22,29 @@ ANSWER_US = 15_000_000
 
 
 class Event(TypedDict, total=False):
-    """What the nemesis wrote of a fault; times in microseconds of the same clock as the histories'."""
+    """A fault as the nemesis wrote it; times in microseconds of the histories' clock."""
 
     kind: str
     nodes: list[int]
-    """Whose leadership it ends."""
     clients: list[int]
-    """Whose process it stops: from this number, below that one; empty if nobody's."""
+    """Clients of the stopped process: from this number, below that one; empty if there is none."""
     leaders: dict[str, dict[str, int]]
-    """When it began: node by partition by topic number."""
     begin_us: int
     end_us: int
-    """When it was lifted."""
     healed_us: int
-    """When every partition had a leader again and every port answered."""
+    """Time when every partition had a leader again and every port answered."""
     moved: list[list[int]]
-    """Of what the watcher saw between `begin_us` and `end_us`: topic number and partition that changed leaders."""
+    """Topic number and partition of each leader change between `begin_us` and `end_us`."""
 
 
 class PartitionLog:
     """Offsets and leader epochs of one partition as it was found, in order."""
 
     def __init__(self) -> None:
-        """An empty one."""
         self.offsets = array("q")
         self.epochs = array("i")
 
     def append(self, offset: int, epoch: int) -> None:
-        """One more record."""
         self.offsets.append(offset)
         self.epochs.append(epoch)
 

@@ -21,8 +21,6 @@ DIGEST_BYTES = 32
 
 
 class Payload(NamedTuple):
-    """What a record says of itself."""
-
     client: int
     stream: int
     topic: int
@@ -32,14 +30,13 @@ class Payload(NamedTuple):
 
 
 def encode(payload: Payload, filler: bytes = b"") -> bytes:
-    """The record's value."""
     client, stream, topic, partition, n, sent_ms = payload
     body = HEADER.pack(MAGIC, client, stream, topic, partition, n, sent_ms) + filler
     return body + hashlib.sha256(body).digest()
 
 
 def decode(value: bytes | None) -> Payload | None:
-    """What the record says, or `None` if these are not the bytes that were sent."""
+    """Return what the record says, or None if its bytes are not those that were sent."""
     if value is None or len(value) < HEADER.size + DIGEST_BYTES:
         return None
     body, digest = value[:-DIGEST_BYTES], value[-DIGEST_BYTES:]

@@ -2,7 +2,7 @@
 
     python -m tests.programs.chaos.checker.read_log --bootstrap HOST:PORT --topic NAME --number 1 --out FILE
 
-The reader is another implementation (librdkafka), so that a fault of ours cannot hide in our own reading.
+The reader is another implementation (librdkafka), so that a fault in our own reading cannot hide one in writing.
 """
 
 import argparse
@@ -65,11 +65,7 @@ def make_consumer(bootstrap: str) -> confluent_kafka.Consumer:
 
 
 def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    """High watermark by partition.
-
-    Raises:
-        LogNotReadableError: the topic is not there, or its log does not begin at 0.
-    """
+    """High watermark by partition."""
     found = consumer.list_topics(topic, timeout=30).topics[topic]
     if found.error is not None or not found.partitions:
         raise LogNotReadableError(f"topic {topic}: {found.error}")
@@ -84,7 +80,7 @@ def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
 
 
 def resting_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    """As `log_ends`, once they have not moved for a while."""
+    """Return the end offsets, once they have not moved for a while."""
     ends = log_ends(consumer, topic)
     while True:
         time.sleep(ENDS_AGREE_S)
@@ -94,11 +90,7 @@ def resting_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, in
 
 
 def records(consumer: confluent_kafka.Consumer, topic: str, ends: dict[int, int]) -> Iterator[confluent_kafka.Message]:
-    """Every record below `ends`, in each partition in the order of offsets.
-
-    Raises:
-        LogNotReadableError: an error that does not pass, or nothing comes.
-    """
+    """Every record below `ends`, in each partition in the order of offsets."""
     open_ends = {partition: end for partition, end in ends.items() if end > 0}
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in open_ends])
     heard = time.monotonic()
@@ -128,7 +120,6 @@ def write_dump(out: Path, number: int, found: Iterator[confluent_kafka.Message])
 
 
 def dump_row(message: confluent_kafka.Message, number: int) -> bytes:
-    """One record as a row."""
     payload = decode(message.value())
     partition, epoch = message.partition(), message.leader_epoch()
     finding, client, n = Finding.CORRUPT, 0, 0

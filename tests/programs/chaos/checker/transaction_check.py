@@ -1,4 +1,4 @@
-"""Checks a topic of transactions, as a reader of what is committed finds it, against the histories: C7 and C9.
+"""Checks a topic of transactions, read as read_committed, against the histories: ATOMIC and FENCED.
 
 Nothing of the package is imported here, as in all of the checker.
 """
@@ -10,11 +10,10 @@ from typing import NamedTuple
 from tests.programs.chaos.checker.verdict import Verdict
 
 Transaction = tuple[str, int]
-"""Life, and number within it."""
 
 
 KILLED = "killed"
-"""How the end of a transaction is counted whose process did not live to write it down."""
+"""End of a transaction whose process did not live to write it down."""
 
 
 class CommittedRecord(NamedTuple):
@@ -50,14 +49,16 @@ def check_transactions(
     whole = Counter(range(records))
     for transaction, indexes in seen.items():
         if transaction not in ends:
-            verdict.add("C7", f"{transaction} is visible, and nobody began it")
+            verdict.add("ATOMIC", f"{transaction} is visible, and was never begun")
         elif indexes != whole:
-            verdict.add("C7", f"{transaction}, {ends[transaction]}, is torn or doubled: {sorted(indexes.elements())}")
+            verdict.add(
+                "ATOMIC", f"{transaction}, {ends[transaction]}, is torn or doubled: {sorted(indexes.elements())}"
+            )
         if ends.get(transaction) == "aborted":
-            verdict.add("C7", f"{transaction} was aborted and is visible")
+            verdict.add("ATOMIC", f"{transaction} was aborted and is visible")
     for transaction, end in ends.items():
         if end == "committed" and transaction not in seen:
-            verdict.add("C7", f"{transaction} was committed and is not there")
+            verdict.add("ATOMIC", f"{transaction} was committed and is not there")
     check_lives(found, verdict)
     verdict.figures[figure] = {
         **Counter(end or KILLED for end in ends.values()),
@@ -67,7 +68,7 @@ def check_transactions(
 
 
 def check_lives(found: Iterable[CommittedRecord], verdict: Verdict) -> None:
-    """C9: in each partition, the lives under one transactional id follow each other and never come back."""
+    """FENCED: in each partition, the lives under one transactional id follow each other and never come back."""
     present: dict[tuple[int, str], str] = {}
     over: set[tuple[int, str]] = set()
     for record in found:
@@ -76,12 +77,12 @@ def check_lives(found: Iterable[CommittedRecord], verdict: Verdict) -> None:
         if before is not None and before != record.life:
             over.add((record.partition, before))
         if (record.partition, record.life) in over:
-            verdict.add("C9", f"life {record.life} writes in partition {record.partition} after {before}")
+            verdict.add("FENCED", f"life {record.life} writes in partition {record.partition} after {before}")
         present[place] = record.life
 
 
 def check_balances(told: Iterable[tuple[int, int]], accounts: int, at_first: int, *, verdict: Verdict) -> None:
-    """C7 of bank transfers: what there is in all does not change.
+    """ATOMIC for bank transfers: the sum of all balances does not change.
 
     Args:
         told: account and balance of every visible record, those of one account in the order of their partition.
@@ -91,11 +92,11 @@ def check_balances(told: Iterable[tuple[int, int]], accounts: int, at_first: int
     """
     last = dict.fromkeys(range(accounts), at_first) | dict(told)
     if sum(last.values()) != accounts * at_first:
-        verdict.add("C7", f"balances add up to {sum(last.values())}, not {accounts * at_first}: {last}")
+        verdict.add("ATOMIC", f"balances add up to {sum(last.values())}, not {accounts * at_first}: {last}")
 
 
 def check_copies(expected: int, copies: Mapping[int, int], committed: Sequence[int], *, verdict: Verdict) -> None:
-    """C8: a record of the input has a copy in the output, one, if and only if the group's offsets are behind it.
+    """OFFSETS: a record of the input has a copy in the output, one, if and only if the group's offsets are behind it.
 
     Args:
         expected: numbers 0 to this were the input, in turn to the partitions.
@@ -107,6 +108,8 @@ def check_copies(expected: int, copies: Mapping[int, int], committed: Sequence[i
         offset, partition = divmod(number, len(committed))
         wanted = int(offset < committed[partition])
         if copies.get(number, 0) != wanted:
-            verdict.add("C8", f"input {number} has {copies.get(number, 0)} visible copies, and {wanted} by the offsets")
+            verdict.add(
+                "OFFSETS", f"input {number} has {copies.get(number, 0)} visible copies, and {wanted} by the offsets"
+            )
     for number in copies.keys() - range(expected):
-        verdict.add("C8", f"{number} is in the output, and nobody sent it")
+        verdict.add("OFFSETS", f"{number} is in the output, and was never sent")

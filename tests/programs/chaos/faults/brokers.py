@@ -10,10 +10,9 @@ from tests.programs.chaos.arena import Arena
 from tests.programs.chaos.faults.strike import Fault, Strike
 
 IN_SYNC_S = 20.0
-"""How long a restarted node may take to catch up."""
+"""Time that a restarted node may take to catch up."""
 
 SEEN_S = 1.0
-"""After which every broker knows of an election."""
 
 
 @asynccontextmanager
@@ -98,7 +97,6 @@ async def elect_leaders(arena: Arena) -> AsyncIterator[Strike]:
 
 
 async def restart_cleanly(arena: Arena, node: int) -> None:
-    """SIGTERM, start, ready."""
     await arena.cluster.kill(node, signal.SIGTERM)
     await arena.cluster.restart(node)
 

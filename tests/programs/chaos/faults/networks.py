@@ -26,7 +26,6 @@ CHOICES: dict[str, Callable[[random.Random], Trouble]] = {
     "half_open": lambda rng: rng.choice([half_open, loses_one_way(answers=True), loses_one_way(answers=False)]),
     "single_bytes": lambda _: in_single_bytes,
 }
-"""Troubles by the kind of fault."""
 
 
 CUT_OFF_S = (10.0, 15.0)

@@ -1,4 +1,4 @@
-"""What a fault is: an async context that strikes on entering, says what it struck, and is lifted on leaving."""
+"""A fault as an async context: it strikes on entering, says what it struck, and is lifted on leaving."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -10,10 +10,8 @@ from tests.programs.chaos.arena import Arena
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What a fault struck."""
-
     hold_s: float
-    """How long it is to stay; 0 where all of it has happened already."""
+    """Seconds that it stays; 0 if it is over at once."""
 
     nodes: list[int] = field(default_factory=list)
     """Nodes whose leadership it ends or moves."""
@@ -22,7 +20,6 @@ class Strike:
     """Clients whose process it stops: from this number, below that one."""
 
     detail: str = ""
-    """For people."""
 
 
 Fault: TypeAlias = Callable[[Arena], AbstractAsyncContextManager[Strike]]

@@ -1,4 +1,4 @@
-"""Faults that are nobody's death: topics that grow or are made again, and producer processes that are stopped."""
+"""Faults that kill no process: topics that grow or are created again, and producer processes that are stopped."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from tests.programs.chaos.faults.strike import Strike
 from tests.programs.chaos.plans import CLIENTS_OF_A_PROCESS
 
 SETTLED_S = 3.0
-"""What has been acknowledged is visible to readers, and every broker knows of a change, after this."""
+"""Seconds after which acknowledged records are visible to readers, and every broker knows of a change."""
 
 
 @asynccontextmanager

@@ -21,13 +21,12 @@ class ErrorLog(logging.Handler):
     """Keeps what is logged at ERROR, by anybody."""
 
     def __init__(self) -> None:
-        """Nothing logged yet."""
         super().__init__(logging.ERROR)
         self.with_cause: list[str] = []
         self.without_cause: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it; asyncio logs only what nobody looked after, so that never counts as having a cause."""
+        """Keep it; asyncio logs only unretrieved exceptions, which never count as having a cause."""
         text = f"{record.name}: {record.getMessage()}"
         is_explained = record.name == "aioproducer" and ("error=" in text or record.exc_info is not None)
         (self.with_cause if is_explained else self.without_cause).append(self.format(record))
@@ -54,8 +53,7 @@ async def produce(orders: Orders, errors: ErrorLog) -> None:
 
 
 def main() -> None:
-    """Do as the orders say."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
     orders = loads(sys.argv[1])
     errors = ErrorLog()
     events = logging.FileHandler(Path(orders.folder, f"events-{orders.name}.log"))

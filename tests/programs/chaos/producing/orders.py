@@ -1,4 +1,4 @@
-"""What a producer process is told to do: one JSON object, its only argument."""
+"""Orders for a producer process: one JSON object, its only argument."""
 
 import dataclasses
 import json
@@ -8,10 +8,8 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Orders:
-    """One workload of one cell."""
-
     name: str
-    """Of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json."""
+    """Name of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json."""
 
     workload: str
     """"steady": one producer for all of the cell; "short": many short-lived ones."""
@@ -28,23 +26,19 @@ class Orders:
 
     seed: str
     options: dict[str, Any]
-    """Of `Producer`."""
+    """Options of `Producer`."""
 
     def dumps(self) -> str:
-        """As text."""
         return json.dumps(dataclasses.asdict(self))
 
     @property
     def history_file(self) -> Path:
-        """Where it writes what it does."""
         return Path(self.folder, f"history-{self.name}.bin")
 
     @property
     def end_file(self) -> Path:
-        """Where it writes how it ended."""
         return Path(self.folder, f"end-{self.name}.json")
 
 
 def loads(text: str) -> Orders:
-    """The orders in a text."""
     return Orders(**json.loads(text))

@@ -22,7 +22,6 @@ class RecordingClient:
     """One producer object and its part of the history."""
 
     def __init__(self, orders: Orders, client: int, history: HistoryWriter) -> None:
-        """Not started yet."""
         self.producer = Producer(orders.bootstrap, client_id=f"chaos-{client}", **orders.options)
         self.client = client
         self.partitions = 1
@@ -33,7 +32,7 @@ class RecordingClient:
         self._rng = random.Random(f"{orders.seed}/{client}")
         self._next = 0
         self._waiting: set[int] = set()
-        """Records whose `enqueue` has not returned, and whose outcome nobody told."""
+        """Records whose `enqueue` has not returned, and whose outcome is not known."""
         self._raised: set[int] = set()
         """Records whose `enqueue` raised. One that stood in line is told to `on_delivery` too, before or after."""
 
@@ -102,21 +101,13 @@ class RecordingClient:
             self._failed(n, error)
 
     def _refused(self, n: int, error: KafkaError) -> None:
-        """The call itself raised: the record was never taken.
-
-        Raises:
-            AssertionError: the error says that it may have been.
-        """
+        """The call itself raised: the record was never taken."""
         if error.outcome is Outcome.UNKNOWN:
             raise AssertionError(f"a refused record cannot be UNKNOWN: {error!r}") from error
         self._history.write(Kind.NOT_WRITTEN, self._topic_number, -1, self.client, n, -1, -1)
 
     def _failed(self, n: int, error: BaseException | None) -> None:
-        """The delivery failed: its error says what is known.
-
-        Raises:
-            AssertionError: it does not; then the record has no outcome in the history, which the checker finds.
-        """
+        """The delivery failed: its error says what is known."""
         outcome = error.outcome if isinstance(error, KafkaError) else None
         if outcome is None:
             raise AssertionError(f"a failed record without outcome: {error!r}") from error

@@ -1,4 +1,4 @@
-"""What producer processes do all day: send steadily, or come and go."""
+"""Workloads of producer processes: send steadily, or come and go."""
 
 import asyncio
 import random
@@ -19,13 +19,12 @@ STREAMS = 3
 """Tasks that share one producer; the last of them never waits."""
 
 CATCH_UP_S = 1.0
-"""What could not be sent longer ago than this is not made up for."""
+"""Limit for catching up: records that are later than this are left out."""
 
 LOOK_S = 1.0
-"""How often a steady client asks for new partitions."""
+"""Pause between two looks of a steady client for new partitions."""
 
 CLOSE_S = 60.0
-"""What a steady client gives its close."""
 
 SHORT_RECORDS = 30
 """A short-lived producer sends one to so many."""
@@ -41,7 +40,6 @@ class Workload:
     """Runs until `stop` is set; counts what the end of the process tells."""
 
     def __init__(self, orders: Orders, history: HistoryWriter) -> None:
-        """Nothing runs yet."""
         self.stop = asyncio.Event()
         self.closes: list[Close] = []
         self.failed_starts = 0
@@ -50,7 +48,6 @@ class Workload:
         self._history = history
 
     async def run(self) -> None:
-        """Do as the orders say."""
         async with asyncio.TaskGroup() as tasks:
             flushing = tasks.create_task(self._flush_history())
             await (self._steady() if self._orders.workload == "steady" else self._short())
@@ -93,13 +90,11 @@ class Workload:
                 return client
 
     async def _look_for_partitions(self, client: RecordingClient) -> None:
-        """Use partitions that are new."""
         while True:
             await asyncio.sleep(LOOK_S)
             await client.look_for_partitions()
 
     async def _stream(self, client: RecordingClient, stream: int) -> None:
-        """One task's share of the rate."""
         rate, sent, began = self._orders.rate / STREAMS, 0.0, time.monotonic()
         while not self.stop.is_set():
             due = (time.monotonic() - began) * rate

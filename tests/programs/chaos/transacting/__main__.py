@@ -13,7 +13,6 @@ from tests.programs.chaos.transacting.ten_records import TenRecords
 
 
 async def main() -> None:
-    """Run until SIGTERM."""
     folder, bootstrap, topic, name, *transactional_ids = sys.argv[1:]
     kind = Teller if name == TELLER else TenRecords
     everybody = [
@@ -27,5 +26,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
     asyncio.run(main())

@@ -19,13 +19,12 @@ from tests.programs.chaos.transacting.life import Transacting
 TELLER = "teller"
 ACCOUNTS = 10
 AT_FIRST = 1_000
-"""On each account."""
 TRANSFER_RECORDS = 2
 READ_S = 20.0
 
 
 class Balance(NamedTuple):
-    """What a record says: which transaction wrote it, and what is on an account since."""
+    """Value of a record: which transaction wrote it, and the new balance."""
 
     transactional_id: str
     life: str
@@ -35,18 +34,14 @@ class Balance(NamedTuple):
     amount: int
 
     def encode(self) -> bytes:
-        """As the record's value."""
         return json.dumps(self).encode()
 
 
 def decode_balance(value: bytes) -> Balance:
-    """What a record says."""
     return Balance(*json.loads(value))
 
 
 class Teller(Transacting):
-    """The process."""
-
     goes_on_without_knowing = False
 
     def __init__(self, *arguments: str) -> None:
@@ -55,11 +50,7 @@ class Teller(Transacting):
         self._wanted: dict[int, int] = {}
 
     async def begin_life(self) -> None:
-        """Read the balances.
-
-        Raises:
-            KafkaError: it takes too long.
-        """
+        """Read the balances."""
         try:
             async with asyncio.timeout(READ_S):
                 found = await read_balances(self.bootstrap, self.topic)
@@ -68,7 +59,6 @@ class Teller(Transacting):
         self._balances = dict.fromkeys(range(ACCOUNTS), AT_FIRST) | found
 
     async def fill(self, txn: Transaction, life: str, number: int) -> Delivery:
-        """One transfer."""
         giver, taker = self.rng.sample(range(ACCOUNTS), 2)
         amount = self.rng.randint(1, 100)
         self._wanted = {giver: self._balances[giver] - amount, taker: self._balances[taker] + amount}
@@ -78,7 +68,6 @@ class Teller(Transacting):
         return delivery
 
     def note_end(self, *, is_committed: bool) -> None:
-        """Believe in what is committed."""
         if is_committed:
             self._balances |= self._wanted
 

@@ -1,4 +1,4 @@
-"""What a session has left on the brokers, read by librdkafka past the proxies, and held against the histories."""
+"""Reads what a session has left on the brokers by librdkafka, past the proxies, and compares it with the histories."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,17 +22,11 @@ END_OF_PARTITION = -191
 """librdkafka's own code."""
 
 CONSUME_S = 0.5
-"""How long one look waits for as many records as it asks for; what is over is over, and they never come."""
+"""Time of one poll for a number of records."""
 
 
 def check_session(bootstrap: str, folder: Path, copies: int) -> Verdict:
-    """Check everything: what processes wrote into the folder, and what the cluster holds.
-
-    Args:
-        bootstrap: of the cluster, past the proxies.
-        folder: of the session.
-        copies: how many records the copier had to copy.
-    """
+    """Check everything: what processes wrote into the folder, and what the cluster holds."""
     verdict = Verdict()
     found = [CommittedRecord(place, *decode_value(value)) for place, value in committed(bootstrap, TOPIC)]
     check_transactions(found, ends(folder, is_bank=False), records=RECORDS, verdict=verdict, figure="transactions")
@@ -49,7 +43,7 @@ def check_session(bootstrap: str, folder: Path, copies: int) -> Verdict:
 
 
 def ends(folder: Path, *, is_bank: bool) -> dict[tuple[str, int], str | None]:
-    """How each transaction of the bank, or of the others, ended; None: nobody wrote that down."""
+    """Return the end of each transaction of the bank, or of the others; None if it was not written down."""
     return {
         (line.life, line.number): None if line.what == What.BEGIN else line.what
         for line in read_lines(folder)
@@ -72,7 +66,7 @@ def committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
 
 
 def group_offsets(bootstrap: str) -> list[int]:
-    """How far the copier's group has come in each partition."""
+    """Return the copier group's offset in each partition."""
     consumer = reader(bootstrap)
     places = [confluent_kafka.TopicPartition(INPUT, number) for number in range(INPUT_PARTITIONS)]
     offsets = [place.offset for place in consumer.committed(places, 30)]
@@ -81,7 +75,6 @@ def group_offsets(bootstrap: str) -> list[int]:
 
 
 def reader(bootstrap: str) -> confluent_kafka.Consumer:
-    """Of what is committed."""
     return confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""What transacting processes say they did: a line of JSON for each beginning and each end of a transaction.
+"""History of transacting processes: a line of JSON for each beginning and each end of a transaction.
 
 A line is written before a transaction begins, and another when its end is known. A life is what a producer object has
 between its start and its end; each has a name of its own, also under the same transactional id.
@@ -13,24 +13,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 RECORDS = 10
-"""In each transaction."""
 
 PARTITIONS = 3
 
 
 class What(StrEnum):
-    """What a line tells."""
-
     BEGIN = "begin"
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """Nobody knows: timed out, or fenced."""
 
 
 class Line(NamedTuple):
-    """One line."""
-
     transactional_id: str
     life: str
     number: int
@@ -65,19 +59,14 @@ def read_lines(folder: Path) -> Iterator[Line]:
 
 
 class Value(NamedTuple):
-    """What a record says of itself."""
-
     transactional_id: str
     life: str
     number: int
     index: int
-    """Within the transaction, from 0."""
 
     def encode(self) -> bytes:
-        """As the record's value."""
         return json.dumps(self).encode()
 
 
 def decode_value(value: bytes) -> Value:
-    """What a record says."""
     return Value(*json.loads(value))

@@ -1,6 +1,6 @@
-"""What all that transact have in common: one transaction after the other, three in ten aborted on purpose.
+"""Common part of all transacting clients: one transaction after the other, three in ten aborted on purpose.
 
-Who is fenced, or not told in time how a transaction ended, starts anew after a while, and so may fence in turn.
+A client that is fenced, or does not learn in time how a transaction ended, starts again after a while, and may fence.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Transacting(ABC):
     """
 
     goes_on_without_knowing = True
-    """Whether the same life begins another transaction when nobody told it how the last one ended."""
+    """Whether the same life begins another transaction after one of unknown end."""
 
     def __init__(self, folder: str, bootstrap: str, topic: str, *names: str) -> None:
         self.stop = asyncio.Event()
@@ -55,7 +55,6 @@ class Transacting(ABC):
         self._lives = 0
 
     async def run(self) -> None:
-        """Life after life."""
         while not self.stop.is_set():
             self._lives += 1
             life = f"{self._name}.{os.getpid()}.{self._lives}"
@@ -67,11 +66,7 @@ class Transacting(ABC):
                     await asyncio.wait_for(self.stop.wait(), self.rng.uniform(*STAND_ASIDE_S))
 
     async def _live(self, life: str) -> None:
-        """One producer, until it is of no use any more.
-
-        Raises:
-            KafkaError: fenced, or brokers could not be reached.
-        """
+        """One producer, until it is of no use any more."""
         producer = Producer(self.bootstrap, transactional_id=self.transactional_id, **OPTIONS)  # type: ignore[arg-type]
         number = 0
         try:
@@ -98,12 +93,7 @@ class Transacting(ABC):
         """Hear how the last transaction ended, where that is known."""
 
     async def _transact(self, producer: Producer, life: str, number: int) -> None:
-        """One transaction, and what is known of its end.
-
-        Raises:
-            TransactionTimeoutError: that is not known, and this life cannot go on without.
-            KafkaError: nothing can succeed any more.
-        """
+        """One transaction, and what is known of its end."""
         what = What.UNKNOWN
         try:
             await self._run_one(producer, life, number)
@@ -119,11 +109,7 @@ class Transacting(ABC):
         self.note_end(is_committed=what is What.COMMITTED)
 
     async def _run_one(self, producer: Producer, life: str, number: int) -> None:
-        """Begin, send, and end; an abort comes when records are in a log, while others are on their way.
-
-        Raises:
-            AbortOnPurposeError: three times in ten.
-        """
+        """Begin, send, and end; an abort comes when records are in a log, while others are on their way."""
         async with producer.transaction() as txn:
             self._history.write(self.transactional_id, life, number, what=What.BEGIN)
             delivery = await self.fill(txn, life, number)

@@ -1,4 +1,4 @@
-"""Which processes a session has, and under which transactional ids."""
+"""Processes of a session, and their transactional ids."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,7 +13,7 @@ BANK = "chaos-bank"
 INPUT_PARTITIONS = 4
 COPIER = "copier"
 PRODUCERS = 32
-"""Of each process that has its ids for itself: brokers do more transactions a second the more there are at a time."""
+"""Producers of each process that has its ids for itself: simultaneous transactions load brokers best."""
 
 IDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

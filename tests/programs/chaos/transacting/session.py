@@ -26,10 +26,9 @@ from tests.programs.chaos.transacting.processes import (
     TOPIC,
     start,
 )
-from tests.programs.evidence import now
+from tests.programs.timestamp import now
 
 TOPICS = {TOPIC: PARTITIONS, BANK: PARTITIONS, INPUT: INPUT_PARTITIONS, OUTPUT: INPUT_PARTITIONS}
-"""Partitions by name."""
 
 BROKER_FAULTS = ("kill_leader", "kill_controller", "kill_two", "freeze_leader", "rolling_restart", "elect_leaders")
 NETWORK_FAULTS = ("resets", "delay", "thin_line", "half_open", "single_bytes", "cut_off")
@@ -42,13 +41,7 @@ END_S = 60.0
 
 
 class Session:
-    """One cluster, its processes, and what was done to them.
-
-    Args:
-        arena: of brokers and proxies.
-        rng: chooses.
-        copies: how many records the copier has to copy.
-    """
+    """One cluster, its processes, and what was done to them."""
 
     def __init__(self, arena: Arena, rng: random.Random, copies: int) -> None:
         self.faults: Counter[str] = Counter()
@@ -109,7 +102,6 @@ class Session:
             await asyncio.sleep(self._rng.uniform(*CALM_S))
 
     async def _strike_client(self, kind: str) -> str:
-        """W7 or W8, of one process."""
         running = [name for name, process in self._processes.items() if process.is_running]
         name = self._rng.choice(running or ["alone-1"])
         process = self._processes[name]
@@ -143,7 +135,7 @@ class Session:
         if not exited.done():
             copier.send_signal(signal.SIGUSR1)
             await asyncio.wait([exited], timeout=1)
-            self.problems.append(f"the copier stands still at {offsets}: {copier.log_tail(200)}")
+            self.problems.append(f"the copier makes no progress at {offsets}: {copier.log_tail(200)}")
             copier.kill_now()
         await exited
 
@@ -151,13 +143,13 @@ class Session:
         return await asyncio.to_thread(group_offsets, self._arena.cluster.bootstrap_servers)
 
     async def _end_one(self, name: str, process: TiedProcess) -> None:
-        """SIGTERM; whoever dies before, or takes too long, is a problem."""
+        """Send SIGTERM; a process that died before, or takes too long, is a problem."""
         if not process.is_running:
             self.problems.append(f"{name} died: {process.log_tail(20)}")
         elif not await process.end(END_S):
             self.problems.append(f"{name} did not end in {END_S:.0f} s: {process.log_tail(20)}")
 
     async def _take_over(self, transactional_id: str) -> None:
-        """Whatever is open under this id is aborted."""
+        """Abort what is open under this id."""
         async with Producer(self._arena.cluster.bootstrap_servers, transactional_id=transactional_id):
             """Starting does it."""

@@ -6,8 +6,6 @@ from tests.programs.chaos.transacting.life import Transacting
 
 
 class TenRecords(Transacting):
-    """One producer of the process."""
-
     async def begin_life(self) -> None:
         """Nothing is needed."""
 

@@ -1,27 +1,16 @@
-"""Adds sessions up.
+"""Adds sessions up, as a table."""
 
-`python -m tests.programs.chaos.transacting.totals [FILE]` prints the table of docs/explanation/chaos.md.
-"""
-
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from tests.programs.evidence import ROOT
-
-EVIDENCE = ROOT / "docs" / "evidence" / "transactions.jsonl"
 ENDS = ("committed", "aborted", "unknown", "killed")
 VISIBLE_AFTER_ALL = "unknown or killed, and visible"
 
 
 @dataclass(slots=True)
 class Totals:
-    """Of sessions."""
-
     sessions: int = 0
     seconds: int = 0
     ends: Counter[str] = field(default_factory=Counter)
@@ -33,7 +22,7 @@ class Totals:
     problems: list[str] = field(default_factory=list)
 
     def add(self, outcome: Mapping[str, Any]) -> None:
-        """One more session, as its line of evidence tells of it."""
+        """One more session, given its figures."""
         self.sessions += 1
         self.seconds += outcome["seconds"]
         for kind in ("transactions", "transfers"):
@@ -55,7 +44,6 @@ class Totals:
         return sum(self.ends[end] for end in ENDS)
 
     def rows(self) -> Iterator[tuple[str, int]]:
-        """What there is, and how much of it."""
         yield "sessions", self.sessions
         yield "minutes", round(self.seconds / 60)
         yield "transactions", self.transactions
@@ -88,21 +76,6 @@ def table(totals: Mapping[str, Totals]) -> Iterator[str]:
         yield f"| {same[0][0]} | {' | '.join(f'{value:,}' for _, value in same)} |"
 
 
-def of_evidence(file: Path = EVIDENCE) -> dict[str, Totals]:
-    """All that a file of evidence tells of."""
-    return by_release(json.loads(line)["totals"] for line in file.read_text("utf-8").splitlines())
-
-
 def faults_told(totals: Totals) -> str:
-    """How often each kind of fault struck."""
+    """Return how often each kind of fault struck, as text."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(totals.faults.items()))
-
-
-def main(file: Path) -> None:
-    """Print the table, the faults and each problem."""
-    totals = of_evidence(file)
-    print("\n".join([*table(totals), "", faults_told(totals["all"]), *totals["all"].problems]))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]) if sys.argv[1:] else EVIDENCE)

@@ -1,0 +1,189 @@
+"""A producer on a cluster that is in some state, and what must hold of both when the trouble is over."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from functools import partial
+from random import Random
+from typing import Self, TypedDict
+
+from aioproducer import BufferFullError, KafkaError, Outcome, Producer, RecordMetadata, UndeliveredError
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.background_tasks import background_tasks
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+METADATA = Where(api=ApiKey.METADATA)
+PAD = b"." * 2_000
+QUIET_S = 60.0
+"""Virtual seconds within which everything must have come to rest on a healed cluster."""
+
+
+class Record(TypedDict):
+    """Keyword arguments of a verb: a record, and how to hear of its end."""
+
+    value: bytes
+    on_delivery: Callable[[RecordMetadata | None, KafkaError | None], None]
+
+
+class Scene:
+    """See the top.
+
+    Args:
+        trouble: makes the trouble of the cluster before the call.
+        is_started: whether the producer runs already when the call comes.
+    """
+
+    topic = "orders"
+
+    def __init__(self, trouble: Callable[["Scene"], Coroutine[object, object, None]], *, is_started: bool) -> None:
+        self.cluster = FakeCluster(2, topics={"orders": 1}, replication_factor=1, num_partitions=1)
+        self._trouble = trouble
+        self._is_started = is_started
+        self.producer: Producer
+        self.told: Counter[bytes] = Counter()
+        self.errors: dict[bytes, KafkaError] = {}
+        self.given: list[bytes] = []
+
+    async def __aenter__(self) -> Self:
+        """Set everything up, with three accepted records that no task awaits."""
+        await self.cluster.start()
+        self.producer = self.new_producer()
+        if self._is_started:
+            await self.producer.start()
+            await self.producer.send("orders", b"first")
+        await self._trouble(self)
+        if self._is_started:
+            with contextlib.suppress(BufferFullError):
+                for _ in range(3):
+                    self.producer.send_nowait("orders", **self.record())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.cluster.stop()
+
+    def new_producer(self) -> Producer:
+        """A small and impatient one, whose chance and clock are fixed."""
+        producer = Producer(
+            self.cluster.bootstrap_servers,
+            buffer_memory=65_536,
+            batch_size=4_096,
+            max_block_ms=5_000,
+            request_timeout_ms=3_000,
+            delivery_timeout_ms=10_000,
+        )
+        return producer.use_sources(random=Random(7), wall_clock=lambda: 1_700_000_000_000)
+
+    def record(self) -> Record:
+        value = b"%d" % len(self.given) + PAD
+        self.given.append(value)
+        return {"value": value, "on_delivery": partial(self._note, value)}
+
+    def values(self, count: int) -> list[bytes]:
+        """Return the values of the next records, whose ends are not reported."""
+        return [self.record()["value"] for _ in range(count)]
+
+    def _note(self, value: bytes, _metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        self.told[value] += 1
+        if error is not None:
+            self.errors[value] = error
+
+    def log(self, topic: str) -> list[bytes]:
+        if self.cluster.model.topics.named(topic) is None:
+            return []
+        return [record.value or b"" for record in self.cluster.records(topic, 0)]
+
+    async def heal(self) -> None:
+        self.cluster.faults.clear()
+        for node_id in self.cluster.model.brokers:
+            await self.cluster.restart(node_id)
+
+    # What must hold
+
+    async def check_at_rest(self) -> None:
+        """I1, I15: nothing is counted that is not there, on a healed cluster with no calls."""
+        async with asyncio.timeout(QUIET_S):
+            while (left := self.unrest()) != (0, 0, 0, 0):
+                assert left >= (0, 0, 0, 0), f"counted below nothing: {left}"
+                await asyncio.sleep(0.1)
+
+    def unrest(self) -> tuple[int, int, int, int]:
+        """Records in batches, in line, bytes of those in line, bytes of memory lent."""
+        found = self.producer.statistics()
+        lent = found.buffer_total_bytes - found.buffer_available_bytes
+        return found.records_pending, found.records_waiting, found.waiting_bytes, lent
+
+    def check_records(self) -> None:
+        """I2, I4: each record was told of once, or it was withdrawn; and what was told is true."""
+        logs = [self.log(topic) for topic in ("orders", "later")]
+        in_log = Counter(value for log in logs for value in log if value.endswith(PAD))
+        assert max(self.told.values(), default=1) == 1, "a record was told of twice"
+        assert max(in_log.values(), default=1) == 1, "a record is in the log twice"
+        acknowledged = self.told.keys() - self.errors.keys()
+        assert acknowledged <= in_log.keys(), "an acknowledged record is lost"
+        denied = {value for value, error in self.errors.items() if error.outcome is Outcome.NOT_WRITTEN}
+        assert not denied & in_log.keys(), "a record is in the log that was said not to be written"
+        for log in logs:
+            numbers = [int(value.split(b".")[0]) for value in log if value.endswith(PAD)]
+            assert numbers == sorted(numbers), "records are out of order"
+
+    async def check_nothing_stays(self) -> None:
+        """Check that what was begun ends by itself, soon, when no caller waits for it."""
+        async with asyncio.timeout(QUIET_S):
+            while self.cluster.connections or background_tasks():  # noqa: ASYNC110  # as below
+                await asyncio.sleep(0.01)
+
+    async def check_nothing_left(self) -> None:
+        async with asyncio.timeout(QUIET_S):
+            while self.cluster.connections:  # noqa: ASYNC110  # the cluster notifies no one
+                await asyncio.sleep(0.01)
+        assert background_tasks() == {}, "tasks are left"
+
+
+async def close_quietly(producer: Producer) -> None:
+    with contextlib.suppress(UndeliveredError):
+        await producer.close()
+
+
+# States of the cluster
+
+
+async def healthy(_: Scene) -> None:
+    """Nothing is wrong."""
+
+
+async def leaderless(scene: Scene) -> None:
+    """The topic's only partition has no leader; the other broker lives."""
+    await scene.cluster.kill(scene.cluster.leader_of("orders", 0))
+
+
+async def brokers_down(scene: Scene) -> None:
+    for node_id in scene.cluster.model.brokers:
+        await scene.cluster.kill(node_id)
+
+
+async def unanswered(scene: Scene) -> None:
+    scene.cluster.faults.stall(PRODUCE)
+
+
+async def memory_full(scene: Scene) -> None:
+    scene.cluster.faults.stall(PRODUCE)
+    with contextlib.suppress(BufferFullError, KafkaError):
+        while True:
+            scene.producer.send_nowait("orders", **scene.record())
+
+
+async def metadata_slow(scene: Scene) -> None:
+    """Metadata takes two seconds, and the topic is not known yet."""
+    scene.cluster.faults.delay(2.0, METADATA, times=None)
+    scene.topic = "later"
+
+
+STATES: dict[str, Callable[[Scene], Coroutine[object, object, None]]] = {
+    "healthy": healthy,
+    "leaderless": leaderless,
+    "brokers down": brokers_down,
+    "unanswered": unanswered,
+    "memory full": memory_full,
+    "metadata slow": metadata_slow,
+}

@@ -1,0 +1,35 @@
+"""Real brokers that tell their clients to connect through a link of the test."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+
+from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.kafka.server_properties import free_ports
+from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
+
+
+class Proxied(NamedTuple):
+    """A node whose clients are told another port than its own."""
+
+    kafka: KafkaCluster
+    port: int
+    release: str
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def proxied_kafka(request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor) -> Iterator[Proxied]:
+    """A node of each release, and the port at which its clients are told to find it."""
+    (port,) = free_ports(1)
+    kafka = KafkaCluster(
+        version_of_release(request.param),
+        advertised_ports=[port],
+        properties=PROPERTIES,
+        features=RELEASES[request.param],
+    )
+    kafka_thread.submit(lambda: asyncio.run(kafka.start())).result()
+    yield Proxied(kafka, port, request.param)
+    kafka_thread.submit(lambda: asyncio.run(kafka.stop())).result()

@@ -1,0 +1,386 @@
+"""Watches of single promises: lingers, the order of memory, flushes, frames, reconnects and callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer import ProtocolError, RecordMetadata
+from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
+from aioproducer.testing.fake_broker.faults import Fault
+from tests.programs.simulation.history import End, History, Story
+from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.simulated_transport import SimulatedTransport
+
+if TYPE_CHECKING:
+    from aioproducer._accumulator.buffer_pool import BufferPool
+    from aioproducer._accumulator.memory_wait_queues import BufferWaiters, Place
+    from aioproducer._accumulator.open_batches import OpenBatches
+    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._native.append import OpenPartition
+    from aioproducer._network.connection import BrokerConnection
+    from aioproducer._network.connection_pool import ConnectionPool
+    from aioproducer._network.node_connection import NodeConnection
+
+
+TICK_S: Final = 0.001
+OVERHEAD: Final = 1_000
+"""Bytes that a record has beside its value, and its batch before it, at most."""
+
+CLOSING_AGES: Final = 10
+"""Part of the delivery timeout: a batch takes no records that are so much younger than its oldest."""
+
+
+class LingerWatch:
+    """Stands before what opens and closes the batches of a producer.
+
+    Args:
+        open_batches: whose they are.
+        violated: is told of an invariant that was broken, and how.
+        longest_value: bytes, of any record.
+    """
+
+    def __init__(self, open_batches: OpenBatches, violated: Callable[[str, str], None], *, longest_value: int) -> None:
+        self._open_batches = open_batches
+        self._violated = violated
+        settings = open_batches._settings  # noqa: SLF001  # invariants are about what is inside
+        self._linger_s = min(settings.linger_s, settings.delivery_timeout_s / CLOSING_AGES)
+        self._hurried: set[ProducerBatch] = set()
+        self._opened_for: dict[PartitionQueue, int | None] = {}  # leaders; of open batches
+        self._batch_size = settings.batch_size
+        self._longest_record = longest_value + OVERHEAD
+        steps = (
+            "_begin",
+            "take_over_waiting_record",
+            "_close_full",
+            "close_all",
+            "make_all_ready",
+            "close_if_apart",
+            "make_room",
+        )
+        for name in (*steps, "_make_ready_with_others"):
+            setattr(open_batches, name, self._around(getattr(open_batches, name), name))
+        open_batches._look = self._around_look(open_batches._look)  # type: ignore[method-assign]  # noqa: SLF001  # as above
+
+    def drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
+        """Look at batches as they are put into a request."""
+        for batch in batches:
+            is_hurried = batch in self._hurried or batch.result.wanted or batch.is_part or batch.attempts > 1
+            self._hurried.discard(batch)
+            if not is_hurried and now < batch.called_at + self._linger_s - TICK_S:
+                text = f"goes after {now - batch.called_at:.6f} s, and its linger is {self._linger_s:.3f} s"
+                self._violated("LINGER", f"{batch!r} {text}")
+
+    def _around(self, step: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def stepped(*arguments: Any) -> Any:
+            self._note(name, arguments)
+            done = step(*arguments)
+            if self._open_batches.memory_is_short:
+                self._hurried.update(self._all())
+            if name == "_begin":
+                self._opened_for[done.queue] = done.queue.leader_id
+            if name == "make_room" and not done:
+                self._note_patience(arguments[0].queue)
+            return done
+
+        return stepped
+
+    def _around_look(self, look: Callable[[PartitionQueue, float], None]) -> Callable[[PartitionQueue, float], None]:
+        """End a linger; note which batches go along, and check that none is left out."""
+
+        def looked(queue: PartitionQueue, now: float) -> None:
+            company = self._company(queue, now)
+            look(queue, now)
+            if not all(each.is_ready for each in company):
+                self._violated("LINGER", f"one of {company} stays, although the linger in {queue!r} was over")
+
+        return looked
+
+    def _company(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
+        """The open batches that go with that of a partition, if its linger is over."""
+        batch = queue.open_batch
+        if batch is None or batch.is_ready or now < batch.called_at + self._linger_s:
+            return []
+        leader = self._opened_for.get(queue)
+        return [each for each in self._all() if self._opened_for.get(each.queue) == leader]
+
+    def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
+        if name in {"close_all", "make_all_ready", "take_over_waiting_record"}:
+            self._hurried.update(self._all())
+        elif name == "_make_ready_with_others":  # by any timer: some are older than this watch
+            self._hurried.update(self._company(arguments[0], self._open_batches._clock()))  # noqa: SLF001  # as above
+        elif name in {"_close_full", "close_if_apart"}:
+            target = arguments[0]
+            queue: PartitionQueue = target if name == "_close_full" else target.queue
+            if queue.open_batch is not None:
+                self._hurried.add(queue.open_batch)
+            if queue.open_batch is not None and name == "_close_full":
+                self._look_at_size(queue)
+
+    def _note_patience(self, queue: PartitionQueue) -> None:
+        """A record found no room: the open batch goes, so that there is some for the next one soon."""
+        if queue.open_batch is not None and queue.open_batch.is_ready:
+            self._hurried.add(queue.open_batch)
+
+    def _look_at_size(self, queue: PartitionQueue) -> None:
+        """FULL: where there is memory and no other limit, only the next record's size keeps it from `batch_size`."""
+        open_batches, pool = self._open_batches, self._open_batches._pool  # noqa: SLF001  # as above
+        has_room = pool.lent_bytes + self._batch_size <= pool.total_bytes * 3 // 4 and not open_batches.memory_is_short
+        is_limited = bool(open_batches.limits.by_topic)
+        size = queue.slot.builder.size if queue.slot.builder is not None else self._batch_size
+        if has_room and not is_limited and size + self._longest_record < self._batch_size:
+            self._violated("FULL", f"{queue!r}: closed at {size} of {self._batch_size} bytes: {pool!r}")
+
+    def _all(self) -> list[ProducerBatch]:
+        return [queue.open_batch for queue in self._open_batches._open if queue.open_batch is not None]  # noqa: SLF001  # as above
+
+
+# Looks at records that wait for memory: OVERTAKEN, one of them is overtaken by later ones in a way that has no end.
+#
+# In each queue the earliest call is placed first. Once the earliest call of all queues got no memory, nothing is taken
+# from the memory that all nodes share except by it and by records of earlier calls: so it gets its room, of any size,
+# when what was lent before has come back. Others may always take what is reserved for their own nodes.
+
+_by_call = attrgetter("call_order")
+
+
+class OvertakingWatch:
+    """Stands before what serves those who wait, and what lends memory to batches.
+
+    Args:
+        memory: the lines.
+        open_batches: take the memory.
+        pool: lends it.
+        violated: is told of an invariant that was broken, and how.
+    """
+
+    def __init__(
+        self,
+        memory: BufferWaiters,
+        open_batches: OpenBatches,
+        pool: BufferPool,
+        *,
+        violated: Callable[[str, str], None],
+    ) -> None:
+        self._memory = memory
+        self._pool = pool
+        self._violated = violated
+        self._claimant: WaitingRecord | None = None
+        """The earliest of all waiting calls, once it was tried and got no memory."""
+        self._placing: WaitingRecord | None = None
+        self._serve, self._place, self._make_room = memory.serve, memory._place, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
+        memory.serve = self.serve  # type: ignore[method-assign]  # to see who is left
+        memory._place = self.place  # type: ignore[method-assign]  # noqa: SLF001  # to see who is placed
+        open_batches.make_room = self.make_room  # type: ignore[method-assign]  # to see what is lent
+
+    def serve(self) -> None:
+        """Serve, and note who has the first claim from now on."""
+        self._serve()
+        self._claimant = min(self._memory, key=_by_call, default=None)
+
+    def place(self, record: WaitingRecord, place: Place) -> bool:
+        """Place a record, which must be the first of its line."""
+        first = min(self._memory._lines[place], key=_by_call)  # noqa: SLF001  # as above
+        if record is not first:
+            self._violated("OVERTAKEN", f"call {record.call_order} is placed before {first.call_order} of its line")
+        self._placing = record
+        try:
+            return self._place(record, place)
+        finally:
+            self._placing = None
+
+    def make_room(self, slot: OpenPartition, size: int) -> bool:
+        """Lend memory to a batch: common memory only to callers before the one with the first claim."""
+        claimant, before = self._claimant, self._pool._used[None]  # noqa: SLF001  # as above
+        is_made = self._make_room(slot, size)
+        taken = self._pool._used[None] - before  # noqa: SLF001  # as above
+        if claimant is None or not claimant.is_waiting or taken <= 0:
+            return is_made
+        if self._placing is None or self._placing.call_order > claimant.call_order:
+            who = "a record that did not wait" if self._placing is None else f"call {self._placing.call_order}"
+            text = f"{who} takes {taken} bytes that call {claimant.call_order} with {claimant.size} bytes waits for"
+            self._violated("OVERTAKEN", text)
+        return is_made
+
+
+# FLUSH, the other way round: a flush waits for what was accepted before it and for nothing else.
+
+
+class FlushWatch:
+    """Knows when the last record that one flush waits for has ended."""
+
+    def __init__(self, stories: Sequence[Story], now: Callable[[], float]) -> None:
+        self._stories = [story for story in stories if not _has_ended(story)]
+        self._is_unknown = any(_is_out_of_sight(story) for story in stories)
+        self._now = now
+        self._last = now()
+        watched = [story.delivery for story in self._stories if story.delivery is not None]
+        for story in self._stories:
+            story.is_left = False  # it is retrieved now
+        self._missing = len(watched)
+        self._others = [story for story in self._stories if story.delivery is None]
+        for delivery in watched:
+            delivery.add_done_callback(self._note)
+
+    def _note(self, _: asyncio.Future[RecordMetadata]) -> None:
+        self._missing -= 1
+        self._last = self._now()
+
+    def overtime_s(self) -> float:
+        """Seconds that the flush went on without need; 0.0 if that cannot be known."""
+        if self._is_unknown or self._missing or any(_is_out_of_sight(story) for story in self._stories):
+            return 0.0
+        if any(story.end is End.OPEN or story.verb == "enqueue" for story in self._others):
+            return 0.0  # accepted without anybody who saw it end
+        return self._now() - max([self._last, *(story.ended_at for story in self._others)])
+
+
+def _has_ended(story: Story) -> bool:
+    return story.end is not End.OPEN or (story.delivery is not None and story.delivery.done())
+
+
+def _is_out_of_sight(story: Story) -> bool:
+    """Whether the record may be on its way although its caller has turned away."""
+    return story.end is End.GIVEN_UP or (story.delivery is not None and story.delivery.cancelled())
+
+
+# FRAME: what cannot be an answer closes the connection it came on, at once, and no other.
+#
+# A size below that of a correlation id, or above the largest frame, and an unrequested response are certain:
+# when they have been read, the connection is closed. Bytes that were changed on their way, and garbage of which no one
+# can tell where it ends, excuse any end of their own connection. Nothing excuses that of another.
+
+_SIZE: Final = struct.Struct(">i")
+_SMALLEST: Final = 4
+_OMITTED: Final = "without a word"
+
+
+class FrameWatch:
+    """Sees what arrives at the producer.
+
+    Args:
+        violated: is told of an invariant that was broken, and how.
+    """
+
+    def __init__(self, violated: Callable[[str, str], None]) -> None:
+        self.omissions: list[Fault] = []
+        """Rules by which answers say nothing of a partition."""
+        self._violated = violated
+        self._omitted = 0
+
+    def is_bad(self, transport: SimulatedTransport, frame: bytes) -> bool:
+        """Whether a frame, of which nothing has arrived yet or all but the last piece, must end its connection."""
+        if transport.is_spoilt:
+            return False  # where a frame begins is not known any more
+        (size,) = _SIZE.unpack_from(frame if len(frame) >= _SIZE.size else frame.ljust(_SIZE.size, b"\0"))
+        is_whole = len(frame) == _SIZE.size + size
+        if is_whole and size >= _SMALLEST and _SIZE.unpack_from(frame, _SIZE.size)[0] in transport.asked:
+            return False
+        transport.is_spoilt = True
+        is_cut = len(frame) < _SIZE.size or _SMALLEST <= size <= DEFAULT_MAX_FRAME_BYTES
+        return is_whole or not is_cut
+
+    def taken(self, transport: SimulatedTransport, *, is_bad: bool) -> None:
+        if is_bad and not transport.is_closing():
+            self._violated("FRAME", f"connection {transport.number} goes on after what cannot be an answer")
+
+    def lost(self, transport: SimulatedTransport) -> None:
+        error = getattr(transport.protocol, "error", None)
+        if not isinstance(error, ProtocolError) or transport.is_spoilt:
+            return
+        self._omitted += _OMITTED in str(error)
+        hits = sum(fault.hits for fault in self.omissions)
+        if _OMITTED not in str(error) or self._omitted > hits:
+            self._violated("FRAME", f"connection {transport.number} was closed, but what came on it is sound: {error}")
+
+
+# Looks at the pauses before a node is connected to again: PAUSE, exponential, bounded, and short again after success.
+#
+# the n-th failure in a row: reconnect_backoff_ms x 2^(n-1), at most reconnect_backoff_max_ms, spread by a fifth
+
+SPREAD: Final = 0.2
+_TICK_S: Final = 1e-6
+
+
+class ReconnectWatch:
+    """Hears of every link that was connected, or failed.
+
+    Args:
+        links: of one producer.
+        violated: is told of an invariant that was broken, and how.
+        now: virtual seconds.
+    """
+
+    def __init__(self, links: ConnectionPool, violated: Callable[[str, str], None], now: Callable[[], float]) -> None:
+        self._links = links
+        self._violated = violated
+        self._now = now
+        self._failures: dict[NodeConnection, int] = {}  # ever
+        self._in_a_row: dict[NodeConnection, int] = {}
+        self._connections: dict[NodeConnection, BrokerConnection | None] = {}
+        self._announce = links._announce  # noqa: SLF001  # invariants are about what is inside
+        links._announce = self.announce  # type: ignore[method-assign]  # noqa: SLF001  # as above
+        self._look()
+
+    def announce(self) -> None:
+        """Look at the links, and let those who wait for a change go on."""
+        self._look()
+        self._announce()
+
+    def _look(self) -> None:
+        for link in self._links._links.values():  # noqa: SLF001  # as above
+            before = self._connections.get(link)
+            if before is not None and link.connection is not before and before.answers > 0:
+                self._in_a_row[link] = 0
+            failed = link.failures - self._failures.get(link, 0)
+            if link not in self._failures:
+                self._in_a_row[link] = link._failures_in_a_row  # noqa: SLF001  # as above
+            elif failed:
+                self._in_a_row[link] += failed
+                if failed == 1:
+                    self._look_at_pause(link, self._in_a_row[link])
+            self._failures[link] = link.failures
+            self._connections[link] = link.connection
+
+    def _look_at_pause(self, link: NodeConnection, failures: int) -> None:
+        settings = link._environment.settings  # noqa: SLF001  # as above
+        first_ms, most_ms = settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms
+        plain_s = min(first_ms << min(failures - 1, 20), most_ms) / 1000
+        pause_s = link.retry_at - self._now()
+        if not plain_s * (1 - SPREAD) - _TICK_S <= pause_s <= min(plain_s * (1 + SPREAD), most_ms / 1000) + _TICK_S:
+            text = f"{link!r} is tried again after {pause_s:.6f} s: failure {failures} in a row, of {first_ms} ms"
+            self._violated("PAUSE", text)
+
+
+# Callbacks of one partition come in the order of its records, where many come at the same time.
+
+
+class CallbackTurns:
+    """Sees the callbacks of records that were acknowledged.
+
+    Args:
+        plan: of the run; where the loop chooses who goes first, batches of one moment may change places.
+        history: is told of those out of their turn.
+    """
+
+    def __init__(self, plan: Plan, history: History) -> None:
+        # A batch that was appended and refused all the same is sent again behind those that follow it.
+        self._is_watching = plan.schedule == "fifo" and plan.acks != 0 and "retriable code" not in plan.enabled
+        self._history = history
+        self._last: dict[int | None, Story] = {}
+
+    def called_back(self, story: Story) -> None:
+        """Look at a record whose callback was called just now."""
+        if not self._is_watching:
+            return
+        before = self._last.get(story.partition)
+        self._last[story.partition] = story
+        if before is None or before.ended_at != story.ended_at or before.is_free != story.is_free:
+            return
+        if story.order < before.order:
+            self._history.violated("ORDER", f"{story.record} is called back after {before.record}, which is behind it")
