@@ -1,7 +1,7 @@
-"""Everything a contributor or CI runs, one session a job: `nox -l` lists them, `nox -s tests` runs one.
+"""The sessions that contributors and CI run: `nox -l` lists them, `nox -s tests` runs one.
 
-A session installs what it needs into an environment of its own and does so again only when pyproject.toml, setup.py
-or a native source changed. `-- ARGUMENTS` go to the program a session runs: `nox -s tests -- -m "not kafka" -x`.
+A session has an environment of its own, or that of the tests, which is installed again only if pyproject.toml, setup.py
+or a native source changed. `-- ARGUMENTS` go to the session's program: `nox -s tests -- -m "not kafka" -x`.
 """
 
 import hashlib
@@ -25,26 +25,26 @@ PYTHONS = [
     for line in PYPROJECT["project"]["classifiers"]
     if line.startswith("Programming Language :: Python :: 3.")
 ]
-"""Versions the project supports, "3.11" first, as its classifiers say."""
+"""Supported versions, "3.11" first, from the classifiers."""
 
 OWN_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""Of the interpreter that runs nox."""
+"""The version of the interpreter that runs nox."""
 
 WORKERS = str(2 * (os.cpu_count() or 1))
-"""Processes that share the suite: half of what the tests of real brokers take is waiting."""
+"""Processes that share the suite: tests of real brokers mostly wait."""
 
 NO_TESTS_COLLECTED = 5
 """pytest's exit code."""
 
 PIP = {"PYTHONWARNINGS": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-"""Its environment: it says nothing that nobody acts on."""
+"""Environment of pip, without warnings that need no action."""
 
 SANS_IO = next(each for each in PYPROJECT["tool"]["importlinter"]["contracts"] if each["id"] == "sans-io")
 DECIDES = [
     f"{path}/*" if (ROOT / path).is_dir() else f"{path}.py"
     for path in (module.replace(".", "/") for module in SANS_IO["source_modules"])
 ]
-"""Files of the modules that decide, as the contract lists them."""
+"""Files of the modules in the sans-io contract."""
 
 TESTS_OF_DECISIONS = [
     *("tests/accumulator", "tests/protocol", "tests/sender", "tests/timing", "tests/transactions"),
@@ -54,21 +54,20 @@ TESTS_OF_DECISIONS = [
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
-# ------------------------------------------------------------------------------------------ what users run
+# ------------------------------------------------------------------------------------------------- programs
 
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Stream real flights through a producer while a broker dies: `aioproducer demo`."""
-    install(session, extras="demo")
-    session.run("aioproducer", "demo", *session.posargs)
+    """Stream real flights through a producer while a broker dies: `-- --kafka 4.3.1`, `-- --transactions`."""
+    install(session, extras="cli", group="demo")
+    session.run("python", "-m", "examples.demo", *session.posargs)
 
 
-@nox.session
+@nox.session(python=False)
 def bench(session: nox.Session) -> None:
-    """Measure this producer beside its peers: `aioproducer bench`."""
-    install(session, extras="cli", group="bench")
-    session.run("aioproducer", "bench", *session.posargs)
+    """Measure this producer beside other clients: `-- --quick`, `-- --embedded --only hooks`, `-- --json FILE`."""
+    run_beside_tests(session, "tests.benchmarks", *session.posargs)
 
 
 # --------------------------------------------------------------------------------------------------- tests
@@ -76,30 +75,42 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the whole suite on this interpreter, real Kafka included where Java and Maven are there.
+    """Run the whole suite on this interpreter, with real Kafka if Java and Maven are installed.
 
-    In several processes, because much of it waits for real brokers; in one if arguments are given.
+    In several processes, or in one if arguments are given.
     """
-    install(session, extras="demo", group="test")
-    session.run("pytest", *(session.posargs or ["-n", WORKERS, "--dist", "worksteal"]))
+    install(session, extras="cli", group="test")
+    session.run("python", "-m", "pytest", *(session.posargs or ["-n", WORKERS, "--dist", "worksteal"]))
 
 
 @nox.session(python=False)
 def tests_all(session: nox.Session) -> None:
     """Run the suite on every supported interpreter found on this machine, and name those absent."""
-    test_on(session, interpreters())
+    found = interpreters()
+    for version in PYTHONS:
+        if version not in found:
+            session.warn(f"Python {version} is not on this machine: its tests are skipped")
+    failed = [version for version, interpreter in found.items() if not passes_tests(session, version, interpreter)]
+    if failed:
+        session.error(f"failed on Python {', '.join(failed)}")
 
 
 @nox.session(python=False)
-def tests_others(session: nox.Session) -> None:
-    """Run the suite on every supported interpreter found but the one that runs nox, which `tests` is for."""
-    test_on(session, {version: path for version, path in interpreters().items() if version != OWN_VERSION})
+def tests_newest(session: nox.Session) -> None:
+    """Run the suite on the newest supported interpreter found other than the one that runs nox."""
+    others = {version: path for version, path in interpreters().items() if version != OWN_VERSION}
+    if not others:
+        session.warn(f"no supported Python besides {OWN_VERSION} is on this machine: its tests are skipped")
+        return
+    newest = max(others, key=PYTHONS.index)
+    if not passes_tests(session, newest, others[newest]):
+        session.error(f"failed on Python {newest}")
 
 
 @nox.session
 def lowest(session: nox.Session) -> None:
-    """Run the quick suite with the lowest versions of every dependency that the package promises to work with."""
-    install(session, extras="demo", group="test")
+    """Run the quick suite with the lowest version of every dependency that the package supports."""
+    install(session, extras="cli", group="test")
     extras = PYPROJECT["project"]["optional-dependencies"].values()
     requirements = [*PYPROJECT["project"]["dependencies"], *(each for extra in extras for each in extra)]
     bounds = sorted({each.partition(";")[0].strip().replace(">=", "==") for each in requirements if ">=" in each})
@@ -110,7 +121,7 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def simulate(session: nox.Session) -> None:
-    """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`."""
+    """Run many seeds in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`."""
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
     chosen = [] if {"--all", "--family", "--scene"} & set(arguments) else ["--all"]
     run_beside_tests(session, "tests.programs.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
@@ -118,14 +129,15 @@ def simulate(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def mutants(session: nox.Session) -> None:
-    """Put deliberate bugs into copies of the package, each of which must be found: `-- NAME`, `-- --six HASH`."""
+    """Put deliberate bugs into copies of the package, which tests must find: `-- NAME`, `-- --six HASH`."""
     run_beside_tests(session, "tests.programs.mutants", *session.posargs)
 
 
 @nox.session(python=False)
 def coverage(session: nox.Session) -> None:
-    """Run the tests of what decides, in the core and the protocol, which must reach every line and branch of it."""
-    tests = ["pytest", "-q", *TESTS_OF_DECISIONS, "--cov", "--cov-report=", *session.posargs]
+    """Run the tests of the sans-io modules, which must reach every line and branch of them."""
+    processes = ["-n", str(os.cpu_count() or 1)]
+    tests = ["pytest", "-q", *processes, *TESTS_OF_DECISIONS, "--cov", "--cov-report=", *session.posargs]
     run_beside_tests(session, *tests)
     report = ["coverage", "report", f"--include={','.join(DECIDES)}", "--fail-under=100"]
     run_beside_tests(session, *report)
@@ -136,7 +148,7 @@ def checked(session: nox.Session) -> None:
     """Run the tests of the native modules on a build that checks every index."""
     tools = nox.project.dependency_groups(PYPROJECT, "test")
     session.install("-q", ".", *tools, env={"AIOPRODUCER_CHECKED": "1"})
-    outside = Path(session.create_tmp(), "outside")  # in the tree, the package beside the tests would be imported
+    outside = Path(session.create_tmp(), "outside")  # inside the tree, its own unchecked package would be imported
     shutil.rmtree(outside, ignore_errors=True)
     shutil.copytree(ROOT / "tests", outside / "tests")
     shutil.copy(ROOT / "pyproject.toml", outside)
@@ -146,7 +158,7 @@ def checked(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def chaos(session: nox.Session) -> None:
-    """Kill real brokers under load, and check what their logs hold: `nox -s chaos -- --minutes 30 [--kafka 4.3.1]`."""
+    """Kill real brokers under load, and check their logs: `nox -s chaos -- --minutes 30 [--kafka 4.3.1]`."""
     run_beside_tests(session, "tests.programs.chaos", *session.posargs)
 
 
@@ -165,7 +177,7 @@ def sanitizers(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def soak(session: nox.Session) -> None:
-    """Load real brokers at 70 % of the highest rate, a fault a minute: `nox -s soak -- --minutes 45`."""
+    """Load real brokers at 70 % of the highest rate, with a fault per minute: `nox -s soak -- --minutes 45`."""
     run_beside_tests(session, "tests.programs.soak", *session.posargs)
 
 
@@ -193,9 +205,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types of the package; by two checkers, and whole, those of the public interface as users see it."""
+    """Check the types of the package, and with two checkers and for completeness those of the public interface."""
     install(session, group="types", package=False)
-    python = str(environment_of_tests(session) / "bin" / "python")  # whose packages are looked at
+    python = str(environment_of_tests(session) / "bin" / "python")  # whose packages the checkers read
     completeness = ".ci/check_type_completeness.py"
     checked_by_mypy = [
         "aioproducer",
@@ -207,6 +219,7 @@ def types(session: nox.Session) -> None:
     run_all(
         session,
         ["mypy", "--python-executable", python, *checked_by_mypy],
+        ["mypy", "--python-executable", python, "--explicit-package-bases", "examples/demo", "tests/benchmarks"],
         ["basedpyright", "--pythonpath", python, *present("tests/typing")],
         [python, completeness],
     )
@@ -214,40 +227,43 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def architecture(session: nox.Session) -> None:
-    """Check that imports go downward, that sizes hold and that the public names are those promised."""
+    """Check that imports go downward; tests/test_architecture.py and tests/test_exports.py check the rest."""
     install(session, group="architecture", package=False)
-    python = str(environment_of_tests(session) / "bin" / "python")
-    tests = ["pytest", "-q", "tests/test_architecture.py", "tests/test_exports.py", *session.posargs]
-    run_all(session, ["lint-imports", "--no-logo"], [python, "-m", *tests])
+    session.run("lint-imports", "--no-logo")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Make a site of the documentation in build/docs, without a warning; check its names, its code, what is made."""
+    """Build the documentation in build/docs without a warning, and test its names and code unless `-- --site-only`."""
     install(session, group="docs", package=False)
     site = ["sphinx-build", "-n", "-W", "--keep-going", "-q", "-d", "build/docs/doctrees", "docs", "build/docs/html"]
     session.run(*site)
     session.log("the site: build/docs/html/index.html")
-    generated = ["tests/test_configuration_reference.py", "tests/test_performance_page.py"]
-    tests = present("tests/test_docs.py", "tests/docs", *generated)
-    run_beside_tests(session, "pytest", "-q", *tests, *session.posargs)
+    if session.posargs != ["--site-only"]:
+        generated = ["tests/test_configuration_reference.py", "tests/test_performance_page.py"]
+        tests = present("tests/test_docs.py", "tests/docs", *generated)
+        run_beside_tests(session, "pytest", "-q", *tests, *session.posargs)
 
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build the sdist, the wheel from it, and import that wheel outside the tree."""
+    """Build the sdist and the wheel from it, and use that wheel outside the tree, bare and with its extras."""
     install(session, group="build", package=False)
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", "dist", silent=True)
     (wheel,) = (ROOT / "dist").glob("*.whl")
     session.run("check-wheel-contents", str(wheel))
-    session.install("-q", "--force-reinstall", f"{wheel}[cli]")
-    with session.chdir(session.create_tmp()):
-        session.run("python", "-c", "import aioproducer; print(aioproducer.__file__)")
-        session.run("aioproducer", "--help", silent=True)
+    bare = Path(session.create_tmp(), "bare")
+    session.run("python", "-m", "venv", "--clear", str(bare))
+    python = str(bare / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "-q", str(wheel), external=True, env=PIP)
+    session.run(python, "-P", "-c", "import aioproducer; print(aioproducer.__file__)", external=True)
+    session.run(python, "-m", "pip", "install", "-q", f"{wheel}[cli]", external=True, env=PIP)
+    session.run(python, "-P", ".ci/check_wheel.py", external=True)
+    session.run(str(bare / "bin" / "aioproducer"), "--help", external=True, silent=True)
 
 
-# ------------------------------------------------------------------------------------------ how they do it
+# ----------------------------------------------------------------------------------------- implementation
 
 
 def install(
@@ -262,12 +278,12 @@ def install(
     """Install the project (editable) and a dependency group, unless nothing changed since the last time.
 
     Args:
-        session: whose environment it goes into, if `home` is not given.
+        session: the environment is its own, if `home` is not given.
         home: folder of a virtual environment.
         extras: of the project, comma-separated.
         group: name in [dependency-groups].
         package: install the project itself too.
-        env: of what compiles it.
+        env: variables of the build.
     """
     home = home or Path(session.virtualenv.location)
     stamp = home / ".installed"
@@ -277,34 +293,24 @@ def install(
     python = str(home / "bin" / "python")
     if package:
         session.run(python, CHECK_MACHINE, external=True, log=False)
-        session.log("compiles the native modules, which takes minutes and is done again when they change")
+        session.log("compiling the native modules takes minutes, and is repeated only when they change")
     requirements = nox.project.dependency_groups(PYPROJECT, group) if group else []
     build = PYPROJECT["build-system"]["requires"] if package else []
-    pip = [python, "-m", "pip", "install", "-q", "--no-compile"]  # bytecode: of what is imported, when it is
+    pip = [python, "-m", "pip", "install", "-q", "--no-compile"]  # bytecode is written at the first import
     session.run(*pip, *build, *requirements, external=True, env=PIP)
-    if package:  # built in this environment, not in one made for it alone and thrown away
+    if package:  # built in this environment, without a temporary one
         project = f".[{extras}]" if extras else "."
         session.run(*pip, "--no-build-isolation", "-e", project, external=True, env=PIP | (env or {}))
     stamp.write_text(state, "utf-8")
 
 
-def test_on(session: nox.Session, found: dict[str, str]) -> None:
-    """Run the suite on each of these interpreters, and name the supported ones that are not on this machine."""
-    for version in PYTHONS:
-        if version not in found and version != OWN_VERSION:
-            session.warn(f"Python {version} is not on this machine: its tests are skipped")
-    failed = [version for version, interpreter in found.items() if not passes_tests(session, version, interpreter)]
-    if failed:
-        session.error(f"failed on Python {', '.join(failed)}")
-
-
 def passes_tests(session: nox.Session, version: str, interpreter: str) -> bool:
-    """Run the suite on one interpreter, in an environment of its own; that of `tests` where it is the one we run on."""
+    """Run the suite on one interpreter, in an environment of its own, or that of `tests` for our own interpreter."""
     try:
         home = environment_of_tests(session, version, interpreter)
-        cache = home / "pytest-cache"  # its own: other interpreters may be at work beside us
+        cache = home / "pytest-cache"  # its own: another interpreter may run at the same time
         was_run = cache.exists() and "--last-failed" in session.posargs
-        codes = [0, NO_TESTS_COLLECTED] if was_run else [0]  # where all has passed, nothing is left to run again
+        codes = [0, NO_TESTS_COLLECTED] if was_run else [0]  # a second run may have nothing to repeat
         pytest = [str(home / "bin" / "python"), "-m", "pytest", "-o", f"cache_dir={cache}"]
         session.run(*pytest, *session.posargs, external=True, success_codes=codes)
     except nox.command.CommandFailed:
@@ -313,25 +319,25 @@ def passes_tests(session: nox.Session, version: str, interpreter: str) -> bool:
 
 
 def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, interpreter: str = sys.executable) -> Path:
-    """Bring up to date, and return the folder of, the environment the suite runs in on one interpreter."""
+    """Update the environment of the suite on one interpreter, and return its folder."""
     is_ours = version == OWN_VERSION
     home = ROOT / ".nox" / ("tests" if is_ours else f"tests-{version}")
     if not home.exists():
         python = sys.executable if is_ours else interpreter
         session.run(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
-    quick = None if is_ours else {"AIOPRODUCER_OPTIMISE": "-O1"}  # `tests` is for what the package is built as
-    install(session, home, extras="demo", group="test", env=quick)
+    quick = None if is_ours else {"AIOPRODUCER_OPTIMISE": "-O1"}  # only `tests` is built as for release
+    install(session, home, extras="cli", group="test", env=quick)
     return home
 
 
 def run_beside_tests(session: nox.Session, module: str, *arguments: str, env: dict[str, str] | None = None) -> None:
-    """Run a module in the environment of the tests, so that no other has to be made and compiled for."""
+    """Run a module in the environment of the tests, which saves another build."""
     python = str(environment_of_tests(session) / "bin" / "python")
     session.run(python, "-m", module, *arguments, external=True, env=env)
 
 
 def source_digest() -> str:
-    """Changes when an installed environment has to be brought up to date."""
+    """Return a digest that changes when environments must be updated."""
     sources = [
         ROOT / "pyproject.toml",
         ROOT / "setup.py",
@@ -341,7 +347,7 @@ def source_digest() -> str:
 
 
 def run_all(session: nox.Session, *commands: list[str]) -> None:
-    """Run every command, also after one failed, and then fail if one did."""
+    """Run every command, and then fail if one of them failed."""
     failed = []
     for command in commands:
         try:
@@ -353,12 +359,12 @@ def run_all(session: nox.Session, *commands: list[str]) -> None:
 
 
 def present(*paths: str) -> list[str]:
-    """Those of the paths that exist."""
+    """Return the paths that exist."""
     return [path for path in paths if (ROOT / path).exists()]
 
 
 def interpreters() -> dict[str, str]:
-    """Supported versions found on PATH or among pyenv's, each with a program that runs and can build the project."""
+    """Return supported versions on PATH or in pyenv, each with an interpreter that can build the project."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = {}
     for version in PYTHONS:
@@ -373,5 +379,5 @@ def interpreters() -> dict[str, str]:
 
 
 def can_build(program: str) -> bool:
-    """Whether an interpreter starts, has its headers and finds a compiler; a pyenv shim may do neither."""
+    """Return whether an interpreter starts, has its headers and finds a compiler; a pyenv shim may not."""
     return subprocess.run([program, CHECK_MACHINE], capture_output=True, check=False).returncode == 0

@@ -1,8 +1,8 @@
-"""Says in one line each what this machine lacks for the project, with the command that installs it.
+"""Prints what this machine lacks for the project, one line each, with the command that installs it.
 
-The README's commands run it first, before anything is installed, with whatever `python3` there is; so it uses the
-standard library alone and syntax that Python 3.6 reads. Ends with 1 if the project cannot be built here; without
-Java or Maven only the tests on real Kafka are skipped, so those lines alone end with 0.
+The README's commands run it first, with the `python3` of the machine, so it uses only the standard library and syntax
+of Python 3.6. Exits with 1 if the project cannot be built here. Java and Maven are optional: without them the tests on
+real Kafka are skipped, and the exit code is 0.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ PREREQUISITES = Path(__file__).resolve().parent.parent / "aioproducer" / "testin
 
 
 def main() -> int:
-    """Print what is missing and return the exit code."""
+    """Print what is missing, and return the exit code."""
     needed = missing_for_build()
     for line in needed:
         print(line, file=sys.stderr)
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def missing_for_build() -> List[str]:
-    """What it takes to make a virtual environment and to compile the native modules in it."""
+    """Return what is missing to make a virtual environment and to compile the native modules."""
     if sys.version_info < OLDEST_PYTHON:
         install = "sudo apt-get install -y python3.11 python3.11-venv python3.11-dev"
         found = f"{sys.executable} is {sys.version_info[0]}.{sys.version_info[1]}"
@@ -48,13 +48,13 @@ def missing_for_build() -> List[str]:
 
 
 def find_compiler() -> Optional[str]:
-    """Path of the C compiler that setuptools will use, or `None`."""
+    """Return the path of the C compiler that setuptools uses, or None."""
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     return shutil.which(shlex.split(command)[0])
 
 
 def missing_for_real_kafka() -> List[str]:
-    """What the package itself says about Java and Maven, loaded from its file: nothing is installed yet."""
+    """Return what is missing for real Kafka; the module is loaded from its file, since nothing is installed yet."""
     spec = importlib.util.spec_from_file_location("prerequisites", str(PREREQUISITES))
     assert spec is not None
     assert spec.loader is not None

@@ -1,8 +1,7 @@
-"""Says which public names have a type that checkers may understand differently, by `basedpyright --verifytypes`.
+"""Lists public names whose type checkers may infer differently, by `basedpyright --verifytypes`.
 
-That counts every module as public whose name has no underscore. Here the public names are those of `__all__`, with
-what they inherit and what their members are made of; a value that the package alone uses is inferred by mypy and that
-is enough. Runs in the environment of the nox session `types`. Ends with 1 if there is such a name.
+That tool treats every module without an underscore as public. Here only the names in `__all__` are, with their base
+classes and members. Runs in the environment of the nox session `types`; exits with 1 if there is such a name.
 """
 
 import importlib
@@ -18,17 +17,17 @@ from typing import TypedDict
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["aioproducer", "aioproducer.testing.kafka", "aioproducer.compat", "aioproducer.testing"]
 INSIDE = {"aioproducer.testing.fake_cluster.FakeCluster.model"}
-"""Public for the tests of this project: what a model of a broker is made of is no promise."""
+"""Used by tests of this project, without any promise."""
 
 
 class Diagnostic(TypedDict):
-    """What is wrong with a symbol."""
+    """A problem of a symbol."""
 
     message: str
 
 
 class Symbol(TypedDict):
-    """One of the report."""
+    """A symbol in the report."""
 
     name: str
     isTypeKnown: bool
@@ -37,7 +36,7 @@ class Symbol(TypedDict):
 
 
 def main() -> int:
-    """Print what is incomplete and return the exit code."""
+    """Print incomplete symbols, and return the exit code."""
     public = tuple(sorted(public_names()))
     seen = [symbol for symbol in report() if is_within(symbol["name"], public)]
     incomplete = [symbol for symbol in seen if symbol["diagnostics"] and not is_complete(symbol)]
@@ -48,7 +47,7 @@ def main() -> int:
 
 
 def public_names() -> Iterator[str]:
-    """Where each public name is defined, and each class of ours that one inherits from."""
+    """Yield the definition of each public name, and of its base classes."""
     for module in map(importlib.import_module, MODULES):
         for value in (getattr(module, name) for name in module.__all__):
             for definition in inspect.getmro(value) if inspect.isclass(value) else (value,):
@@ -56,7 +55,7 @@ def public_names() -> Iterator[str]:
 
 
 def report() -> list[Symbol]:
-    """What the checker says of every symbol; it finds the package by the path of the interpreter, not by an install."""
+    """Return the checker's report on every symbol; it finds the package by PYTHONPATH."""
     command = ["basedpyright", "--verifytypes", "aioproducer", "--ignoreexternal", "--outputjson"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603  # ours
@@ -65,12 +64,12 @@ def report() -> list[Symbol]:
 
 
 def is_within(name: str, public: tuple[str, ...]) -> bool:
-    """Whether it is one of them, or a member of one, and none of `INSIDE`."""
+    """Return whether a name is public, or a member of a public name, and not in `INSIDE`."""
     return name not in INSIDE and any(name == each or name.startswith(f"{each}.") for each in public)
 
 
 def is_complete(symbol: Symbol) -> bool:
-    """Whether every checker sees the same type."""
+    """Return whether every checker infers the same type."""
     return symbol["isTypeKnown"] and not symbol["isTypeAmbiguous"]
 
 

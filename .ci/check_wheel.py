@@ -1,4 +1,4 @@
-"""Send a record with the installed package and read it back: what a freshly built wheel must be able to do."""
+"""Sends a record with the installed wheel, and reads it back."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
-"""Writes `explanation/performance.md` and its plot from the figures of `aioproducer bench`.
+"""Writes `explanation/performance.md` and its plot from the figures of `nox -s bench`.
 
-aioproducer bench --json docs/explanation/performance.json
+nox -s bench -- --json docs/explanation/performance.json
 python docs/generate_performance.py
 
 No figure is typed by hand: a test fails while page or plot are not those of the JSON beside them.
@@ -9,14 +9,11 @@ No figure is typed by hand: a test fails while page or plot are not those of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from aioproducer.cli.benchmark.bench_run import OURS
-from aioproducer.cli.benchmark.figures import FIGURES, Row
-from aioproducer.cli.benchmark.report import BenchReport, ScenarioReport
-from aioproducer.cli.benchmark.tables import bar_cells, row_cells
+from tests.benchmarks.report import OURS, BenchReport, Row, ScenarioReport, comparison_cells, facts_text, table_of
 
 FOLDER = Path(__file__).parent / "explanation"
 FIGURES_FILE = FOLDER / "performance.json"
@@ -24,18 +21,17 @@ PAGE = FOLDER / "performance.md"
 PLOT = FOLDER / "performance.svg"
 
 _INTRODUCTION = """\
-<!-- Written by docs/generate_performance.py from performance.json: run `aioproducer bench`, not an editor. -->
+<!-- Written by docs/generate_performance.py from performance.json: run `nox -s bench`, not an editor. -->
 
 # Performance
 
-What this producer does in a second, what a record costs, and what it does when things go wrong,
-beside its peers on the same broker.
+Rates, costs and behaviour of this producer, beside other clients on the same broker.
 Figures of such runs differ by a factor of two from one machine to the next and from one hour to the next:
 compare only within one run, as the ratios here do.
 
 ```
-aioproducer bench                                                 # about 15 minutes; --quick shows that it runs
-aioproducer bench --json docs/explanation/performance.json        # what this page is made from
+nox -s bench                                                 # about 15 minutes; `-- --quick` shows that it runs
+nox -s bench -- --json docs/explanation/performance.json     # the figures of this page
 python docs/generate_performance.py
 ```
 """
@@ -43,25 +39,24 @@ python docs/generate_performance.py
 _METHOD = """\
 ## How it is measured
 
-- Every run of a client is a fresh process.
+- Every run of a client is a new process.
   It connects, sends a warm-up and flushes it; then the clock starts, and it stops when the flush after the last
   record has returned.
   Connection, metadata and producer id are not in the figures of any client.
-- Clients run one after another, never two at a time, all of them once a round;
-  each round begins with another client. What is shown is the median of the rounds, with the lowest and the highest.
-- What counts is acknowledged records.
-  Each run has a topic of its own, and its client's count must be what aiokafka's consumer reads as end offsets;
-  a client that counts otherwise has no figure.
-- A client should learn what became of each record: confluent-kafka by its callback, aiokafka by its futures,
-  ours and the others by what they do anyway. Without that, confluent-kafka and aiokafka have a row of their own.
-- The raw socket is a blocking socket that sends record batches made beforehand: what the broker can take.
-  It does the same work in every round: where its own figure moves by more than 30 % between rounds,
-  the machine did something else, and the whole run is repeated, at most twice.
+- Clients run one after another, never two at a time, all of them once per round;
+  each round begins with another client. Tables show the median of the rounds, with the lowest and the highest.
+- Only acknowledged records count.
+  Each run has a topic of its own, and its client's count must equal the end offsets that aiokafka's consumer reads;
+  a client with another count has no figure.
+- A client should learn the result of each record: confluent-kafka by its callback, aiokafka by its futures,
+  ours and the others by default. Without that, confluent-kafka and aiokafka have a row of their own.
+- The raw socket is a blocking socket that sends prepared record batches: the highest rate of the broker.
+  It does the same work in every round: where its own range is wide, other work disturbed the machine.
 - CPU is the process time of the client, all threads, from the same start to the same end.
   Java's is that of the whole JVM, with its start and the compiling of its warm-up;
   its rate is that of its load generator's "steady state", after that warm-up.
 - Every client has `acks=all`, is idempotent and lingers for 5 ms.
-  Under *defaults* it is otherwise as it comes; under *256 KiB* that is every client's batch size.
+  With *defaults* it otherwise keeps its own defaults; with *256 KiB* that is every client's batch size.
   Ours and aiokafka run on uvloop. The configuration of each is at the end of this page.
 """
 
@@ -72,7 +67,7 @@ def page(report: BenchReport) -> str:
         [
             _INTRODUCTION,
             f"Measured {report.started} on {report.broker}.\n",
-            *(_facts(facts) for facts in (report.machine, report.versions, report.settings)),
+            *(f"- {facts_text(facts)}" for facts in (report.machine, report.versions, report.settings)),
             f"\n![Acknowledged records a second by client]({PLOT.name})\n",
             "## In short\n",
             _compared(report.scenarios),
@@ -85,27 +80,19 @@ def page(report: BenchReport) -> str:
     )
 
 
-def _facts(facts: Mapping[str, str]) -> str:
-    return "- " + ", ".join(f"{name} {value}" for name, value in facts.items())
-
-
 def _compared(scenarios: Sequence[ScenarioReport]) -> str:
-    cells = [[scenario.name, *bar_cells(bar)] for scenario in scenarios for bar in scenario.bars]
+    cells = [[scenario.name, *comparison_cells(each)] for scenario in scenarios for each in scenario.comparisons]
     return _table(["scenario", "measure", "measured"], cells) + "\n"
 
 
 def _scenario(scenario: ScenarioReport) -> str:
-    figures = [name for name in FIGURES if any(name in row.rounds for row in scenario.rows)]
-    lines = [row_cells(scenario.rows, row, figures) for row in scenario.rows]
-    headings = ["client", "settings", *(FIGURES[name].heading for name in figures), "ours / it"]
-    width = len(headings) if any(line[-1] for line in lines) else len(headings) - 1
-    table = _table(headings[:width], [line[:width] for line in lines])
+    table = _table(*table_of(scenario))
     notes = "".join(f"\n- {note}\n" for note in scenario.notes)
     return f"## {scenario.title}\n\n{table}\n{notes}"
 
 
 def _configurations(scenarios: Sequence[ScenarioReport]) -> Iterator[str]:
-    """Yield what each client was given, once for all scenarios that gave it the same."""
+    """Yield each distinct configuration of a client once."""
     seen: dict[str, None] = {}
     for scenario in scenarios:
         for row in scenario.rows:
@@ -116,12 +103,12 @@ def _configurations(scenarios: Sequence[ScenarioReport]) -> Iterator[str]:
 
 
 def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; what the first two columns name is on the left, figures on the right."""
+    """Return a Markdown table: the two columns of names are on the left, figures on the right."""
     rule = ["---" if number < 2 else "--:" for number in range(len(headings))]  # noqa: PLR2004 - two columns of names
     return "\n".join("| " + " | ".join(line) + " |" for line in [headings, rule, *lines])
 
 
-# The plot: a bar a client, a panel a variant, a whisker from the lowest to the highest round.
+# The plot: one panel per variant, one bar per client, a whisker from the lowest to the highest round.
 
 _WIDTH, _LABELS, _BAR, _GAP, _HEAD = 860, 220, 22, 8, 44
 _SCALE = _WIDTH - _LABELS - 130
@@ -130,7 +117,7 @@ _OTHERS = "#3b6fb6"
 
 
 def plot(report: BenchReport) -> str:
-    """Return the plot as SVG: acknowledged records a second, every client under every variant."""
+    """Return the plot as SVG: acknowledged records per second of every client and variant."""
     rows = [row for scenario in report.scenarios if scenario.name == "enqueue" for row in scenario.rows]
     most = max((max(row.rounds["records_per_s"]) for row in rows), default=1.0)
     variants = list(dict.fromkeys(row.variant for row in rows))

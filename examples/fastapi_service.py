@@ -1,13 +1,13 @@
-"""A web service that answers once Kafka has the record.
+"""A web service that answers after Kafka has acknowledged the record.
 
     pip install fastapi uvicorn  # and this library, see its README
     uvicorn --factory fastapi_service:create_app
     curl -X POST localhost:8000/orders/customer-7 -d '{"item": "tea"}'
     curl localhost:8000/health
 
-One producer serves all requests: what they send at the same time travels together. When the brokers are slower than
-the requests, the producer's buffer fills; a request then waits at most `max_block_ms` for room, and is told to come
-back later instead of piling up here.
+One producer serves all requests, and batches their records. If the brokers are slower than the requests, the
+producer's buffer fills; a request then waits at most `max_block_ms` for room, and is refused with 503 instead of piling
+up here.
 """
 
 import os
@@ -22,11 +22,11 @@ from aioproducer import BufferFullError, KafkaError, Producer, ProducerOptions, 
 
 TOPIC = "orders"
 MAX_BLOCK_MS = 500
-"""A client is better served by an early "come back later" than by Kafka's default of a minute."""
+"""Short: a client prefers an early 503 to Kafka's default of a minute."""
 
 
 def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerOptions]) -> FastAPI:
-    """Make the application; without an address it takes that of the environment variable BOOTSTRAP_SERVERS."""
+    """Make the application; the default address is in the environment variable BOOTSTRAP_SERVERS."""
     servers = bootstrap_servers or os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
     options.setdefault("max_block_ms", MAX_BLOCK_MS)
     options.setdefault("client_id", "orders-service")
@@ -36,7 +36,7 @@ def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerO
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await producer.start(wait=False)  # the service comes up even if the brokers are down; /health says so
         yield
-        await producer.close()  # what was accepted is delivered before the process ends
+        await producer.close()  # delivers accepted records before the process ends
 
     app = FastAPI(title="orders", lifespan=lifespan)
 
@@ -48,10 +48,10 @@ def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerO
 
     @app.get("/health")
     async def health(response: Response) -> dict[str, float]:
-        """Whether there are brokers to talk to, and how full the buffer is."""
+        """Report whether brokers answer, and how full the buffer is."""
         statistics = producer.statistics()
-        # An idle producer closes its connections after connections_max_idle_ms, which is no fault: then the last
-        # request for metadata says whether brokers answer.
+        # An idle producer closes its connections after connections_max_idle_ms; then the last metadata request shows
+        # whether brokers answer.
         answered_last = statistics.metadata_age_s is not None and statistics.metadata_error is None
         if statistics.connections == 0 and not answered_last:
             response.status_code = 503
@@ -69,16 +69,16 @@ def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerO
 
 
 def _too_large(_: Request, error: Exception) -> JSONResponse:
-    """This client's order is larger than a record may be."""
+    """The order is larger than a record may be."""
     return JSONResponse({"detail": str(error)}, status_code=413)
 
 
 def _come_back_later(_: Request, __: Exception) -> JSONResponse:
-    """Back-pressure: no room in the buffer within `max_block_ms`; nothing was written."""
+    """Back-pressure: no room in the buffer within `max_block_ms`, and nothing was written."""
     return JSONResponse({"detail": "too busy, try again"}, status_code=503, headers={"Retry-After": "1"})
 
 
 def _not_delivered(_: Request, error: Exception) -> JSONResponse:
-    """The record failed; `outcome` says whether it may have been written all the same."""
+    """The record failed; `outcome` says whether it may have been written."""
     outcome = getattr(error, "outcome", None)
     return JSONResponse({"detail": str(error), "outcome": outcome.name if outcome else None}, status_code=502)

@@ -1,4 +1,4 @@
-"""The one screen of code: `python one_screen.py [HOST:PORT]`; `aioproducer broker` gives it something to talk to."""
+"""The producer on one screen: `python one_screen.py [HOST:PORT]`, with `aioproducer broker` in another terminal."""
 
 import asyncio
 import sys
@@ -8,7 +8,7 @@ from aioproducer import Producer
 
 
 class Order(NamedTuple):
-    """What is sent."""
+    """An order to send."""
 
     id: bytes
     body: bytes

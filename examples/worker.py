@@ -1,8 +1,8 @@
-"""A worker that produces until it is told to stop, and loses nothing then: `python worker.py [HOST:PORT]`.
+"""A worker that produces until SIGTERM, and loses no record then: `python worker.py [HOST:PORT]`.
 
-SIGTERM is what Kubernetes, systemd and Docker send. The loop ends at its next turn, for which it may have to wait for
-`max_block_ms` where no broker answers, and leaving `async with` delivers what was accepted, for at most
-`close_timeout_ms`: keep both together below the time your platform gives you.
+Kubernetes, systemd and Docker send SIGTERM. The loop ends at its next turn, which may take `max_block_ms` if no broker
+answers. Leaving `async with` then delivers accepted records, for at most `close_timeout_ms`. Keep the sum of both below
+the time that your platform allows.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ async def main(bootstrap_servers: str) -> None:
         print("working", flush=True)
         await work(producer, stopping)
         print("stopping", flush=True)
-    print(f"{producer.statistics().records_acknowledged} records delivered")  # all, or leaving the block had raised
+    print(f"{producer.statistics().records_acknowledged} records delivered")  # all: leaving the block raises otherwise
 
 
 async def work(producer: Producer, stopping: asyncio.Event) -> None:
-    """Send one measurement after the other, each under its sensor's key, so that a sensor's keep their order."""
+    """Send one measurement after another, with the sensor as key, so that each sensor's stay in order."""
     for number in count():
         measurement = {"sensor": number % 7, "value": number}
         await producer.enqueue(TOPIC, json.dumps(measurement).encode(), key=b"sensor-%d" % (number % 7))

@@ -58,7 +58,7 @@ class Lazy(tuple[str, bytes]):
 
 
 class BadPairs:
-    """An iterable of headers, the second of which is none."""
+    """An iterable of headers, the second of which is invalid."""
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
         yield "a", b"1"

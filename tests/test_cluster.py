@@ -182,7 +182,7 @@ def test_unchanged_topic_is_the_same_object() -> None:
 
 
 class TestWithoutTopicIds:
-    """Brokers before 2.8: a topic made again cannot be told from old news."""
+    """Brokers before 2.8: a recreated topic cannot be told from old news."""
 
     OLD = seen((1, 5), topic_id=NO_TOPIC_ID)
     LOWER = seen((2, 0), topic_id=NO_TOPIC_ID)

@@ -21,7 +21,7 @@ class ListLog:
 
 
 class AppendsToValue(ProducerInterceptor):
-    """Adds its name to the value, and notes what it hears."""
+    """Adds its name to the value, and notes its notifications."""
 
     def __init__(self, name: bytes, heard: list[object]) -> None:
         self.name = name

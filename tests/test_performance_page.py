@@ -1,7 +1,7 @@
-"""The page of figures is made from the JSON beside it, and current."""
+"""The performance page matches the JSON beside it."""
 
-from aioproducer.cli.benchmark.report import BenchReport
 from docs.generate_performance import FIGURES_FILE, PAGE, PLOT, page, plot
+from tests.benchmarks.report import BenchReport
 
 
 def test_performance_page_and_plot_are_current() -> None:

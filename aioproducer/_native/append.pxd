@@ -1,11 +1,19 @@
 """Appends one record to its partition's open batch."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memcpy, memmove
 
 from aioproducer._native.delivery cimport BatchResult, Delivery
 from aioproducer._native.memory cimport Chunk
+from aioproducer._native.murmur2 cimport murmur2_of
 from aioproducer._native.own_loop cimport OwnLoop
-from aioproducer._native.record_bytes cimport RecordBytes
+from aioproducer._native.record_bytes cimport RecordBytes, put_bytes
+from aioproducer._native.varint cimport put_varint, varint_size
+
+cdef enum:
+    BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
+
+cdef const char* NO_HEADERS       # a count of none
 
 
 cdef class RecordBatchBuilder:
@@ -60,6 +68,7 @@ cdef class RecordAppender:
     cdef Py_ssize_t _scratch_capacity
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery)
+    cdef bint is_open_here(self) except -1
     cdef int check_open(self) except -1
     cdef TopicInfo find_topic(self, topic)
     cdef int64_t _now_ms(self) except -2
@@ -67,7 +76,84 @@ cdef class RecordAppender:
                     headers) except -1
     cdef int _write_headers(self, headers) except -1
     cdef int _scratch_room(self, Py_ssize_t size) except -1
-    cdef OpenPartition _find_slot(self, TopicInfo topic, RecordBytes* record)
-    cdef RecordBatchBuilder room_for(self, TopicInfo topic, RecordBytes* record)
-    cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery)
+    cdef int _after_write(self) except -1
+
+
+# What happens for each record, inlined where records are appended one by one, many, or from columns
+
+
+cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
+    cdef Py_ssize_t count = len(topic.slots)
+    cdef uint32_t key
+    if record.partition >= 0:
+        if record.partition >= count:
+            appender._accumulator.unknown_partition(topic, record.partition)
+        return slot_at(appender._accumulator, topic, record.partition)
+    if record.key_size >= 0 and not appender._ignore_keys:
+        key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
+        return slot_at(appender._accumulator, topic, <Py_ssize_t>key % count)
+    # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
+    if topic.sticky < 0 or topic.sticky_bytes + record.size > appender.batch_size - BATCH_HEADER_SIZE:
+        topic.sticky = appender._accumulator.choose_partition(topic)
+        topic.sticky_bytes = 0
+    topic.sticky_bytes += record.size
+    return slot_at(appender._accumulator, topic, topic.sticky)
+
+
+cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
+    """None: the record must wait in line, for memory or behind others of its partition or topic."""
+    cdef OpenPartition slot
+    cdef RecordBatchBuilder builder
+    cdef Py_ssize_t end
+    if topic.line and record.partition < 0 and (record.key_size < 0 or appender._ignore_keys):
+        return None
+    slot = find_slot(appender, topic, record)
+    builder = slot.builder
+    if slot.line:
+        return None
+    if builder is not None:
+        end = builder.size + record.size
+    if builder is None or end > builder.chunk.capacity or (end > builder.limit and builder.count):
+        if not appender._accumulator.make_room(slot, record.size):
+            return None
+        builder = slot.builder
+    appender._slot = slot
+    return builder
+
+
+cdef inline int write(RecordAppender appender, RecordBatchBuilder builder, const RecordBytes* record) except -1:
+    """Into the room that was found last."""
+    write_record(builder, record)
+    if builder.size >= builder.limit:
+        appender._after_write()
+    return 0
+
+
+cdef inline void write_record(RecordBatchBuilder builder, const RecordBytes* record) noexcept:
+    """Writes the record, leaving room for its length, which is only known at the end."""
+    cdef char* start = builder.chunk.data + builder.size
+    cdef Py_ssize_t room = varint_size(record.size)
+    cdef char* body = start + room
+    cdef char* at = body
+    cdef Py_ssize_t length
+    if builder.count == 0:
+        builder.base_timestamp = record.timestamp
+    at[0] = 0
+    at = put_varint(at + 1, record.timestamp - builder.base_timestamp)
+    at = put_varint(at, builder.count)
+    at = put_bytes(at, record.key, record.key_size)
+    at = put_bytes(at, record.value, record.value_size)
+    if record.headers_size == 1:
+        at[0] = record.headers[0]
+    else:
+        memcpy(at, record.headers, record.headers_size)
+    length = at + record.headers_size - body
+    if varint_size(length) != room:
+        room = varint_size(length)
+        memmove(start + room, body, length)
+    put_varint(start, length)
+    builder.size += room + length
+    builder.count += 1
+    if record.timestamp > builder.max_timestamp:
+        builder.max_timestamp = record.timestamp

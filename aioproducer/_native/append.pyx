@@ -22,9 +22,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy
 
 from aioproducer._native.arguments cimport (
     as_bytes, as_partition, as_timestamp, check_headers, header_pair, may_be_called,
@@ -36,7 +36,7 @@ from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport (
     RECORD_OVERHEAD, RecordBytes, nullable_data, nullable_size, put_bytes,
 )
-from aioproducer._native.varint cimport put_varint, varint_size
+from aioproducer._native.varint cimport put_varint
 
 from aioproducer.records import check_callback, check_topic_name
 
@@ -48,10 +48,7 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec* now)
     int CLOCK_REALTIME
 
-cdef enum:
-    BATCH_HEADER_SIZE = 61        # before the records of a batch
-
-cdef const char* NO_HEADERS = b"\0"      # a count of none
+cdef const char* NO_HEADERS = b"\0"
 
 
 def murmur2(bytes key not None):
@@ -138,8 +135,11 @@ cdef class RecordAppender:
     def wall_clock_ms(self):
         return self._now_ms()
 
+    cdef inline bint is_open_here(self) except -1:
+        return not self.closed and (self.own_loop.was_seen() or self.own_loop.look())
+
     cdef inline int check_open(self) except -1:
-        if self.closed or not (self.own_loop.was_seen() or self.own_loop.look()):
+        if not self.is_open_here():
             self._refuse()
         return 0
 
@@ -263,26 +263,9 @@ cdef class RecordAppender:
 
     # Placing
 
-    cdef inline OpenPartition _find_slot(self, TopicInfo topic, RecordBytes* record):
-        cdef Py_ssize_t count = len(topic.slots)
-        cdef uint32_t key
-        if record.partition >= 0:
-            if record.partition >= count:
-                self._accumulator.unknown_partition(topic, record.partition)
-            return slot_at(self._accumulator, topic, record.partition)
-        if record.key_size >= 0 and not self._ignore_keys:
-            key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
-            return slot_at(self._accumulator, topic, <Py_ssize_t>key % count)
-        # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
-        if topic.sticky < 0 or topic.sticky_bytes + record.size > self.batch_size - BATCH_HEADER_SIZE:
-            topic.sticky = self._accumulator.choose_partition(topic)
-            topic.sticky_bytes = 0
-        topic.sticky_bytes += record.size
-        return slot_at(self._accumulator, topic, topic.sticky)
-
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery):
         """None if the record must wait."""
-        cdef RecordBatchBuilder builder = self.room_for(topic, record)
+        cdef RecordBatchBuilder builder = room_for(self, topic, record)
         cdef Delivery delivery
         if builder is None:
             return None
@@ -290,37 +273,14 @@ cdef class RecordAppender:
         delivery = new_delivery(builder.result, builder.count, record.timestamp)
         if on_delivery is not None:
             builder.result.add_callback(builder.count, record.timestamp, on_delivery)
-        self.write(builder, record)
+        write(self, builder, record)
         return delivery
 
-    cdef RecordBatchBuilder room_for(self, TopicInfo topic, RecordBytes* record):
-        """None if the record must wait, for memory or behind others of its partition or topic."""
-        cdef OpenPartition slot
-        cdef RecordBatchBuilder builder
-        cdef Py_ssize_t end
-        if topic.line and record.partition < 0 and (record.key_size < 0 or self._ignore_keys):
-            return None
-        slot = self._find_slot(topic, record)
-        builder = slot.builder
-        if slot.line:
-            return None
-        if builder is not None:
-            end = builder.size + record.size
-        if builder is None or end > builder.chunk.capacity or (end > builder.limit and builder.count):
-            if not self._accumulator.make_room(slot, record.size):
-                return None
-            builder = slot.builder
-        self._slot = slot
-        return builder
-
-    cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1:
-        """Writes into the last room found."""
-        write_record(builder, record)
-        if builder.size >= builder.limit:
-            try:
-                self._accumulator.batch_full(self._slot)
-            except (MemoryError, RecursionError):
-                pass  # the next record for this partition closes a full batch
+    cdef int _after_write(self) except -1:
+        try:
+            self._accumulator.batch_full(self._slot)
+        except (MemoryError, RecursionError):
+            pass  # the next record for this partition closes a full batch
         return 0
 
     def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
@@ -332,7 +292,7 @@ cdef class RecordAppender:
         self.busy = True
         try:
             self.unpack(&record, topic, key, value, partition, timestamp, headers)
-            slot = self._find_slot(slots, &record)
+            slot = find_slot(self, slots, &record)
             record.partition = slot.partition
             line, slot.line = slot.line, 0
             try:
@@ -350,32 +310,3 @@ cdef class RecordAppender:
         if key is None or self._ignore_keys:
             return None
         return (murmur2(key) & 0x7FFFFFFF) % len(slots.slots)
-
-
-cdef inline void write_record(RecordBatchBuilder builder, const RecordBytes* record) noexcept:
-    """Writes the record, leaving room for its length, which is only known at the end."""
-    cdef char* start = builder.chunk.data + builder.size
-    cdef Py_ssize_t room = varint_size(record.size)
-    cdef char* body = start + room
-    cdef char* at = body
-    cdef Py_ssize_t length
-    if builder.count == 0:
-        builder.base_timestamp = record.timestamp
-    at[0] = 0
-    at = put_varint(at + 1, record.timestamp - builder.base_timestamp)
-    at = put_varint(at, builder.count)
-    at = put_bytes(at, record.key, record.key_size)
-    at = put_bytes(at, record.value, record.value_size)
-    if record.headers_size == 1:
-        at[0] = record.headers[0]
-    else:
-        memcpy(at, record.headers, record.headers_size)
-    length = at + record.headers_size - body
-    if varint_size(length) != room:
-        room = varint_size(length)
-        memmove(start + room, body, length)
-    put_varint(start, length)
-    builder.size += room + length
-    builder.count += 1
-    if record.timestamp > builder.max_timestamp:
-        builder.max_timestamp = record.timestamp

@@ -1,6 +1,6 @@
 """Appends the records of one bulk call: one native call for as many as have room."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from aioproducer._native.append import Headers, RecordAppender
@@ -54,3 +54,5 @@ class BulkAppend:
             KafkaError: the producer accepts no records, or this is another thread; for the row taken last.
             Exception: of the rows themselves, when none is taken.
         """
+    def remaining(self) -> Iterator[Row]:
+        """Return the rows that were not taken yet."""

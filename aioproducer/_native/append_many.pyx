@@ -1,13 +1,13 @@
 # cython: language_level=3
 """Appends the records of one bulk call: one native call for as many as have room.
 
-No handle is made for a record. What is kept of it is where it stands, in the call and in its batch, eight bytes.
+No handle is made for a record. What is kept is where runs of records stand, in the call and in their batch.
 """
 
 from cpython cimport array
 import array
 
-from aioproducer._native.append cimport RecordAppender, RecordBatchBuilder, TopicInfo
+from aioproducer._native.append cimport OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo, room_for, write
 from aioproducer._native.arguments cimport as_bytes
 from aioproducer._native.delivery cimport BatchResult, new_delivery
 from aioproducer._native.record_bytes cimport RecordBytes
@@ -19,32 +19,33 @@ cdef class Share:
 
     def __cinit__(self, BatchResult batch_result not None):
         self.batch_result = batch_result
-        self._positions = array.clone(NUMBERS, 0, False)
-        self._indexes = array.clone(NUMBERS, 0, False)
+        self._runs = array.clone(NUMBERS, 0, False)
 
-    cdef int add(self, int position, int index) except -1:
-        cdef Py_ssize_t size = len(self._positions)
-        array.resize_smart(self._positions, size + 1)
-        array.resize_smart(self._indexes, size + 1)
-        self._positions.data.as_ints[size] = position
-        self._indexes.data.as_ints[size] = index
+    cdef int _begin_run(self, int position, int index) except -1:
+        cdef Py_ssize_t size = len(self._runs)
+        array.resize_smart(self._runs, size + 3)
+        self._runs.data.as_ints[size] = position
+        self._runs.data.as_ints[size + 1] = index
+        self._runs.data.as_ints[size + 2] = 0
         return 0
 
     def __len__(self):
-        return len(self._positions)
+        return self._size
 
     @property
     def first(self):
-        return self._indexes.data.as_ints[0]
+        return self._runs.data.as_ints[1]
 
     @property
     def last(self):
-        return self._indexes.data.as_ints[len(self._indexes) - 1]
+        return self._next_index - 1
 
     def deliveries(self):
+        runs = iter(self._runs)
         return [
-            (position, new_delivery(self.batch_result, index, -1))
-            for position, index in zip(self._positions, self._indexes)
+            (position + record, new_delivery(self.batch_result, index + record, -1))
+            for position, index, records in zip(runs, runs, runs)
+            for record in range(records)
         ]
 
     def delivery(self):
@@ -60,9 +61,8 @@ cdef class BulkAppend:
         self._appender = appender
         self._topic = topic
         self._rows = iter(rows)
-        self._by_result = {}
+        self._latest = []
         self.shares = []
-        self._last = None
         self.position = -1
         self.waiting = None
 
@@ -72,18 +72,27 @@ cdef class BulkAppend:
         self.waiting = None
         self.is_at_row = False
         for row in self._rows:
-            self.position += 1
-            self.is_at_row = True
-            appender.check_open()
-            value, key, partition, timestamp, headers = row
-            is_held = appender.busy or slots is None or slots.held
-            if is_held or not self._append(slots, value, key, partition, timestamp, headers):
-                self.waiting = row
+            if not self._take(slots, row):
                 return False
-            self.is_at_row = False
             if appender.pause_wanted:
                 appender.pause_wanted = False
                 return False
+        return True
+
+    def remaining(self):
+        return self._rows
+
+    cdef bint _take(self, TopicInfo slots, row) except -1:
+        """False: the row must wait in line, and is `waiting`."""
+        self.position += 1
+        self.is_at_row = True
+        self._appender.check_open()
+        value, key, partition, timestamp, headers = row
+        is_held = self._appender.busy or slots is None or slots.held
+        if is_held or not self._append(slots, value, key, partition, timestamp, headers):
+            self.waiting = row
+            return False
+        self.is_at_row = False
         return True
 
     cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1:
@@ -96,21 +105,19 @@ cdef class BulkAppend:
         appender.busy = True
         try:
             appender.unpack(&record, self._topic, key_bytes, value_bytes, partition, timestamp, headers)
-            builder = appender.room_for(slots, &record)
+            builder = room_for(appender, slots, &record)
             if builder is None:
                 return False
-            self._share_of(builder.result).add(self.position, builder.count)
-            appender.write(builder, &record)
+            extend(share_of(self, appender._slot, builder), self.position, builder.count, 1)
+            write(appender, builder, &record)
         finally:
             appender.busy = False
         return True
 
-    cdef Share _share_of(self, BatchResult batch_result):
-        cdef Share share = self._last
-        if share is None or share.batch_result is not batch_result:
-            share = self._by_result.get(batch_result)
-            if share is None:
-                share = self._by_result[batch_result] = Share(batch_result)
-                self.shares.append(share)
-            self._last = share
+    cdef Share _new_share(self, OpenPartition slot, RecordBatchBuilder builder):
+        cdef Share share = Share(builder.result)
+        while len(self._latest) <= slot.partition:
+            self._latest.append(None)
+        self._latest[slot.partition] = share
+        self.shares.append(share)
         return share

@@ -1,4 +1,4 @@
-"""Columns of an Arrow table as records: what `send_arrow` reads.
+"""Columns of Arrow tables, made ready for the native append: what `send_arrow` reads.
 
     value        binary or string of any kind, dictionary-encoded or not; null is a tombstone
     key          as value; null is no key
@@ -6,29 +6,32 @@
     timestamp    timestamps of any unit, or integers of milliseconds since 1970; null is now
     headers      lists of (name, value) structs, or maps; null is none
 
-pyarrow does the reading, a window of rows at a time, so that a large table is never a second time in memory. It is
-imported here alone, when it is needed.
+`_native/arrow_columns.pyx` reads binary, string and their large forms, integers, timestamps and lists of those where
+they are. pyarrow takes the table apart and converts the other types, some rows at a time, so that a large table is
+never a second time in memory. It is imported here alone, when it is needed.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from aioproducer._native.arrow_columns import ArrowRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
     import pyarrow as pa
 
-    from aioproducer._native.append import Headers
+    from aioproducer._native.arrow_columns import Capsules
 
     Header: TypeAlias = tuple[str, bytes | str | None] | dict[str, bytes | str | None] | None
-    Row: TypeAlias = list[Header] | None
-    Record: TypeAlias = tuple[bytes | None, bytes | None, int | None, int | None, Headers | None]
+    HeaderRow: TypeAlias = list[Header] | None
 
-WINDOW_ROWS: Final = 1024
-"""Rows that are Python objects at a time."""
+CONVERTED_ROWS: Final = 8192
+"""Rows that are converted at a time."""
 
 _HEADER_FIELDS: Final = 2
 
@@ -44,7 +47,7 @@ class ColumnNames(NamedTuple):
 
 
 class ArrowRecords:
-    """The rows of a batch, a table or a stream, as records.
+    """The rows of a batch, a table or a stream, as columns of records.
 
     Args:
         data: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or what exports itself by `__arrow_c_stream__`
@@ -58,50 +61,26 @@ class ArrowRecords:
     """
 
     def __init__(self, data: object, names: ColumnNames) -> None:
-        self._arrow = _pyarrow()
-        self._schema, self._batches = _opened(self._arrow, data)
-        readers: dict[str, Callable[[ModuleType, pa.DataType], Reader | None]] = {
-            "value": _bytes_reader,
-            "key": _bytes_reader,
-            "partition": _integer_reader,
-            "timestamp": _timestamp_reader,
-            "headers": _headers_reader,
-        }
-        self._columns = [
-            self._column(part, name, readers[part]) for part, name in zip(ColumnNames._fields, names, strict=True)
-        ]
+        arrow = _pyarrow()
+        schema, self._batches = _opened(arrow, data)
+        for part, name in zip(ColumnNames._fields, names, strict=True):
+            if name is not None and not isinstance(name, str):
+                raise TypeError(f"{part} must be the name of a column, got {type(name).__name__}")
+        self._columns = _columns_of(schema, names)
+        self._converts = any(column is not None and column[1] is not _as_it_is for column in self._columns)
 
-    def _column(
-        self, part: str, name: str | None, find: Callable[[ModuleType, pa.DataType], Reader | None]
-    ) -> tuple[int, Reader] | None:
-        column = part if name is None else name
-        if not isinstance(column, str):
-            raise TypeError(f"{part} must be the name of a column, got {type(column).__name__}")
-        positions = self._schema.get_all_field_indices(column)
-        if not positions and name is None and part != "value":
-            return None
-        if len(positions) != 1:
-            count = f"{len(positions)} columns" if positions else "no column"
-            raise ValueError(f"the batch has {count} {column!r} for {part}; its columns are {self._schema.names}")
-        kind = self._schema.field(positions[0]).type
-        reader = find(self._arrow, kind)
-        if reader is None:
-            raise TypeError(f"column {column!r} is of type {kind}; {_ALLOWED[part]}")
-        return positions[0], reader
-
-    def __iter__(self) -> Iterator[Record]:
-        """Read (value, key, partition, timestamp, headers) of one row after another, once."""
+    def __iter__(self) -> Iterator[ArrowRows]:
+        """Read the rows in order, as many at a time as there are in a batch, once."""
         for batch in self._batches:
-            for start in range(0, batch.num_rows, WINDOW_ROWS):
-                window = batch.slice(start, WINDOW_ROWS)
-                yield from zip(
-                    *(_read(window, column) for column in self._columns),
-                    strict=True,
-                )
+            for window in _windows(batch) if self._converts else [batch]:
+                yield ArrowRows(window.num_rows, *[_exported(window, column) for column in self._columns])
 
 
-Reader: TypeAlias = "Callable[[pa.Array], Sequence[object]]"
-"""Turns the rows of a column into what the append takes."""
+Converter: TypeAlias = "Callable[[pa.Array], pa.Array]"
+"""Turns a column into one of a type that is read natively."""
+
+Column: TypeAlias = "tuple[int, Converter] | None"
+"""Where a column is, and what makes it readable; None is no column."""
 
 _ALLOWED: Final = {
     "value": "value must be binary or string",
@@ -112,11 +91,53 @@ _ALLOWED: Final = {
 }
 
 
-def _read(window: pa.RecordBatch, column: tuple[int, Reader] | None) -> Sequence[object]:
+@lru_cache(maxsize=64)  # the batches of a stream that comes from Spark are calls of their own
+def _columns_of(schema: pa.Schema, names: ColumnNames) -> list[Column]:
+    arrow = _pyarrow()
+    finders: dict[str, Callable[[ModuleType, pa.DataType], Converter | None]] = {
+        "value": _bytes_converter,
+        "key": _bytes_converter,
+        "partition": _integer_converter,
+        "timestamp": _timestamp_converter,
+        "headers": _headers_converter,
+    }
+    columns: list[Column] = []
+    for part, name in zip(ColumnNames._fields, names, strict=True):
+        position = _position_of(schema, part, name)
+        if position is None:
+            columns.append(None)
+            continue
+        field = schema.field(position)
+        converter = finders[part](arrow, field.type)
+        if converter is None:
+            raise TypeError(f"column {field.name!r} is of type {field.type}; {_ALLOWED[part]}")
+        columns.append((position, converter))
+    return columns
+
+
+def _position_of(schema: pa.Schema, part: str, name: str | None) -> int | None:
+    column = part if name is None else name
+    positions: list[int] = schema.get_all_field_indices(column)
+    if not positions and name is None and part != "value":
+        return None
+    if len(positions) != 1:
+        count = f"{len(positions)} columns" if positions else "no column"
+        raise ValueError(f"the batch has {count} {column!r} for {part}; its columns are {schema.names}")
+    return positions[0]
+
+
+def _windows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    return (batch.slice(start, CONVERTED_ROWS) for start in range(0, batch.num_rows, CONVERTED_ROWS))
+
+
+def _exported(window: pa.RecordBatch, column: Column) -> Capsules | None:
     if column is None:
-        return [None] * window.num_rows
-    position, read = column
-    return read(window.column(position))
+        return None
+    position, convert = column
+    converted = convert(window.column(position))
+    converted.validate()  # the sizes of buffers, as far as pyarrow knows them
+    capsules: Capsules = converted.__arrow_c_array__()
+    return capsules
 
 
 def _pyarrow() -> ModuleType:
@@ -128,6 +149,8 @@ def _pyarrow() -> ModuleType:
 
 
 def _opened(arrow: ModuleType, data: object) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    if isinstance(data, (arrow.RecordBatch, arrow.Table)):
+        return data.schema, iter([data] if isinstance(data, arrow.RecordBatch) else data.to_batches())
     try:
         if hasattr(data, "__arrow_c_stream__"):
             reader = arrow.RecordBatchReader.from_stream(data)
@@ -143,53 +166,78 @@ def _opened(arrow: ModuleType, data: object) -> tuple[pa.Schema, Iterator[pa.Rec
     )
 
 
-# From a type to the way its column is read
+# From a type to the conversion of its column
 
 
-def _bytes_reader(arrow: ModuleType, kind: pa.DataType) -> Reader | None:
+def _as_it_is(column: pa.Array) -> pa.Array:
+    return column
+
+
+def _bytes_converter(arrow: ModuleType, kind: pa.DataType) -> Converter | None:
     types = arrow.types
+    if types.is_binary(kind) or types.is_large_binary(kind) or _is_plain_text(arrow, kind) or types.is_null(kind):
+        return _as_it_is
     if types.is_dictionary(kind):
-        read = _bytes_reader(arrow, kind.value_type)
-        return None if read is None else lambda column: read(column.dictionary_decode())
-    if types.is_string(kind):
-        return lambda column: _listed(column.cast(arrow.binary()))
-    if types.is_large_string(kind) or _is_view(arrow, kind, "string"):
-        return lambda column: _listed(column.cast(arrow.large_binary()))
-    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-    return _listed if is_bytes or types.is_null(kind) or _is_view(arrow, kind, "binary") else None
+        convert = _bytes_converter(arrow, kind.value_type)
+        return None if convert is None else partial(_decoded, arrow, convert)
+    if _is_view(arrow, kind, "string") or _is_view(arrow, kind, "binary"):
+        return partial(_without_views, arrow)
+    return partial(_as_binary, arrow) if types.is_fixed_size_binary(kind) else None
 
 
-def _integer_reader(arrow: ModuleType, kind: pa.DataType) -> Reader | None:
-    return _listed if arrow.types.is_integer(kind) or arrow.types.is_null(kind) else None
+def _decoded(arrow: ModuleType, convert: Converter, column: pa.DictionaryArray) -> pa.Array:
+    dictionary = _as_binary(arrow, convert(column.dictionary))
+    dictionary.validate(full=True)
+    # safe: the indices are checked
+    return arrow.DictionaryArray.from_arrays(column.indices, dictionary, safe=True).dictionary_decode()
 
 
-def _timestamp_reader(arrow: ModuleType, kind: pa.DataType) -> Reader | None:
-    if not arrow.types.is_timestamp(kind):
-        return _integer_reader(arrow, kind)
-    if kind.unit == "s":  # as Python's integers: beyond the year 292 million there is an int64 of seconds, none of ms
-        return lambda column: [at and at * 1000 for at in column.cast(arrow.int64()).to_pylist()]
-    milliseconds = arrow.timestamp("ms", kind.tz)
-    return lambda column: _listed(column.cast(milliseconds, safe=False).cast(arrow.int64()))
+def _without_views(arrow: ModuleType, column: pa.Array) -> pa.Array:
+    views = arrow.Array.from_buffers(
+        arrow.binary_view(), len(column), column.buffers(), null_count=-1, offset=column.offset
+    )
+    views.validate(full=True)
+    return views.cast(arrow.large_binary())
 
 
-def _headers_reader(arrow: ModuleType, kind: pa.DataType) -> Reader | None:
+def _as_binary(arrow: ModuleType, column: pa.Array) -> pa.Array:
+    """A column as bytes: text need not be UTF-8 then."""
+    is_large = arrow.types.is_large_string(column.type) or arrow.types.is_large_binary(column.type)
+    return column.cast(arrow.large_binary() if is_large else arrow.binary())
+
+
+def _integer_converter(arrow: ModuleType, kind: pa.DataType) -> Converter | None:
+    return _as_it_is if arrow.types.is_integer(kind) or arrow.types.is_null(kind) else None
+
+
+def _timestamp_converter(arrow: ModuleType, kind: pa.DataType) -> Converter | None:
+    return _as_it_is if arrow.types.is_timestamp(kind) else _integer_converter(arrow, kind)
+
+
+def _headers_converter(arrow: ModuleType, kind: pa.DataType) -> Converter | None:
     types = arrow.types
     if types.is_null(kind):
-        return _listed
-    is_map = types.is_map(kind) and _are_header(arrow, kind.key_type, kind.item_type)
-    is_list_of_structs = (types.is_list(kind) or types.is_large_list(kind)) and types.is_struct(kind.value_type)
-    if is_map or (is_list_of_structs and _are_header(arrow, *(field.type for field in kind.value_type))):
-        return lambda column: [_pairs(row) for row in _python_rows(column)]
-    return None
+        return _as_it_is
+    if types.is_map(kind):
+        fields = [kind.key_type, kind.item_type]
+    elif (types.is_list(kind) or types.is_large_list(kind)) and types.is_struct(kind.value_type):
+        fields = [field.type for field in kind.value_type]
+    else:
+        return None
+    if not _are_header(arrow, *fields):
+        return None
+    is_native = _is_plain_text(arrow, fields[0]) and _bytes_converter(arrow, fields[1]) is _as_it_is
+    return _as_it_is if is_native else partial(_plain_headers, arrow)
 
 
 def _are_header(arrow: ModuleType, *types: pa.DataType) -> bool:
-    return len(types) == _HEADER_FIELDS and _is_text(arrow, types[0]) and _bytes_reader(arrow, types[1]) is not None
+    if len(types) != _HEADER_FIELDS or _bytes_converter(arrow, types[1]) is None:
+        return False
+    return _is_plain_text(arrow, types[0]) or _is_view(arrow, types[0], "string")
 
 
-def _is_text(arrow: ModuleType, kind: pa.DataType) -> bool:
-    types = arrow.types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or _is_view(arrow, kind, "string"))
+def _is_plain_text(arrow: ModuleType, kind: pa.DataType) -> bool:
+    return bool(arrow.types.is_string(kind) or arrow.types.is_large_string(kind))
 
 
 def _is_view(arrow: ModuleType, kind: pa.DataType, of: str) -> bool:
@@ -197,26 +245,31 @@ def _is_view(arrow: ModuleType, kind: pa.DataType, of: str) -> bool:
     return bool(is_view is not None and is_view(kind))
 
 
-def _python_rows(column: pa.Array) -> list[Row]:
+def _plain_headers(arrow: ModuleType, column: pa.Array) -> pa.Array:
+    """Lists of pairs, by way of Python objects: such columns are rare."""
+    pair = arrow.struct([("name", arrow.string()), ("value", arrow.binary())])
+    return arrow.array(map(_pairs, _python_rows(column)), arrow.list_(pair))
+
+
+def _python_rows(column: pa.Array) -> list[HeaderRow]:
     """The rows of a column; one with a text that is no UTF-8 holds a null, which its append refuses."""
     try:
-        rows: list[Row] = column.to_pylist()
+        rows: list[HeaderRow] = column.to_pylist()
     except UnicodeDecodeError:
         return [_python_row(row) for row in column]
     return rows
 
 
-def _python_row(row: pa.Scalar) -> Row:
+def _python_row(row: pa.Scalar) -> HeaderRow:
     try:
-        pairs: Row = row.as_py()
+        pairs: HeaderRow = row.as_py()
     except UnicodeDecodeError:
         return [None]
     return pairs
 
 
-def _pairs(row: Row) -> Headers | None:
-    """Headers as the append takes them; a null among them is left for it to refuse."""
-    return cast("Headers", tuple(map(_pair, row))) if row else None
+def _pairs(row: HeaderRow) -> list[tuple[object, object] | None] | None:
+    return None if row is None else [_pair(header) for header in row]
 
 
 def _pair(header: Header) -> tuple[object, object] | None:
@@ -224,8 +277,3 @@ def _pair(header: Header) -> tuple[object, object] | None:
         return None
     name, value = header.values() if isinstance(header, dict) else header
     return name, value.encode() if isinstance(value, str) else value
-
-
-def _listed(column: pa.Array) -> Sequence[object]:
-    rows: Sequence[object] = column.to_pylist()
-    return rows

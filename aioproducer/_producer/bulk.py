@@ -12,7 +12,6 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer._native.append_many import BulkAppend
 from aioproducer._sender.completion import error_of_refused
 from aioproducer.errors import (
     BufferTimeoutError,
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from typing import TypeAlias
 
-    from aioproducer._native.append import Headers, RecordAppender
-    from aioproducer._native.append_many import Row, Share
+    from aioproducer._native.append import Headers
+    from aioproducer._native.append_many import BulkAppend, Row, Share
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer.records import TopicPartition
 
@@ -203,32 +202,22 @@ class BulkDelivery:
 
 
 async def append_all(
-    rows: Iterable[Row],
-    enqueue: EnqueueRow,
-    *,
-    appender: RecordAppender,
-    topic: str,
-    is_open: Callable[[], bool],
-    fail_unseen: FailUnseen,
+    many: BulkAppend, enqueue: EnqueueRow, *, is_open: Callable[[], bool], fail_unseen: FailUnseen
 ) -> BulkDelivery:
     """As `enqueue_all`, by native calls: each takes all rows that need not wait.
 
     Args:
-        rows: the arguments for each.
+        many: the rows, for a producer that runs no code of the user's.
         enqueue: takes one row that must wait.
-        appender: of a producer that runs no code of the user's.
-        topic: of all records.
         is_open: says whether rows may still go in; the transaction that they belong to may be over.
         fail_unseen: keeps so many refusals for the next flush.
 
     Raises:
         IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
-        KafkaError: `rows` itself raised it; an error of one row is in the result.
-        TypeError: `rows` itself raised it.
-        ValueError: `rows` itself raised it.
+        KafkaError: the rows themselves raised it; an error of one row is in the result.
+        TypeError: the rows themselves raised it.
+        ValueError: the rows themselves raised it.
     """
-    rest = iter(rows)
-    many = BulkAppend(appender, str.__str__(topic), rest)  # of a `StrEnum`, its text
     bulk = BulkDelivery(many.shares)
     admitting = _Admitting(bulk, enqueue, fail_unseen)
     is_over = False
@@ -245,7 +234,7 @@ async def append_all(
             await admitting.admit(many.position, many.waiting)
         elif not is_over:
             await asyncio.sleep(0)  # so that the sender works meanwhile
-    for position, row in enumerate(rest, many.position + 1):
+    for position, row in enumerate(many.remaining(), many.position + 1):
         await admitting.admit(position, row)
     admitting.finish()
     return bulk

@@ -12,6 +12,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, overload
 
+from aioproducer._native.append_many import BulkAppend
+from aioproducer._native.arrow_append import ArrowAppend
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.enqueue import EnqueueMethod
 from aioproducer._native.record_pipeline import PreparedRecord
@@ -178,7 +180,9 @@ class SendMethods(EnqueueMethod):
             values, keys, partition=partition, timestamp=timestamp, headers=normalize_headers(headers) or None
         )
         await self.partitions_for(topic)
-        return await self._enqueue_rows(topic, rows, partial(self._enqueue_row, topic))
+        self._open_admission()
+        many = BulkAppend(self._open_running().appender, str.__str__(topic), rows)  # of a `StrEnum`, its text
+        return await self._enqueue_rows(many, partial(self._enqueue_row, topic))
 
     async def send_arrow(  # noqa: PLR0913  # one for each part of a record
         self,
@@ -197,8 +201,8 @@ class SendMethods(EnqueueMethod):
 
         Args:
             topic: of all records.
-            batch: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or what exports itself as Arrow (polars,
-                pandas, DuckDB). Read once, on the event loop, as room comes.
+            batch: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or anything with Arrow's PyCapsule
+                interface (polars, pandas, DuckDB, arro3, nanoarrow). Read once, on the event loop, as room comes.
             value: name of the column; None is the one named `value`, which must be there then.
             key: name of the column; None is the one named `key`, if there is one. So with all that follow:
             partition: integers.
@@ -206,15 +210,17 @@ class SendMethods(EnqueueMethod):
             headers: lists of (name, value) structs, or maps.
 
         Raises:
-            TypeError, ValueError: the batch, or a column by its name and type; nothing was given.
+            TypeError, ValueError: the batch, or a column by its name and type; nothing was given, but for the batches
+                of a table or stream that stand before a damaged one.
             ModuleNotFoundError: pyarrow is not installed.
             MetadataTimeoutError, IllegalStateError: as `send_many`.
         """
-        rows = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
+        records = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
         await self.partitions_for(topic)
         admission = self._open_admission()
         enqueue = admission.enqueue_bytes if admission.runs_serializers else self._enqueue_row
-        return await self._enqueue_rows(topic, rows, partial(enqueue, topic))
+        many = ArrowAppend(self._open_running().appender, str.__str__(topic), iter(records))
+        return await self._enqueue_rows(many, partial(enqueue, topic))
 
     @overload  # `bytes` is a type, and a function that returns bytes
     def topic(
@@ -309,19 +315,13 @@ class SendMethods(EnqueueMethod):
     def _enqueue_prepared(self, record: PreparedRecord) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(record)
 
-    async def _enqueue_rows(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+    async def _enqueue_rows(self, many: BulkAppend, enqueue: EnqueueRow) -> BulkDelivery:
         """Enqueue rows natively, unless code of the user's is to see each: a subclass's own verb is such code."""
         admission = self._open_admission()
         if type(self).enqueue is not EnqueueMethod.enqueue or admission.runs_code_of_the_user:
-            return await self._enqueue_each(rows, enqueue)
-        return await append_all(
-            rows,
-            enqueue,
-            appender=self._open_running().appender,
-            topic=topic,
-            is_open=self._takes_records,
-            fail_unseen=partial(admission.fail_unseen, is_open=self._takes_records),
-        )
+            return await self._enqueue_each(many.remaining(), enqueue)
+        fail_unseen = partial(admission.fail_unseen, is_open=self._takes_records)
+        return await append_all(many, enqueue, is_open=self._takes_records, fail_unseen=fail_unseen)
 
     async def _enqueue_each(self, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
         fail_unseen = partial(self._open_admission().fail_unseen, is_open=self._takes_records)

@@ -1,4 +1,4 @@
-"""Arguments as text: a command line is bytes, and what Kafka calls a name is UTF-8."""
+"""Decodes arguments: a command line is bytes, and Kafka's names are UTF-8."""
 
 import os
 
@@ -6,14 +6,14 @@ from aioproducer.cli.running import usage_error
 
 
 def text_of(name: str, argument: str) -> str:
-    """An argument as the UTF-8 that its bytes are, whatever the locale took them for.
+    """Return an argument decoded as UTF-8, independent of the locale.
 
     Args:
-        name: of the argument, for the message.
-        argument: as Python has decoded it; bytes that it could not are in it as lone surrogates.
+        name: of the argument, for the error.
+        argument: as decoded by Python, with surrogates for invalid bytes.
 
     Raises:
-        ValueError: it is not UTF-8; the message is for the user.
+        ValueError: it is not UTF-8.
     """
     try:
         return os.fsencode(argument).decode()
@@ -22,7 +22,7 @@ def text_of(name: str, argument: str) -> str:
 
 
 def required_text(name: str, argument: str) -> str:
-    """Return the argument as `text_of` does; end with a usage error if it is empty or not UTF-8."""
+    """Return the argument as `text_of` does; an empty or invalid one is a usage error."""
     try:
         text = text_of(name, argument)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`aioproducer broker`: a cluster to send to, embedded or real Apache Kafka, until Ctrl-C."""
+"""`aioproducer broker`: runs a cluster, embedded or real Apache Kafka, until Ctrl-C."""
 
 import contextlib
 import re
@@ -19,37 +19,39 @@ from aioproducer.testing.kafka.server_properties import free_ports, is_free
 TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[0-9]{1,20}))?")
 DEFAULT_PARTITIONS = 4
 MAX_PARTITIONS = 999_999
-"""Of a topic: far more than a cluster on one machine has a use for."""
+"""Limit for a topic."""
 
 MAX_NODES = 9
 LAST_PORT = 65_535
 
 
 class Cluster(Protocol):
-    """What this command needs of a cluster, embedded or real."""
+    """The methods that both kinds of cluster have."""
 
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT of every node."""
 
     async def start(self) -> None:
-        """Start it."""
+        """Start all nodes."""
 
     async def stop(self) -> None:
-        """Stop it and leave nothing."""
+        """Stop all nodes, and delete their data."""
 
 
 def broker(
     kafka: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Real Apache Kafka of this version, such as 4.3.1.")
     ] = None,
-    nodes: Annotated[int, typer.Option(help="How many brokers.")] = 1,
-    port: Annotated[int, typer.Option(help="Port of the first broker, the others follow; 0 = any free ones.")] = 9092,
+    nodes: Annotated[int, typer.Option(help="Number of brokers.")] = 1,
+    port: Annotated[
+        int, typer.Option(help="Port of the first broker, the others follow; 0 for any free ports.")
+    ] = 9092,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="Make this topic now; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="Create this topic; may be given again.")
     ] = None,
 ) -> None:
-    """Run a cluster on 127.0.0.1 until Ctrl-C: embedded, or real Apache Kafka. Topics are made on first use."""
+    """Run a cluster on 127.0.0.1 until Ctrl-C: embedded, or real Apache Kafka. Topics are created on first use."""
     topics = _topics(topic or [])
     if kafka is not None:
         require_kafka(kafka)
@@ -78,14 +80,14 @@ def broker(
 
 
 class _UnreadError(Exception):
-    """Nobody can learn where the cluster listens; says why."""
+    """The address of the cluster cannot be printed; with the reason."""
 
 
 def _say(text: str) -> None:
     """Print the invitation.
 
     Raises:
-        _UnreadError: standard output takes no more.
+        _UnreadError: standard output cannot be written.
     """
     try:
         print(text, flush=True)
@@ -96,7 +98,7 @@ def _say(text: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _running(cluster: Cluster) -> AsyncIterator[None]:
-    """Start a cluster and stop it whatever happens, also when the start was cancelled."""
+    """Start a cluster, and stop it after the block, also if the start was cancelled."""
     try:
         await cluster.start()
         yield
@@ -106,21 +108,21 @@ async def _running(cluster: Cluster) -> AsyncIterator[None]:
 
 
 def _embedded(ports: Sequence[int], topics: Mapping[str, int]) -> Cluster:
-    """The in-process cluster of `aioproducer.testing`, on these ports."""
-    from aioproducer.testing import FakeCluster  # noqa: PLC0415 - real Kafka needs none of it
+    """Return the embedded cluster on these ports."""
+    from aioproducer.testing import FakeCluster  # noqa: PLC0415 - not for real Kafka
 
     return FakeCluster(len(ports), topics=dict(topics), ports=list(ports), num_partitions=DEFAULT_PARTITIONS)
 
 
 def _load_message_classes() -> None:
-    """What the embedded brokers would import on the event loop, half a second long, at the first transaction."""
-    from aioproducer.testing.fake_broker.wire.messages import load_message_classes  # noqa: PLC0415 - real Kafka needs none of it
+    """Import modules that would block the brokers' event loop for half a second at the first transaction."""
+    from aioproducer.testing.fake_broker.wire.messages import load_message_classes  # noqa: PLC0415 - not for real Kafka
 
     load_message_classes()
 
 
 def _topics(arguments: Sequence[str]) -> dict[str, int]:
-    """Name and partition count of each `--topic`; ends with a usage error for one that cannot be made."""
+    """Return name and partition count of each `--topic`; an invalid one is a usage error."""
     topics: dict[str, int] = {}
     for argument in arguments:
         topic = TOPIC_PATTERN.fullmatch(argument)
@@ -136,7 +138,7 @@ def _topics(arguments: Sequence[str]) -> dict[str, int]:
 
 
 def _ports(nodes: int, first: int) -> list[int]:
-    """The port of each node, all of them free; ends with a usage error otherwise."""
+    """Return the port of each node; a port in use is a usage error."""
     if not 1 <= nodes <= MAX_NODES:
         usage_error(f"--nodes {nodes}: must be 1 to {MAX_NODES}")
     if not 0 <= first <= LAST_PORT - nodes + 1:
@@ -153,14 +155,14 @@ def _ports(nodes: int, first: int) -> list[int]:
 
 
 async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, replicas: int) -> None:
-    """Make the topics on a real cluster; the embedded one takes them at its start.
+    """Create the topics on a real cluster; the embedded one gets them at its start.
 
     Raises:
-        BrokerStartError: the cluster refused one; with its reason.
+        BrokerStartError: the cluster refused one.
     """
     if not topics:
         return
-    from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # noqa: PLC0415 - half a second that others need not wait
+    from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # noqa: PLC0415 - takes half a second
 
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
@@ -174,13 +176,13 @@ async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, rep
 
 
 def _what(kafka: str | None, nodes: int) -> str:
-    """What is started, in words."""
+    """Return the name of the cluster."""
     brokers = "1 broker" if nodes == 1 else f"{nodes} brokers"
     return f"an embedded cluster of {brokers}" if kafka is None else f"Apache Kafka {kafka}, {brokers}"
 
 
 def _invitation(bootstrap_servers: str, topic: str) -> str:
-    """What to paste into another terminal."""
+    """Return commands to paste into another terminal."""
     send = (
         f'import asyncio, aioproducer; p = aioproducer.Producer("{bootstrap_servers}"); r = asyncio.Runner(); '
         f'r.run(p.start()); print(r.run(p.send_and_wait("{topic}", b"hello"))); r.run(p.close())'

@@ -1,15 +1,15 @@
-"""What the commands end with, besides 0."""
+"""Exit codes other than 0."""
 
 from typing import Final
 
 EXIT_FAILED: Final = 1
-"""It was tried and did not come out: something was not delivered, nobody answered, a check did not hold."""
+"""The command failed: a record was not delivered, no broker answered."""
 
 EXIT_USAGE: Final = 2
-"""What the user can mend, and nothing was done: a bad argument, a busy port, a missing program or extra."""
+"""Nothing was done: an invalid argument, a port in use, a missing program or extra."""
 
 EXIT_SIGNAL: Final = 128
-"""Plus the number of the signal that ended it, as shells do it."""
+"""Plus the number of the signal, as in shells."""
 
 EXIT_INTERRUPTED: Final = EXIT_SIGNAL + 2
 """After Ctrl-C."""

@@ -1,4 +1,4 @@
-"""Checks the `--kafka VERSION` of a command before anything is started, or said to be."""
+"""Checks `--kafka VERSION` before anything is started."""
 
 from aioproducer.cli.running import usage_error
 from aioproducer.testing.kafka import BrokerStartError, MissingToolError
@@ -6,7 +6,7 @@ from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
 
 
 def require_kafka(version: str) -> None:
-    """Do nothing where this machine can run this version of real Kafka; else end with a usage error."""
+    """Exit with a usage error if this machine cannot run this version of real Kafka."""
     try:
         require_kafka_prerequisites(version)
     except MissingToolError as missing:

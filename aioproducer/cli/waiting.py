@@ -1,4 +1,4 @@
-"""Says what a command waits for."""
+"""Tells people what a command waits for."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,10 +8,10 @@ from typing import Final
 from aioproducer.cli.standard_streams import tell
 
 CONNECT_TIMEOUT_S: Final = 10.0
-"""How long commands wait for a broker unless told otherwise."""
+"""How long commands wait for a broker by default."""
 
 SETUP_TIMEOUT_MS: Final = 4_000
-"""For one connection and its handshake: short, so that the reason is known before `CONNECT_TIMEOUT_S` is over."""
+"""For one connection and its handshake: shorter than `CONNECT_TIMEOUT_S`, so that the reason is known in time."""
 
 HINT_AFTER_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.05
@@ -19,12 +19,12 @@ LOOK_EVERY_S: Final = 0.05
 
 @asynccontextmanager
 async def explained_wait(what: str, at_most_s: float, reason: Callable[[], object]) -> AsyncIterator[None]:
-    """Write one line to standard error as soon as an attempt in the block has failed, or the block takes two seconds.
+    """Write one line to standard error after the first failed attempt in the block, or after two seconds.
 
     Args:
-        what: what is waited for.
-        at_most_s: how long the block may take.
-        reason: returns why the last attempt failed; None while none has.
+        what: the block waits for.
+        at_most_s: limit of the block.
+        reason: returns the error of the last failed attempt, or None.
     """
     hint = asyncio.create_task(_say(what, at_most_s, reason))
     try:
@@ -36,6 +36,6 @@ async def explained_wait(what: str, at_most_s: float, reason: Callable[[], objec
 async def _say(what: str, at_most_s: float, reason: Callable[[], object]) -> None:
     clock = asyncio.get_running_loop().time
     until = clock() + HINT_AFTER_S
-    while (found := reason()) is None and clock() < until:  # noqa: ASYNC110  # nothing announces a failed attempt
+    while (found := reason()) is None and clock() < until:  # noqa: ASYNC110 - no event
         await asyncio.sleep(LOOK_EVERY_S)
     tell(f"aioproducer: waiting for {what}, {at_most_s:g} s at most{'' if found is None else f': {found}'}")

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -69,6 +70,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
     Raises:
         TypeError: an option that does not exist, topics that are not a mapping of names to numbers.
         ValueError: no node, another number of ports than nodes, an unknown profile, or an invalid topic.
+        ModuleNotFoundError: the extra `testing` is not installed.
     """
 
     def __init__(
@@ -81,6 +83,8 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         clock: Callable[[], float] = wall_clock_ms,
         **options: Unpack[FakeClusterOptions],
     ) -> None:
+        if find_spec("kio") is None:
+            raise ModuleNotFoundError("FakeCluster needs kio: install aioproducer[testing]", name="kio")
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
         if ports is not None and len(ports) != nodes:

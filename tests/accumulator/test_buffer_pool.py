@@ -237,7 +237,7 @@ def test_node_that_leads_nothing_gives_its_reserve_back() -> None:
 
 
 class Owner:
-    """A producer, in short: its pool tells it of returns, and its transport holds bytes and refers to itself."""
+    """A producer in short: its pool notifies it of returns, and its transport holds bytes and refers to itself."""
 
     def __init__(self) -> None:
         self.pool = BufferPool(TOTAL, BATCH, on_return=self.note)

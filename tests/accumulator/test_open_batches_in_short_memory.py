@@ -27,7 +27,7 @@ def nearly_full(*, left: int, leaders: tuple[int, ...] = (1, 1), batches: int = 
 
 
 def give_one_back(core: CoreParts) -> None:
-    """Let a batch of partition 1 end, and serve those who wait."""
+    """Let a batch of partition 1 end, and serve the waiters."""
     core.pool.give_back(core.queue(1).queued.popleft().chunk)
     core.wait_queues.serve()
 

@@ -1,4 +1,4 @@
-"""A line serves in call order, and forgets those who left it."""
+"""A wait queue serves in call order, and forgets waiters that left."""
 
 from hypothesis import given
 from hypothesis import strategies as st

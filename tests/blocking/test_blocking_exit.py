@@ -10,6 +10,8 @@ import pytest
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
+pytestmark = pytest.mark.timing
+
 PRODUCE = Where(api=ApiKey.PRODUCE)
 
 

@@ -18,7 +18,7 @@ from aioproducer import BlockingProducer, UndeliveredError
 from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
 
 # In a weak reference's callback Python can only print it.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), pytest.mark.timing]
 
 PATIENCE_S = 30
 FEW, ALL = 43, 1
@@ -30,7 +30,7 @@ press_ctrl_c.restype = None
 
 
 class CtrlC:
-    """Comes once, so many steps into what this thread does; counts them."""
+    """Interrupts once, after a number of steps of this thread, which it counts."""
 
     def __init__(self, after: int) -> None:
         self._left = after
@@ -53,7 +53,7 @@ class CtrlC:
 
 
 def interrupted(work: Callable[[], object], after: int) -> bool:
-    """Do something with Ctrl-C so many steps into it; False if it ended before."""
+    """Do something with Ctrl-C after a number of steps; return False if it ended before."""
     ctrl_c = CtrlC(after)
     before = signal.signal(signal.SIGINT, ctrl_c.handle)
     try:

@@ -153,7 +153,7 @@ def test_failures_of_enqueue_are_raised_by_flush(blocking: BlockingProducer, clu
 
 
 def test_failure_of_a_waiting_record_is_reported_once() -> None:
-    """By the producer, which has the record by then; and not again by us, who see the error too."""
+    """The producer has the record by then, and reports it; the caller sees the error only once."""
     told: list[str] = []
     producer = BlockingProducer("127.0.0.1:9", max_block_ms=50).start(wait=False)
     producer.enqueue("orders", b"v", on_delivery=lambda _metadata, error: told.append(type(error).__name__))

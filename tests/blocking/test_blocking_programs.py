@@ -15,6 +15,8 @@ from aioproducer import (
 )
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_call_in_a_forked_child_raises(blocking: BlockingProducer) -> None:

@@ -33,7 +33,7 @@ def committed(cluster: ClusterElsewhere) -> object:
 
 
 def test_reported_failure_still_fails_the_commit(transactional: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """A callback is told of a failure; it does not decide that the rest may be committed."""
+    """A callback gets a failure; it does not decide that the rest may be committed."""
     told: list[object] = []
     transactional.begin_transaction()
     transactional.enqueue("orders", b"taken", partition=0)
@@ -68,7 +68,7 @@ def test_failure_raised_by_flush_still_fails_the_commit(
 def test_record_outside_of_any_transaction_spoils_no_other(
     transactional: BlockingProducer, cluster: ClusterElsewhere
 ) -> None:
-    """It was no part of it, and is told of by the next flush all the same."""
+    """The record was not part of the transaction; the next flush raises it."""
     transactional.enqueue("orders", b"outside", partition=0)
     with transactional.transaction():
         transactional.send("orders", b"inside", partition=0)

@@ -8,6 +8,8 @@ import pytest
 
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
+pytestmark = pytest.mark.timing
+
 
 def run(program: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program, *arguments]

@@ -196,7 +196,7 @@ async def test_refused_record_is_reported_once() -> None:
 
 
 async def test_refused_record_fails_its_own_transaction_alone() -> None:
-    """One that was refused outside of any is told by flush, and fails no commit."""
+    """A record that was refused outside of a transaction is raised by flush, and fails no commit."""
     is_open = False
     handover, records = new_handover(in_transaction=lambda: is_open), Records()
     async with running(handover):
@@ -247,7 +247,7 @@ async def test_close_while_full_delivers_accepted_and_refuses_the_rest() -> None
 
 
 async def test_end_of_the_loop_fails_what_is_queued() -> None:
-    """Each record with a callback is told, and those who wait for their turn have it."""
+    """Each callback is called, and records that wait for their turn get it."""
     handover, records = new_handover(), Records()
     records.may_go_on.clear()
     mark = Barrier()
@@ -258,7 +258,7 @@ async def test_end_of_the_loop_fails_what_is_queued() -> None:
             handover.put(records.record(number, is_told=True))
         handover.put_mark(mark)
     await asyncio.wait_for(mark.turn.wait(), PATIENCE_S)
-    await asyncio.sleep(0)  # callbacks come behind what the producer tells
+    await asyncio.sleep(0)  # callbacks run after the producer's notification
 
     assert [name for name, _ in records.told] == [0, 1, 2]
     with pytest.raises(IllegalStateError, match="has ended"):
@@ -266,7 +266,7 @@ async def test_end_of_the_loop_fails_what_is_queued() -> None:
 
 
 def test_enqueue_goes_on_after_records_outside_a_transaction(cluster: ClusterElsewhere) -> None:
-    """As often as that happens: each is told by the next flush, and every block commits."""
+    """Each failure is raised by the next flush, and every block commits."""
     with BlockingProducer(cluster.bootstrap_servers, transactional_id="worker") as producer:
         producer.init_transactions()
         for number in range(3):

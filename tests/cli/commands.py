@@ -17,22 +17,22 @@ PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     output: str
     errors: list[str]
-    """Lines on standard error, without the command's name in front, nor what a busy machine adds: `waiting for ...`."""
+    """Lines on standard error, without the command's name and without `waiting for ...` of a busy machine."""
 
     @classmethod
     def of(cls, code: int, output: str, errors: str) -> Self:
-        """What a command said, as lines."""
+        """Split standard error into lines."""
         lines = [line.removeprefix("aioproducer: ") for line in errors.splitlines() if line]
         return cls(code, output, [line for line in lines if not line.startswith("waiting for ")])
 
 
-def heed_hang_up() -> None:
-    """Undo what `nohup` has done, for who runs the tests under it."""
+def restore_hang_up() -> None:
+    """Undo the effect of `nohup` on the tests."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
@@ -43,13 +43,13 @@ async def started(
     redirection: str = "",
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The command with pipes to its standard streams; killed if it has not ended by itself.
+    """Start the command with pipes to its standard streams; it is killed after the block.
 
     Args:
         arguments: of the command.
         stdout: as for any process.
-        redirection: what a shell is to do with the streams, such as `<&-`.
-        environment: variables besides the test's own.
+        redirection: of a shell, such as `<&-`.
+        environment: additional variables.
     """
     shell = ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh"] if redirection else []
     process = await asyncio.create_subprocess_exec(
@@ -60,7 +60,7 @@ async def started(
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "NO_COLOR": "1", **environment},
-        preexec_fn=heed_hang_up,
+        preexec_fn=restore_hang_up,
     )
     try:
         yield process
@@ -86,12 +86,12 @@ async def run(
 
 
 def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
-    """The values in partition 0."""
+    """Return the values in partition 0."""
     return [record.value for record in cluster.records(topic, 0)]
 
 
 async def arrival(cluster: FakeCluster, count: int, topic: str = "t") -> None:
-    """Wait until so many records are in the log."""
+    """Wait until the log has this many records."""
     async with asyncio.timeout(15):
         while cluster.end_offset(topic, 0) < count:  # noqa: ASYNC110 - another process sends
             await asyncio.sleep(0.01)

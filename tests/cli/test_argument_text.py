@@ -1,4 +1,4 @@
-"""Arguments that are no ASCII, and those that are no text at all."""
+"""Arguments that are not ASCII, or not text."""
 
 import pytest
 from typer.testing import CliRunner
@@ -53,7 +53,7 @@ def test_topic_that_is_no_text_is_one_line(arguments: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{}, NO_LOCALE], ids=["", "no locale"])
 async def test_header_has_the_bytes_that_were_given(environment: dict[str, str]) -> None:
-    """A value is bytes, whatever they are; a name is UTF-8, whatever the locale."""
+    """A value is any bytes; a name is UTF-8 in any locale."""
     async with FakeCluster(1, topics={"t": 1}) as cluster:
         ended = await run(
             *["produce", "t", "-b", cluster.bootstrap_servers, "--header", f"\xfc={NO_TEXT}"],

@@ -14,6 +14,8 @@ import pytest
 from aioproducer.testing.kafka.readiness import ask_for_cluster
 from aioproducer.testing.kafka.server_properties import is_free
 
+pytestmark = pytest.mark.timing
+
 COMMAND = [sys.executable, "-c", "from aioproducer.cli.main import app; app()", "broker"]
 
 

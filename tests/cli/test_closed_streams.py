@@ -38,9 +38,7 @@ async def test_produce_of_a_file_ends_as_ever(cluster: FakeCluster, tmp_path: Pa
     """It reads a file and tells on standard error, if that is there."""
     (tmp_path / "lines").write_bytes(b"a\n")
 
-    ended = await run(
-        "produce", "t", f"{tmp_path}/lines", "-b", cluster.bootstrap_servers, "--report", "-", redirection=redirection
-    )
+    ended = await run("produce", "t", f"{tmp_path}/lines", "-b", cluster.bootstrap_servers, redirection=redirection)
 
     assert ended.code == 0
     assert values(cluster) == [b"there", b"a"]

@@ -36,6 +36,16 @@ def test_missing_extra_is_one_line(library: str, arguments: list[str]) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["produce", "t", "-X", "max.block.ms=100"], ["txn", "list", "--timeout", "0.1"]])
+def test_uvloop_is_not_required(command: list[str]) -> None:
+    """The commands use it if it is installed."""
+    ended = run_without("uvloop", *command, "-b", "127.0.0.1:1")
+
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+
+
 def test_command_loads_only_what_it_needs() -> None:
     """`broker` runs without the consumer that `tail` needs."""
     ended = run_without("aiokafka", "broker", "--nodes", "0")
@@ -76,7 +86,7 @@ def test_full_standard_error_changes_no_exit_code(arguments: list[str]) -> None:
     assert ended.returncode == 2
 
 
-@pytest.mark.parametrize("command", ["produce", "tail", "bench"])
+@pytest.mark.parametrize("command", ["produce", "tail"])
 def test_brokers_are_named_by_one_option(command: str) -> None:
     """Of one spelling; those of `txn` share a definition."""
     options = [option.opts for option in get_command(command_line([command])).commands[command].params]

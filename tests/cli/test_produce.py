@@ -1,11 +1,7 @@
-"""`aioproducer produce`, as users meet it: a process, a cluster, and what goes wrong between them."""
+"""`aioproducer produce` as a process, with a cluster and its failures."""
 
 import asyncio
-import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,7 +12,7 @@ from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import Ended, arrival, ended, feed, run, started, values
 
-pytestmark = pytest.mark.slow  # each starts a process
+pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
 
 @pytest.fixture
@@ -24,9 +20,6 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     """Two brokers; topic `t` has one partition, so that order can be seen."""
     async with FakeCluster(2, topics={"t": 1}) as running:
         yield running
-
-
-# What is sent
 
 
 async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -106,40 +99,10 @@ async def test_what_is_typed_is_sent_at_once(cluster: FakeCluster) -> None:
 
 async def test_rate_is_a_limit(cluster: FakeCluster) -> None:
     """Eleven records at twenty a second take half a second."""
-    command = await run(
-        "produce", "t", "-b", cluster.bootstrap_servers, "--rate", "20", "--report", "-", stdin=b"\n" * 11
-    )
+    command = await run("produce", "t", "-b", cluster.bootstrap_servers, "--rate", "20", stdin=b"\n" * 11)
 
-    assert json.loads(command.output)["elapsed_s"] >= 0.5
+    assert float(command.errors[0].split()[-2]) >= 0.5
 
-
-async def test_report_says_where_everything_went(cluster: FakeCluster, tmp_path: Path) -> None:
-    """In a file, when one is named."""
-    command = await run(
-        "produce", "t", "-b", cluster.bootstrap_servers, "--report", f"{tmp_path}/r.json", stdin=b"a\nb\n"
-    )
-
-    report = json.loads((tmp_path / "r.json").read_text())
-    assert command.output == ""
-    assert report["exit_code"] == 0
-    assert report["partitions"] == {"0": {"records": 2, "first_offset": 0, "last_offset": 1}}
-    assert report["complete_to"] == {"input": "standard input", "line": 2}
-
-
-async def test_report_into_a_closed_pipe_is_no_failure(cluster: FakeCluster) -> None:
-    """As with `| head -0`; the records are what counts."""
-    reading, writing = os.pipe()
-    os.close(reading)
-
-    async with started("produce", "t", "-b", cluster.bootstrap_servers, "--report", "-", stdout=writing) as process:
-        os.close(writing)
-        command = await ended(process, b"a\n")
-
-    assert command.code == 0
-    assert len(command.errors) == 1
-
-
-# Bad lines
 
 BAD_JSON = b'{"a":1}\n{"a":2}\nnot\n{"a":3}\nworse\n'
 
@@ -193,9 +156,6 @@ async def test_record_that_the_broker_refuses_is_named(cluster: FakeCluster) -> 
     assert command.errors[0].startswith("standard input:2: skipped, ")
 
 
-# What cannot be
-
-
 def refused(*arguments: str) -> Ended:
     """Run the command in this process, which nothing is connected from."""
     result = CliRunner().invoke(command_line(["produce"]), ["produce", *arguments])
@@ -231,8 +191,6 @@ def test_everything_asked_wrongly_is_said_at_once(tmp_path: Path) -> None:
         (["t", "-b", "h:1", "--transactional", "--transactional-id", ""], "transactional_id"),
         (["t", "-b", "h:1", "--drain-timeout", "-1"], "--drain-timeout -1"),
         (["t", "", "-b", "h:1"], "'': no such file or directory"),
-        (["t", __file__, "-b", "h:1", "--report", "x" * 300], "File name too long"),
-        (["t", "-b", "h:1", "--report", "/nonexistent/r"], "--report /nonexistent/r: No such file or directory"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -273,40 +231,6 @@ async def test_header_that_is_no_use_is_not_skipped(cluster: FakeCluster, header
 
     assert (command.code, values(cluster)) == (1, [])
     assert "skipped" not in command.errors[0]
-
-
-def test_report_over_an_input_is_refused(tmp_path: Path) -> None:
-    """The input is as it was."""
-    (tmp_path / "a").write_text("1\n")
-
-    command = refused("t", f"{tmp_path}/a", "--report", f"{tmp_path}/../{tmp_path.name}/a")
-
-    assert command.code == 2
-    assert command.errors[0].endswith("that is an input")
-    assert (tmp_path / "a").read_text() == "1\n"
-
-
-def test_report_without_a_name_is_refused() -> None:
-    """As a variable of a script's that was not set."""
-    command = refused("t", "--report", "")
-
-    assert (command.code, command.errors) == (
-        2,
-        ["--report must name a file, or be - for standard output; it is empty"],
-    )
-
-
-def test_report_over_the_file_on_standard_input_is_refused(tmp_path: Path) -> None:
-    """`produce t --report in.txt < in.txt` would empty it before it is read."""
-    source = tmp_path / "in.txt"
-    source.write_text("1\n")
-
-    command = [sys.executable, "-m", "aioproducer", "produce", "t", "--report", str(source)]
-    with source.open("rb") as stdin:
-        ended = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False, timeout=60)
-
-    assert (ended.returncode, ended.stderr) == (2, f"aioproducer: --report {source}: that is an input\n")
-    assert source.read_text() == "1\n"
 
 
 async def test_partition_that_is_not_there_is_one_line(cluster: FakeCluster) -> None:
@@ -352,9 +276,6 @@ async def test_topic_that_nobody_makes_is_one_line() -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in command.errors[0]
 
 
-# Brokers that fail
-
-
 async def test_leader_that_dies_costs_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
     """Every line arrives once and in order."""
     lines = [b"%d" % number for number in range(3_000)]
@@ -373,7 +294,7 @@ async def test_leader_that_dies_costs_nothing(cluster: FakeCluster, tmp_path: Pa
 
 async def test_failed_delivery_ends_the_run(cluster: FakeCluster) -> None:
     """The lines that were under way are named, with the reason and what became of them."""
-    arguments = "--property delivery.timeout.ms=600 --property request.timeout.ms=500 --property linger.ms=0 --report -"
+    arguments = "--property delivery.timeout.ms=600 --property request.timeout.ms=500 --property linger.ms=0"
     async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments.split()) as process:
         await feed(process, b"a\n")
         await arrival(cluster, 1)
@@ -381,11 +302,10 @@ async def test_failed_delivery_ends_the_run(cluster: FakeCluster) -> None:
             await cluster.kill(node_id)
         await feed(process, b"b\nc\n")  # standard input stays open: the failure alone ends it
 
-        assert process.stdout is not None
-        output = await asyncio.wait_for(process.stdout.read(), 15)
+        assert process.stderr is not None
+        errors = (await asyncio.wait_for(process.stderr.read(), 15)).decode().splitlines()
+        await process.wait()
 
-    report = json.loads(output)
-    assert report["exit_code"] == 1
-    assert {problem["error"] for problem in report["problems"]} == {"DeliveryTimeoutError"}
-    assert sum(problem["records"] for problem in report["problems"]) == 2
-    assert report["complete_to"] == {"input": "standard input", "line": 1}
+    assert process.returncode == 1
+    assert errors[0].startswith("aioproducer: standard input:2-3: 2 records: DeliveryTimeoutError")
+    assert errors[-1] == "aioproducer: everything up to standard input:1 was delivered"

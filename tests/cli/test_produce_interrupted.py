@@ -1,7 +1,6 @@
-"""`aioproducer produce` when somebody ends it."""
+"""`aioproducer produce` after a signal."""
 
 import asyncio
-import json
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -11,7 +10,7 @@ import pytest
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import PROGRAM, TIMEOUT_S, arrival, ended, feed, started, values
 
-pytestmark = pytest.mark.slow  # each starts a process
+pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
 
 @pytest.fixture
@@ -23,21 +22,20 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: signal.Signals) -> None:
-    """A long linger is not waited out; the report says how far it got."""
+    """A long linger is not waited out; the summary says how far it got."""
     arguments = "--property linger.ms=3600000 --property delivery.timeout.ms=7200000 --property batch.size=1000"
     fills_a_batch = b"x" * 2_000
-    async with started("produce", "t", "-b", cluster.bootstrap_servers, "--report", "-", *arguments.split()) as process:
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments.split()) as process:
         await feed(process, fills_a_batch + b"\na\nb\nc")
         await arrival(cluster, 1)
         process.send_signal(number)
 
         command = await ended(process)
 
-    report = json.loads(command.output)
     assert values(cluster) == [fills_a_batch, b"a", b"b"]
-    assert (command.code, report["exit_code"]) == (128 + number, 128 + number)
-    assert report["interrupted_by"] == number.name
-    assert report["complete_to"] == {"input": "standard input", "line": 3}
+    assert command.code == 128 + number
+    assert command.errors[-2].startswith("interrupted: 3 records delivered to t")
+    assert command.errors[-1] == "everything up to standard input:3 was delivered"
 
 
 async def test_hang_up_is_ignored_under_nohup(cluster: FakeCluster) -> None:
@@ -65,7 +63,7 @@ async def test_hang_up_is_ignored_under_nohup(cluster: FakeCluster) -> None:
 
 async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
     """What has no answer by then is told as such."""
-    arguments = ["--drain-timeout", "0.3", "--report", "-"]
+    arguments = ["--drain-timeout", "0.3"]
     async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments) as process:
         await feed(process, b"a\n")
         await arrival(cluster, 1)
@@ -77,16 +75,13 @@ async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
 
         command = await ended(process)
 
-    report = json.loads(command.output)
-    (problem,) = report["problems"]
     assert command.code == 130
-    assert problem["reason"] == "not acknowledged before the command ended"
-    assert problem["ranges"] == [{"input": "standard input", "first_line": 2, "last_line": 3}]
-    assert report["complete_to"] == {"input": "standard input", "line": 1}
+    assert command.errors[1].startswith("standard input:2-3: 2 records: not acknowledged before the command ended")
+    assert command.errors[-1] == "everything up to standard input:1 was delivered"
 
 
 async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
-    """Whatever the drain time-out."""
+    """Despite the drain time-out."""
     async with started("produce", "t", "-b", cluster.bootstrap_servers, "--drain-timeout", "600") as process:
         await feed(process, b"a\n")
         await arrival(cluster, 1)

@@ -15,7 +15,7 @@ from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import Ended, ended, run, started
 
-pytestmark = pytest.mark.slow  # each starts a process
+pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
 
 @pytest.fixture

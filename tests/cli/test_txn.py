@@ -146,7 +146,7 @@ async def test_nothing_at_all() -> None:
     ],
 )
 async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None:
-    """It names the argument, and nobody is asked."""
+    """It names the argument, and no request is sent."""
     ended = await run("txn", *arguments)
 
     assert (ended.code, ended.output, len(ended.errors)) == (2, "", 1)

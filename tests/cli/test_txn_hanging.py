@@ -42,7 +42,7 @@ class Hanging(NamedTuple):
         return await run("txn", *arguments, "-b", self.kafka.bootstrap_servers)
 
     async def committed(self) -> list[bytes]:
-        """What somebody else's reader gets to see."""
+        """Return the records that another client reads."""
         return await asyncio.to_thread(read, self.kafka.bootstrap_servers, self.topic, "read_committed")
 
     async def found_by_kafka(self) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What goes wrong is aiokafka's error, with its own as the cause."""
+"""Failures raise aiokafka's errors, with this library's as the cause."""
 
 import asyncio
 import gc

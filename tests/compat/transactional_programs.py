@@ -1,4 +1,4 @@
-"""What tests of aiokafka's transactions start with."""
+"""Parts of the tests of aiokafka's transactions."""
 
 from aiokafka.structs import TopicPartition
 

@@ -1,4 +1,4 @@
-"""What contract tests ask a broker with."""
+"""Clients of the contract tests."""
 
 import secrets
 from collections.abc import AsyncIterator

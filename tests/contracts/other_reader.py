@@ -1,4 +1,4 @@
-"""What confluent-kafka's consumer, which is not ours, finds in a partition."""
+"""Records of a partition as read by confluent-kafka's consumer."""
 
 import confluent_kafka
 

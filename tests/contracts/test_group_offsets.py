@@ -1,4 +1,4 @@
-"""What groups commit and find again: the embedded cluster and real Kafka answer alike, on each broker line."""
+"""Committed offsets of groups: the embedded cluster and real Kafka answer alike, in each release."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""What a producer promises holds on the embedded cluster and on real Kafka alike."""
+"""The promises of a producer hold on the embedded cluster and on real Kafka alike."""
 
 import asyncio
 from contextlib import suppress

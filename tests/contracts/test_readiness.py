@@ -1,4 +1,4 @@
-"""What a starter of brokers asks is answered alike by the embedded cluster and by real Kafka."""
+"""The embedded cluster and real Kafka answer the requests of a readiness check alike."""
 
 from aioproducer.testing.kafka.readiness import ClusterView, ask_for_cluster
 

@@ -18,7 +18,7 @@ BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n```(?P<language>\w+)\n(?P<text>.*?)^`
 NAME = re.compile(r"[Ss]ave this as `(?P<name>\w+\.py)`")
 AIOPRODUCER = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 class Command(NamedTuple):

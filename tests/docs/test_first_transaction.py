@@ -10,7 +10,7 @@ from tests.docs.test_first_record import arguments, commands, programs, running
 
 TUTORIAL = Path(__file__).parent.parent.parent / "docs" / "tutorials" / "first_transaction.md"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 def test_tutorial_does_what_it_says(tmp_path: Path) -> None:

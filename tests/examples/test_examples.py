@@ -15,7 +15,7 @@ from aioproducer.testing import FakeCluster
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 async def started(name: str, *arguments: str) -> asyncio.subprocess.Process:
@@ -37,7 +37,6 @@ def values_in(cluster: FakeCluster, topic: str) -> list[bytes | None]:
 
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
-        "demo.py",
         "fastapi_service.py",
         "one_screen.py",
         "worker.py",
@@ -76,13 +75,6 @@ async def test_worker_without_a_broker_ends_before_it_is_killed() -> None:
 
     assert (code, lines) == (1, [])
     assert "no broker has answered within 8 s" in errors
-
-
-async def test_demo() -> None:
-    code, lines, errors = await output_of(await started("demo.py", "--records", "2000", "--speed", "max"))
-
-    assert (code, errors) == (0, "")
-    assert "PASSED: every record came back, once, unaltered, in order." in lines
 
 
 # --------------------------------------------------------------------------------------------------- FastAPI

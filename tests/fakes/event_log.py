@@ -1,4 +1,4 @@
-"""A logger that keeps what it is told."""
+"""A logger that keeps its events."""
 
 
 class EventList:

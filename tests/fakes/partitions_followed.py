@@ -8,7 +8,7 @@ from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 
 class Moves:
-    """Notes who was given which leader, and gives it."""
+    """Notes each new leader of a partition, and sets it."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int | None]] = []

@@ -1,4 +1,4 @@
-"""A broker that says what the test tells it to."""
+"""A broker with scripted answers."""
 
 import asyncio
 import struct
@@ -33,7 +33,7 @@ class ScriptedBroker(asyncio.Protocol):
         self._bytes = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
         self.is_connected = True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002

@@ -127,7 +127,7 @@ class Scene:
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> OffsetsToSend:
-        """Have offsets to commit of a group that the transaction has, where V1 must be told."""
+        """Add offsets of a group that the transaction has, where V1 must add them first."""
         sending = self.manager.send_offsets(OffsetsToSend(offsets, group))
         if self.version < 2:
             self.do("AddOffsetsToTxn")

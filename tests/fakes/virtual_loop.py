@@ -18,7 +18,7 @@ ServerFactory = Callable[[], asyncio.Protocol | asyncio.BufferedProtocol]
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Waits for nothing; tells the loop how far it would have waited."""
+    """Waits for nothing; reports to the loop how long it would have waited."""
 
     def __init__(self) -> None:
         super().__init__()

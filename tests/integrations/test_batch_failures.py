@@ -1,4 +1,4 @@
-"""What a failure means for the loop."""
+"""The meaning of a failure for the loop."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How many records the next transaction may have, from how long the code took for the last."""
+"""The size of the next batch, from the time that the code took for the last."""
 
 import pytest
 

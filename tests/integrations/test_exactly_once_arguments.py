@@ -1,4 +1,4 @@
-"""What cannot be exactly-once processing is refused before anything is read."""
+"""Arguments that make exactly-once processing impossible are refused before anything is read."""
 
 from collections.abc import AsyncIterator
 

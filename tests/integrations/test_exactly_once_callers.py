@@ -1,4 +1,4 @@
-"""What the loop is given of its caller's: functions that cannot be awaited, callbacks, a `stop` from elsewhere."""
+"""The caller's functions: some that cannot be awaited, callbacks, a `stop` from another thread."""
 
 import asyncio
 import threading

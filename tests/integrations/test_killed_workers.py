@@ -12,7 +12,7 @@ from tests.integrations.worker_program import PHASES, WorkerOrders
 from tests.integrations.workers import fill, make_topics, read_committed
 from tests.kafka_releases import RELEASES, fake_and_real
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.timing]
 
 ONE_FAKE_AND_REAL = [*fake_and_real(["4.3.1"])[:1], *fake_and_real()[len(RELEASES) :]]
 TOTAL = 120

@@ -1,4 +1,4 @@
-"""Which record is at fault: searched without brokers."""
+"""The search for the record at fault, without brokers."""
 
 from aiokafka import ConsumerRecord
 

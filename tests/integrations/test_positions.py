@@ -1,4 +1,4 @@
-"""Where consumer and group stand: after the loop, however it ended, and after a rebalance at any of its steps."""
+"""Positions of consumer and group: after the loop, however it ended, and after a rebalance at any of its steps."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

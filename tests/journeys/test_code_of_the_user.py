@@ -51,7 +51,7 @@ async def test_callbacks_run_in_record_order_before_awaiters(producer: Producer,
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     for _ in range(3):
         producer.send("orders", b"v", partition=0, on_delivery=note)
-    await producer.flush()  # the callback has been told: nothing is unseen
+    await producer.flush()  # the callback got the failure: it counts as retrieved
 
     expected: list[object] = []
     for offset in range(4):

@@ -98,7 +98,7 @@ async def test_failures_of_a_dead_producer_are_raised_by_close(one_broker: FakeC
 
 
 async def test_brokers_down_from_the_start_is_an_error_in_time() -> None:
-    """Start raises within max_block_ms, says who refused, and leaves nothing behind."""
+    """Start raises within max_block_ms, names the broker that refused, and leaves nothing behind."""
     async with dead_port() as address:
         producer = Producer(address, max_block_ms=150)
 

@@ -1,4 +1,4 @@
-"""A producer carried through a fork: the child is told at every call, and touches nothing of the parent's."""
+"""A producer after a fork: every call in the child raises, and touches nothing of the parent's."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from aioproducer.testing import FakeCluster
 from tests.fakes.cluster_elsewhere import cluster_elsewhere
 from tests.produced import values
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"), pytest.mark.timing]
 
 
 def in_child(work: Callable[[], None]) -> int:

@@ -69,7 +69,7 @@ async def test_one_record_waits_for_replicas_others_go_elsewhere() -> None:
 
         partitions = await asyncio.wait_for(awaited_one_by_one(producer), 500)
 
-        assert partitions.count(None) <= 2  # who comes back to it by chance waits too
+        assert partitions.count(None) <= 2  # a record that returns to it by chance waits, too
         assert len(set(partitions) - {None, stuck}) >= 1
 
 
@@ -90,7 +90,7 @@ async def test_one_record_waits_to_connect_and_others_go_elsewhere() -> None:
 
         partitions = await asyncio.wait_for(awaited_one_by_one(producer), 1_000)
 
-        assert 1 <= partitions.count(None) <= 5  # who comes back to it by chance waits too
+        assert 1 <= partitions.count(None) <= 5  # a record that returns to it by chance waits, too
         assert stuck not in partitions
 
 

@@ -25,7 +25,7 @@ LEFT_TO_STALL_S = 0.5
 
 
 class StalledBroker:
-    """One broker that answers no Produce until told, and a producer with room for about 26 large records."""
+    """Yield a broker that answers no Produce yet, and a producer with room for about 26 large records."""
 
     def __init__(self, *, nodes: int = 1, **options: int) -> None:
         self.cluster = FakeCluster(nodes, topics={"orders": 1, "others": nodes})

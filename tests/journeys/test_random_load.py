@@ -21,7 +21,7 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 class Load:
-    """Callers of one producer, and what they were told."""
+    """Callers of one producer, and the outcomes that were reported to them."""
 
     def __init__(self, producer: Producer, chance: random.Random) -> None:
         self.producer = producer
@@ -65,7 +65,7 @@ class Load:
         before = list(self.deliveries)
         for delivery in before:
             delivery.add_done_callback(lambda _: None)
-        with contextlib.suppress(UndeliveredError):  # of callers who gave up after their records had got a place
+        with contextlib.suppress(UndeliveredError):  # of callers that gave up after their records were accepted
             await self.producer.flush()
         assert all(delivery.done() for delivery in before)
 

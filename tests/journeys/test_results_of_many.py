@@ -66,7 +66,7 @@ async def test_failure_before_an_abandoned_wait_is_raised_by_flush(producer: Pro
     )
     bulk = await producer.send_many("orders", [b"a", b"b"], keys=keys)
     waiting = asyncio.ensure_future(bulk)
-    while not producer.statistics().records_failed:  # noqa: ASYNC110  # nothing tells without a look
+    while not producer.statistics().records_failed:  # noqa: ASYNC110  # there is no notification
         await asyncio.sleep(0.001)
     waiting.cancel()
     one_broker.faults.remove(busy)

@@ -97,7 +97,7 @@ async def test_serializers_are_given_topic_and_value(one_broker: FakeCluster) ->
 
 
 class Chosen:
-    """A partitioner that chooses what it is told, or raises it."""
+    """A partitioner that makes a given choice, or raises it."""
 
     def __init__(self, choice: object) -> None:
         self.choice = choice

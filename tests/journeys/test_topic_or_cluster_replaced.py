@@ -81,7 +81,7 @@ async def test_ambiguous_record_of_a_recreated_topic_ends_unknown() -> None:
 
 
 async def make_again(cluster: FakeCluster) -> None:
-    """Delete topic "t" and make it again, before any metadata tells of it."""
+    """Delete topic "t" and create it again, before any metadata shows it."""
     cluster.delete_topic("t")
     await asyncio.sleep(0.1)
     cluster.create_topic("t", 2)

@@ -271,7 +271,7 @@ async def test_request_behind_a_throttled_one_is_not_lost_to_its_pause() -> None
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-        await producer.send("orders", b"2", partition=1)  # on the wire before anybody has heard of a pause
+        await producer.send("orders", b"2", partition=1)  # in flight before the pause is known
         await first
 
         assert producer.statistics().connections_closed == 0

@@ -172,7 +172,7 @@ async def test_failure_after_the_only_awaiter_gave_up_is_unseen() -> None:
     assert result.unseen() == 1
 
 
-# Who is told, and when
+# Notifications, and their order
 
 
 async def test_callbacks_run_in_record_order() -> None:

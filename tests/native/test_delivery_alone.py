@@ -1,4 +1,4 @@
-"""A handle stands for one record: there is none without a batch, and no second one made from it."""
+"""A handle stands for one record: there is none without a batch, and no copy."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""A chunk is lent read-only, and knows whether anybody still reads it."""
+"""A chunk is lent read-only, and knows whether it is still read."""
 
 import gc
 

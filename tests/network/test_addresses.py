@@ -1,4 +1,4 @@
-"""Names and addresses of brokers: who looks them up, and what of an answer a connection needs."""
+"""Names and addresses of brokers: how they are looked up, and which part a connection needs."""
 
 import asyncio
 import pathlib

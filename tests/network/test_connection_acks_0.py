@@ -106,7 +106,7 @@ def test_acks_0_after_a_slow_moment_ends_soon_again() -> None:
         await asyncio.sleep(0.01)
         pair.transport.flush(pair.transport.get_write_buffer_size())
         start = pair.environment.loop.time()
-        while ends.names() != ["slow", "quick"]:  # noqa: ASYNC110  # it is looked at, not told
+        while ends.names() != ["slow", "quick"]:  # noqa: ASYNC110  # there is no notification
             await asyncio.sleep(0.001)
         return pair.environment.loop.time() - start
 
@@ -149,7 +149,7 @@ def test_acks_0_to_a_broker_in_its_pause_waits_for_the_end_of_it() -> None:
 
 
 def test_acks_0_record_sent_before_hang_up_was_written() -> None:
-    """A broker that refuses it cannot say so, and closes: sooner than anybody polled. What stayed here is lost."""
+    """A refusing broker can only close, sooner than the next poll. Bytes that were not sent are lost."""
 
     async def story() -> list[tuple[str, type]]:
         pair = await connected(ScriptedBroker(lambda broker, _heard: broker.transport.close()))

@@ -46,7 +46,7 @@ def test_wait_for_a_change_ends_when_a_timeout_coincides(*, is_change_first: boo
 
 
 def test_cancelled_waiter_is_forgotten() -> None:
-    """The next change may be long in coming, and those who give up are many."""
+    """The next change may take long, and many waiters may give up."""
 
     async def story() -> str:
         links = ConnectionPool((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
@@ -149,7 +149,7 @@ def test_bootstrap_is_not_asked_while_a_node_is_reachable() -> None:
         network.client.connect(2)
         await asyncio.sleep(0.5)
         assert network.client.last_error(1) is not None
-        candidates = [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # whom it asks is chance
+        candidates = [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # in random order
         await network.client.close()
         return candidates
 

@@ -54,7 +54,7 @@ def test_connection_that_is_closed_lets_go_of_the_begun_answer() -> None:
 
 @pytest.mark.parametrize("order", ["largest first", "largest last"])
 def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> None:
-    """The other brokers' answers go on; the error says who, how much, and the limit."""
+    """Other brokers' responses go on; the error names the broker, the bytes, and the limit."""
     pieces = [("a", 900), ("b", 300)] if order == "largest first" else [("b", 400), ("a", 851)]
 
     async def story() -> tuple[list[KafkaError], list[str], int]:

@@ -34,7 +34,7 @@ def test_requests_for_updates_are_joined() -> None:
 
 
 def test_answers_without_news_are_asked_for_once_a_second() -> None:
-    """However many partitions are refused, and for however long; every broker of a large cluster hears of it."""
+    """The number of refused partitions, and the duration, do not matter; each broker of a large cluster is asked."""
 
     async def story() -> int:
         answers = Answers([(0, "a", ID, [(1, 5)])])
@@ -80,7 +80,7 @@ def test_pauses_are_short_again_once_all_topics_are_known() -> None:
 
 
 def test_refreshes_for_their_age_make_no_pause_long() -> None:
-    """They bring nothing new, as a rule; the first wish after them is heard at once, and the second soon."""
+    """Later requests usually bring nothing new; the next one is sent at once, and the second one soon."""
 
     async def story() -> list[float]:
         answers = Answers([(0, "a", ID, [(1, 5)])])

@@ -89,7 +89,7 @@ def test_topic_made_on_first_use_is_there_soon() -> None:
 
 
 def test_topic_of_which_no_partition_is_named_is_asked_for_again() -> None:
-    """Without an error, as a broker may that has heard of the topic and not yet of its partitions."""
+    """A broker may know the topic, and not yet its partitions; the response has no error."""
 
     async def story() -> tuple[int, float]:
         answers = Answers([], [(0, "a", ID, [])], [(0, "a", ID, [(1, 0)])])

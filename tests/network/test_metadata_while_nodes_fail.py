@@ -11,7 +11,7 @@ from tests.fakes.virtual_loop import run
 
 
 def test_failed_node_causes_one_metadata_request() -> None:
-    """Others may lead its partitions by now; and asking again and again would load those who answer."""
+    """Other nodes may lead its partitions; asking repeatedly would load those that answer."""
 
     async def story() -> tuple[int, int, int]:
         answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))

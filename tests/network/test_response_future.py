@@ -75,7 +75,7 @@ def test_only_node_is_connected_again_after_an_idle_close() -> None:
         network.client.update_nodes(Cluster.empty().merge(MetadataResponse(-1, (Node(1, "a", 1),), ()), 0.0))
         network.client.connect(1)
         await asyncio.sleep(1)
-        network.client.disconnect(1, IdleConnectionError("unused"))  # and nothing has heard of it yet
+        network.client.disconnect(1, IdleConnectionError("unused"))  # not noticed yet
         async with asyncio.timeout(100):
             answer = await network.client.request(
                 INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered, node_id=1

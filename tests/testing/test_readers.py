@@ -1,4 +1,4 @@
-"""What was sent to the embedded cluster is read from it by everybody's consumers, assigned and in groups."""
+"""Consumers of other libraries read from the embedded cluster, assigned and in groups."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Timers fire in the order of their times, once, and tell who sleeps when an earlier one comes."""
+"""Timers fire in the order of their times, once, and wake the sleeper when an earlier one is set."""
 
 import random
 

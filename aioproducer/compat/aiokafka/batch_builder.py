@@ -21,7 +21,7 @@ class BatchRecord(NamedTuple):
 
 
 class AppendedRecord(Protocol):
-    """What `append` tells of a record; aiokafka's own object."""
+    """The result of `append`; aiokafka's own object."""
 
     offset: int
     """In the batch, from 0."""
@@ -71,7 +71,7 @@ class BatchBuilder:
             headers: (str, bytes) pairs.
 
         Raises:
-            ValueError: a timestamp below zero; told here, before `send_batch` has sent the records before it.
+            ValueError: a timestamp below zero, before `send_batch` can send the records before it.
             TypeError: as aiokafka's.
         """
         if self._is_closed:

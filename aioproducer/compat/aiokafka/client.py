@@ -68,7 +68,7 @@ class ProducerBehind(Producer):
         return [number for number in every if cluster.leader_of(topic, number) is not None]
 
     def reason_not_sent(self, topic: str | None, partition: int | None) -> KafkaError | None:
-        """Return why nothing can be sent to a partition at present: no leader, or no connection to the leader.
+        """Return why nothing can be sent to a partition now: no leader, or no connection to the leader.
 
         Returns None if the leader is connected, and for a record that has no partition yet.
         """

@@ -88,7 +88,7 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
         ssl_context: not used with "PLAINTEXT".
         connections_max_idle_ms: None is never.
         enable_idempotence: needs acks of all.
-        transactional_id: brings idempotence, and so acks of all; every record belongs to a transaction then.
+        transactional_id: implies idempotence, and so acks of all; every record then belongs to a transaction.
         transaction_timeout_ms: how long one may stay open before the broker aborts it.
         sasl_mechanism: this and the others of SASL are not used with "PLAINTEXT".
         sasl_plain_password: as above.

@@ -1,4 +1,4 @@
-"""What the failure of a batch means for the loop, and the search for the record that keeps its batch from committing.
+"""The meaning of a failed batch for the loop, and the search for the record that keeps its batch from committing.
 
     batch fails, one of its records at fault ──▶ the same records again, each in a transaction of its own
         │                                             │ one fails `ATTEMPTS` times

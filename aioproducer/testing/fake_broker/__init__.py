@@ -1,6 +1,6 @@
 """The embedded cluster without I/O: requests come in as frames, answers go out as effects, `now` is given.
 
-Nothing in this folder reads a clock, draws unseeded randomness, opens a socket or knows asyncio, so that TCP
-(`aioproducer.testing.fake_cluster`) and a simulated network can drive the very same brokers.
-`ModelCluster` is the door; one file of `apis/` answers one group of Kafka's requests.
+Nothing in this folder reads a clock, draws unseeded randomness, opens a socket or uses asyncio, so that TCP
+(`aioproducer.testing.fake_cluster`) and a simulated network can drive the same brokers.
+`ModelCluster` is the entry point; each file of `apis/` serves one group of Kafka's requests.
 """

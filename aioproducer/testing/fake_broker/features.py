@@ -1,7 +1,7 @@
-"""What the brokers of a cluster have agreed on, as ApiVersions tells it: supported and finalized feature levels.
+"""Supported and finalized feature levels of a cluster, as listed in ApiVersions.
 
-Only `transaction.version` does anything here: 2 is KIP-890, where clients use Produce 12 and EndTxn 5. It may be
-changed while the cluster runs; every change raises the epoch by which clients know which answer is newer.
+Only `transaction.version` has an effect here: 2 is KIP-890, where clients use Produce 12 and EndTxn 5. It may change
+while the cluster runs; every change raises the epoch, so that clients know which response is newer.
 """
 
 from aioproducer.testing.fake_broker.version_profiles import VersionProfile

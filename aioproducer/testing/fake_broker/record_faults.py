@@ -1,4 +1,4 @@
-"""Which records of a batch a topic does not take, and the walk through records whose lengths are wrong.
+"""The records of a batch that a topic refuses, and the walk through records whose lengths are wrong.
 
 Both are slow and rare: the native walk finds that something is wrong, this finds what, and whether Kafka minds. The
 offsets of records are not looked at. Of compressed records Kafka skips keys and values one after the other and never

@@ -27,7 +27,7 @@ TESTED_VERSIONS = ("4.3.1", "3.9.1")
 """Versions the test suite runs on, newest first. Others of Kafka 3.9 and 4.x are fetched and tried as well."""
 
 LOCK_POLL_S = 0.1
-"""How often a waiting process looks whether another has let go of the cache."""
+"""How often a waiting process checks whether the lock is free."""
 
 MAVEN_TIMEOUT_S = 600.0
 """How long Maven may take to fetch about 45 MB before it is given up."""

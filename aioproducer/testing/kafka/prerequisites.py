@@ -1,4 +1,4 @@
-"""What the machine must have to run real Apache Kafka, and how to get what it lacks; one line each.
+"""The programs that real Apache Kafka needs on a machine, and how to install what is missing; one line each.
 
 Standard library only, and no import of this package: `.ci/check_machine.py` loads this file before anything is
 installed.

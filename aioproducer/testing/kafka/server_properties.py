@@ -24,7 +24,7 @@ class ProxiedPorts:
     """Where the node listens for the proxy."""
 
     advertised_port: int
-    """Where the proxy listens, and clients that came through it are told to connect."""
+    """Where the proxy listens, and the port in Metadata for clients that come through it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ SMALL_AND_FAST = {
     "group.initial.rebalance.delay.ms": "0",
     "num.network.threads": "2",
     "num.io.threads": "2",
-    # 128 MB a broker unless told otherwise, which small heaps do not have; must be above 1 MB
+    # the default of 128 MB per broker does not fit small heaps; must be above 1 MB
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.index.size.max.bytes": "1048576",
-    # a killed node is noticed, and may come back, after this; 9 s unless told otherwise
+    # a killed node is noticed, and may come back, after this; the default is 9 s
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "1000",
 }

@@ -1,4 +1,4 @@
-"""What came back, as plain values that are the same on every broker that behaves the same.
+"""Responses as plain values that are equal on every broker that behaves the same.
 
 Everything of an answer is kept, field by field, but for what `exclusions` takes away. Names, ids and times are put
 into the trace's words; record batches are taken apart.

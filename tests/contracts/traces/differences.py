@@ -1,4 +1,4 @@
-"""How two answers differ, field by field."""
+"""The differences of two responses, field by field."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What is left out when answers are compared: everything that the model does not do on purpose, and why.
+"""Parts of responses that are not compared: everything that the model does not do on purpose, and why.
 
 Nothing else may differ. Each row takes away, on both sides, the one thing it names.
 """

@@ -1,4 +1,4 @@
-"""What a trace calls the things a broker names by itself, and how its answers are put into the trace's words.
+"""Symbols of a trace for names that a broker chooses, and the translation of its responses into them.
 
     "$a"            the trace's own topic a                 "#a", "#a@0"   its id; the id it had when first made
     "?1"            an id that no topic has                  "p0"           the producer id of the first InitProducerId

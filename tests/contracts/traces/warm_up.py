@@ -1,4 +1,4 @@
-"""Makes a fresh broker do once what it does only once, so that traces find it as it is from then on."""
+"""Sends a fresh broker the requests that it handles differently only once, so that traces find it warm."""
 
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.brokers import Broker

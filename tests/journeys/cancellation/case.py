@@ -135,7 +135,7 @@ class Case:
 
 
 def after(seconds: float, timed: TimedWay) -> Way:
-    """A way that is taken after so many virtual seconds."""
+    """Return a way that strikes after some virtual seconds."""
 
     async def way(call: Call, strike: Strike) -> None:
         await timed(call, strike, seconds)

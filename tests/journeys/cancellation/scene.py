@@ -114,7 +114,7 @@ class Scene:
         return found.records_pending, found.records_waiting, found.waiting_bytes, lent
 
     def check_records(self) -> None:
-        """I2, I4: each record was told of once, or it was withdrawn; and what was told is true."""
+        """Check that each record was reported once, or withdrawn; and that the report is true."""
         logs = [self.log(topic) for topic in ("orders", "later")]
         in_log = Counter(value for log in logs for value in log if value.endswith(PAD))
         assert max(self.told.values(), default=1) == 1, "a record was told of twice"

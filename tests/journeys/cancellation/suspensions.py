@@ -19,7 +19,7 @@ class Moment(Enum):
 
 
 class Watched:
-    """A coroutine that tells each of its suspensions.
+    """A coroutine that reports each of its suspensions.
 
     Args:
         coroutine: what to run.

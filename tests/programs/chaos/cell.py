@@ -75,7 +75,7 @@ async def run_cell(plan: Plan, folder: Path) -> CellResult:
         except asyncio.CancelledError:
             shutil.rmtree(folder)
             raise
-        except Exception as error:  # noqa: BLE001 - told as the cell's outcome; the next cell still runs
+        except Exception as error:  # noqa: BLE001 - reported as the cell's outcome; the next cell still runs
             result.problems.append(f"{type(error).__name__}: {error}")
         if not result.passed:
             _keep_broker_files(arena)

@@ -10,17 +10,20 @@ from collections.abc import Mapping, Sequence
 
 from tests.programs.chaos.arena import Arena, now_us
 from tests.programs.chaos.checker.losses import Event
-from tests.programs.chaos.faults.brokers import (
+from tests.programs.chaos.faults import (
+    CHOICES,
+    Fault,
+    bad_network,
     elect_leaders,
     freeze_leader,
+    grow_topic,
     kill_controller,
     kill_leader,
     kill_two,
+    make_topic_again,
     rolling_restart,
+    stop_producer,
 )
-from tests.programs.chaos.faults.networks import CHOICES, bad_network
-from tests.programs.chaos.faults.strike import Fault
-from tests.programs.chaos.faults.topics_and_clients import grow_topic, make_topic_again, stop_producer
 
 CALM_S = (2.0, 5.0)
 """Between two faults, once everyone was acknowledged something."""

@@ -27,7 +27,7 @@ ALL_FAULTS = (
 )
 
 CLIENTS_OF_A_PROCESS = 1_000_000
-"""Numbers of clients are given to processes in blocks of so many."""
+"""Client numbers are given to processes in blocks of this size."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ PATIENT = Limits(request_timeout_ms=5_000, delivery_timeout_ms=120_000, max_bloc
 USUAL = Limits(request_timeout_ms=5_000, delivery_timeout_ms=12_000, max_block_ms=5_000)
 
 HASTY = Limits(request_timeout_ms=5_000, delivery_timeout_ms=5_500, max_block_ms=1_000)
-"""Deadlines shorter than most outages: records of an outage fail, and each must be told truly.
+"""Deadlines shorter than most outages: records of an outage fail, and each outcome must be true.
 
 No recovery is bounded with a shorter request timeout: on a busy machine followers alone take longer."""
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of one broker, which can be told to be a bad network.
+"""A TCP proxy in front of one broker that can act as a bad network.
 
     client -> Link (advertised port) -> broker (its second listener)
 

@@ -205,7 +205,7 @@ def test_log_that_was_not_read_to_its_end(cell: WrittenCell) -> None:
     assert checks(cell) == {"FOREIGN": 1}
 
 
-# What was told is so
+# Reported outcomes are true
 
 
 def test_record_that_is_at_another_offset(cell: WrittenCell) -> None:

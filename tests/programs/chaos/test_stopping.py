@@ -9,6 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.timing
+
 ROOT = Path(__file__).parents[3]
 BROKERS_AND_SENDERS = 6
 START_S = 90.0

@@ -68,7 +68,7 @@ class Campaign:
             except asyncio.CancelledError:
                 shutil.rmtree(folder)
                 raise
-            except Exception as error:  # noqa: BLE001 - told as the session's outcome; the next one still runs
+            except Exception as error:  # noqa: BLE001 - reported as the session's outcome; the next one still runs
                 return {"faults": session.faults, "violations": {}, "problems": [f"{type(error).__name__}: {error}"]}
         return {
             **verdict.figures,

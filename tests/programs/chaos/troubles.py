@@ -42,7 +42,7 @@ async def pass_on(data: bytes, pipe: Pipe) -> None:
 
 
 def resets_every(kibibytes: int) -> Trouble:
-    """RST after about so many KiB in one direction: half to one and a half times, drawn for each connection."""
+    """RST after about this many KiB in one direction: half to one and a half times, drawn for each connection."""
 
     async def carry(data: bytes, pipe: Pipe) -> None:
         if pipe.limit == 0:

@@ -1,4 +1,4 @@
-"""Fuzzes the decoders for as long as it is told: `python -m tests.programs.fuzz --minutes 10`.
+"""Fuzzes the decoders for some minutes: `python -m tests.programs.fuzz --minutes 10`.
 
 With `--engine atheris` libFuzzer chooses what to damage by the lines that it reaches, else chance does. Either way a
 failure prints the decoder and the bytes, and the exit code is not 0.
@@ -23,7 +23,7 @@ def main() -> None:
     if arguments.memory_mb:
         limit = arguments.memory_mb * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    # Imported here, because atheris must be told of a module before it is imported for the first time.
+    # Imported here, because atheris must know of a module before it is imported for the first time.
     import_module(f"tests.programs.fuzz.by_{arguments.engine}").run(arguments.minutes, arguments.seed)
 
 

@@ -1,4 +1,4 @@
-"""Every answer that the package reads, with who reads it: a row each, which a test holds complete."""
+"""Every response that the package reads, with its reader: one row each, which a test holds complete."""
 
 import functools
 from collections.abc import Callable, Iterator

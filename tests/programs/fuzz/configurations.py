@@ -1,4 +1,4 @@
-"""Random configurations: mostly legal, often at an edge, sometimes of a wrong type."""
+"""Random configurations: usually legal, often at an edge, sometimes of a wrong type."""
 
 import math
 from typing import Protocol, cast

@@ -13,7 +13,7 @@ from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
 
 
 class Proxied(NamedTuple):
-    """A node whose clients are told another port than its own."""
+    """Start a node that advertises another port than its own."""
 
     kafka: KafkaCluster
     port: int
@@ -22,7 +22,7 @@ class Proxied(NamedTuple):
 
 @pytest.fixture(scope="module", params=RELEASES)
 def proxied_kafka(request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor) -> Iterator[Proxied]:
-    """A node of each release, and the port at which its clients are told to find it."""
+    """A node of each release, and its advertised port."""
     (port,) = free_ports(1)
     kafka = KafkaCluster(
         version_of_release(request.param),

@@ -91,7 +91,7 @@ CONNECTIONS_AND_RECORDS: Final = (
         families=("D8", "D1"),
         changes=(
             Change(
-                "_native/append.pyx",
+                "_native/append.pxd",
                 "room_for",
                 """
                     if slot.line:

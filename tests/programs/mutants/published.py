@@ -388,11 +388,11 @@ PUBLISHED: Final = (
                 "_native/append.pyx",
                 "_append",
                 """
-                    self.write(builder, record)
+                    write(self, builder, record)
                     return delivery
                     """,
                 """
-                    self.write(builder, record)
+                    write(self, builder, record)
                     delivery._timestamp = builder.base_timestamp
                     return delivery
                     """,

@@ -25,6 +25,8 @@ TESTS = ("tests/native", "tests/programs/fuzz/test_frames.py")
 JOURNEYS = (
     "tests/journeys/test_compression.py",
     "tests/journeys/test_send_many.py",
+    "tests/journeys/test_send_arrow.py",
+    "tests/journeys/test_send_arrow_as_rows.py",
     "tests/journeys/test_memory_runs_out.py",
     "tests/journeys/test_large_and_refused_records.py",
 )

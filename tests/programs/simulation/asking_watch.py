@@ -1,4 +1,4 @@
-"""Looks at the pace of what a transactional producer asks its coordinators, and who it says it is.
+"""Watches the pace of a transactional producer's requests to its coordinators, and the identity in them.
 
 What is refused for the moment is asked again, with the same content, after the pauses that the options name: each
 twice as long as the one before, up to `retry_backoff_max_ms`, and short where the last transaction is not over yet.
@@ -65,7 +65,7 @@ class AskingWatch:
         self._heard_at: float | None = None  # when the last answer came; None: none has
         self._is_clean = False  # whether nothing but refusals has lengthened the pauses since a request was done
         self._was_done = True
-        self._is_over = False  # it was done, and that was heard: to ask the same again is another request
+        self._is_over = False  # done, and the response has arrived: the same again is another request
 
     def asked(self, key: Key, api: int, frame: bytes, *, now: float) -> None:
         """Look at a request as it is written."""
@@ -101,7 +101,7 @@ class AskingWatch:
         self._is_clean = False
 
     def _look_at_pace(self, key: Key, now: float, name: str) -> None:
-        """PACE: not too soon, for the coordinator; and not too late, for who waits."""
+        """PACE: not too soon for the coordinator, and not too late for the waiter."""
         pause_s = self._pause_s(self._attempts - 1) * SPREAD[0]
         if now < self._asked_at + pause_s:
             self._violated(

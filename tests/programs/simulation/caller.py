@@ -23,7 +23,7 @@ CALL_ERRORS = (KafkaError, TypeError, ValueError)
 
 _PATIENCE_S = 60.0
 _PAUSES = 0.04
-"""Records come in bursts: after so many of them there is a pause, and it is the longer."""
+"""Records come in bursts: after this many there is a pause, in proportion."""
 
 _LONGEST_PAUSE_S = 50.0
 """Less than a run that was closed waits for its callers."""
@@ -280,7 +280,7 @@ class Caller:
 
 
 async def _awaited(delivery: Delivery, patience_s: float | None = None) -> RecordMetadata:
-    async with asyncio.timeout(patience_s):  # who gives up leaves the others waiting
+    async with asyncio.timeout(patience_s):  # a caller that gives up leaves the others waiting
         return await delivery
 
 

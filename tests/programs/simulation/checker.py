@@ -1,4 +1,4 @@
-"""Compares what callers were told with what is in the logs: a pure function.
+"""Compares reported outcomes with the logs: a pure function.
 
 LOST, ORDER, NOT_WRITTEN, DUPLICATE (with idempotence), FOREIGN and RECORD_METADATA are explained in `checks.py`.
 """
@@ -15,7 +15,7 @@ from tests.programs.simulation.history import End, RecordId, Story, Violation
 from tests.reference.murmur2 import murmur2
 
 NOT_TOLD_ALONE: Final = -1
-"""The time of a record whose caller was told of several at once, or of nothing."""
+"""Time of a record that was reported together with others, or not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Promise:
     is_idempotent: bool
     keeps_order: bool = True
     is_honest: bool = True
-    """Brokers tell the truth; else only what is in the logs is looked at, not what callers were told."""
+    """Whether brokers tell the truth; else only the logs are checked, not the reported offsets."""
 
     keeps_append_time: bool = False
     keeps_all: bool = False

@@ -53,7 +53,7 @@ class Drafts:
         self._goes_to_edges = plan.family.integer_edges
 
     def group(self) -> int:
-        """Draw how many records come together: sometimes one, mostly some, more where the plan says so."""
+        """Draw how many records come together: sometimes one, usually some, more where the plan says so."""
         chance = self._chance
         size = 1 if chance.random() < 0.15 else 2 + int(chance.random() * self._load.plan.burst)
         return min(size, self.left)

@@ -73,7 +73,7 @@ class Family:
     """Share of the calls that are cancelled, with user faults."""
 
     closes_early: bool = False
-    """The producer is closed at any moment, by anybody."""
+    """Whether the producer is closed at any moment, by any task."""
 
     max_message_bytes: tuple[int, int] | None = None
     """Largest batch that the topic takes; None: a megabyte."""
@@ -91,7 +91,7 @@ class Family:
     """Share of the transactions that have offsets in them."""
 
     rivals: bool = False
-    """Other producers take the transactional id over, and those who had it go on until they are told."""
+    """Whether other producers take the transactional id over, while the fenced ones go on until they notice."""
 
     thinks: float = 0.0
     """Share of a transaction's records after which its caller pauses, as long as strays take to arrive."""

@@ -247,7 +247,7 @@ def any_code(nemesis: Nemesis, chance: Random) -> None:
     asked = (*ASKED, ApiKey.PRODUCE, ApiKey.METADATA) if nemesis.plan.family.is_transactional else ASKED_BY_ALL
     api, known = chance.choice(asked), ErrorCode.of(code)
     is_end = known is not None and known.fatal and api in {ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID}
-    # After an attempt that may have been written everybody must believe that the broker has the batch.
+    # After an attempt that may have been written, every client must believe that the broker has the batch.
     is_believed = known is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and api is ApiKey.PRODUCE
     if code and not is_end and not is_believed:
         nemesis.model.faults.error(code, Where(api=api), times=chance.randint(1, 2), skip=chance.randrange(2))

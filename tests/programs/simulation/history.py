@@ -58,7 +58,7 @@ class Story:
     offset: int = -1
     timestamp: int = -1
     log_start: int = -1
-    """Offset of the first record in its log, as it was told."""
+    """Reported offset of the first record in its log."""
 
     given_timestamp: int | None = None
     """Ms since the epoch, when the caller set one."""
@@ -115,7 +115,7 @@ class History:
     stories: list[Story] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     events: list[tuple[float, str, str]] = field(default_factory=list)
-    """(virtual seconds, who, what)."""
+    """(virtual seconds, source, event)."""
 
     secrecy: Secrecy | None = None
     """Looks for payloads in what the producer says; None: not in this run."""

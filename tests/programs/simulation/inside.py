@@ -126,7 +126,7 @@ class Inside:
                 violated("STUCK", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
 
     def _check_waiting(self, violated: Callable[[str, str], None]) -> None:
-        """STUCK: who waits for memory, and called before all others who do, gets it when there is some.
+        """STUCK: the earliest waiter for memory gets it when there is some.
 
         In roomy memory, and while batches of its partition are under way, that of a whole batch.
         """
@@ -151,8 +151,8 @@ class Inside:
         watch = ReadyWatch(accumulator, violated, linger)
         parts = self._parts()
         OvertakingWatch(parts.lines._memory, parts.open_batches, parts.pool, violated=violated)  # noqa: SLF001  # as above
-        accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see who is taken
-        accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see who leaves
+        accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see which partitions are taken
+        accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see which leave
 
     def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
         """PAUSE: from now on, nodes that fail are tried again after their pauses."""
@@ -226,7 +226,7 @@ def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], pl
 
 
 class ReadyWatch:
-    """Stands before a producer's queues of ready partitions, and sees who is taken, and in which order.
+    """Wraps a producer's queues of ready partitions, and sees which are taken, and in which order.
 
     Args:
         accumulator: whose they are.

@@ -198,7 +198,7 @@ class Run:
     async def _probe(self) -> None:
         """Every partition takes records again, soon."""
         if not self._plan.is_honest:
-            return  # who was told of leader epochs that never were waits for them
+            return  # a caller that got invalid leader epochs waits for them
         partitions = range(self._plan.partitions)
         at_once = max(1, self._plan.number("buffer_memory") // SMALLEST_CHUNK)
         # More of them would stand in line for memory, a round trip each, until it is too late for the last.

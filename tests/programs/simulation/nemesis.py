@@ -117,5 +117,5 @@ class Nemesis:
         return Where(api=ApiKey.PRODUCE, partition=index)
 
     def a_while(self, chance: Random) -> float:
-        """Seconds, mostly less than the request time-out."""
+        """Draw seconds, usually less than the request timeout."""
         return chance.choice((0.05, 0.5, 1.0, 2.0)) * chance.random() * self.request_timeout_s

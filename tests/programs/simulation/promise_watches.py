@@ -150,7 +150,7 @@ _by_call = attrgetter("call_order")
 
 
 class OvertakingWatch:
-    """Stands before what serves those who wait, and what lends memory to batches.
+    """Wraps what serves waiters, and what lends memory to batches.
 
     Args:
         memory: the lines.
@@ -174,12 +174,12 @@ class OvertakingWatch:
         """The earliest of all waiting calls, once it was tried and got no memory."""
         self._placing: WaitingRecord | None = None
         self._serve, self._place, self._make_room = memory.serve, memory._place, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
-        memory.serve = self.serve  # type: ignore[method-assign]  # to see who is left
-        memory._place = self.place  # type: ignore[method-assign]  # noqa: SLF001  # to see who is placed
+        memory.serve = self.serve  # type: ignore[method-assign]  # to see which waiters are left
+        memory._place = self.place  # type: ignore[method-assign]  # noqa: SLF001  # to see which record is placed
         open_batches.make_room = self.make_room  # type: ignore[method-assign]  # to see what is lent
 
     def serve(self) -> None:
-        """Serve, and note who has the first claim from now on."""
+        """Serve, and note which waiter has the first claim from now on."""
         self._serve()
         self._claimant = min(self._memory, key=_by_call, default=None)
 
@@ -236,7 +236,7 @@ class FlushWatch:
         if self._is_unknown or self._missing or any(_is_out_of_sight(story) for story in self._stories):
             return 0.0
         if any(story.end is End.OPEN or story.verb == "enqueue" for story in self._others):
-            return 0.0  # accepted without anybody who saw it end
+            return 0.0  # accepted, and its end was not seen
         return self._now() - max([self._last, *(story.ended_at for story in self._others)])
 
 
@@ -328,7 +328,7 @@ class ReconnectWatch:
         self._look()
 
     def announce(self) -> None:
-        """Look at the links, and let those who wait for a change go on."""
+        """Look at the connections, and let waiters for a change continue."""
         self._look()
         self._announce()
 

@@ -57,7 +57,7 @@ def rare_trouble(family: Family, seed: int) -> tuple[str, ...]:
 
 
 def _longest(family: Family, buffer_memory: int) -> int:
-    """The longest value that anybody sends: a record of it must still fit."""
+    """Return the longest value that is sent: a record of it must still fit."""
     has_probe = not family.closes_early and family.max_message_bytes is None
     return round(buffer_memory * _MEMORY_OF_A_PROBE) if has_probe else family.value_size[1]
 

@@ -1,4 +1,4 @@
-"""Prints runs so that a person can follow them: who sent what, what the network did, what the brokers did."""
+"""Prints runs so that a person can follow them: sends, network events, and the brokers' actions."""
 
 from statistics import median
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol
 
 DEPTH = 3
-"""A fault of so many orderings that all must be unlucky is found with a probability that can be stated."""
+"""Depth of faults: one that needs this many unlucky orderings is found with a known probability."""
 
 HORIZON = 200
 """Choices of a run among which the change points are drawn; half of the runs of D2 have more than 150."""

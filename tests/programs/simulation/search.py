@@ -1,4 +1,4 @@
-"""Tries every order in which a scene can go, with at most so many deviations from asyncio's own.
+"""Tries every order in which a scene can go, with a limited number of deviations from asyncio's own.
 
 A choice is where the loop could have gone on in more than one way; a deviation is a choice made in another way than
 asyncio's. From a schedule with deviations follow those with one more, at a later choice: so each is tried once.

@@ -69,7 +69,7 @@ class SimulatedNetwork:
         self._numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._held: list[tuple[Node, Callable[[], None]]] = []  # what waits for a dark node
-        self._lights: list[tuple[Node, asyncio.Future[None]]] = []  # who waits to connect to one
+        self._lights: list[tuple[Node, asyncio.Future[None]]] = []  # connections that wait for a node
         self._moves = count(1)
         self._ghosts: list[asyncio.TimerHandle] = []
         for node in self.nodes.values():
@@ -232,7 +232,7 @@ class SimulatedNetwork:
         self._ghosts.append(self.loop.call_at(when, Passage("ghosts", transport.node, haunt, self._held)))
 
     def lay_ghosts(self) -> None:
-        """Let no second copy of what was sent so far arrive: what follows is told as if it came much later."""
+        """Let no second copy of earlier requests arrive: later ones are sent as if much later."""
         for ghost in self._ghosts:
             ghost.cancel()
         self._ghosts.clear()
@@ -432,7 +432,7 @@ class NameServer:
         return self._addresses() if host == BOOTSTRAP_NAME else [host]
 
     def clear_up(self) -> None:
-        """Answer everybody, those who wait too."""
+        """Answer every request, waiting ones too."""
         self.is_failing = self.is_silent = False
         waiting, self._waiting = self._waiting, []
         for answer in waiting:

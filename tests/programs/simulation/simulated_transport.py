@@ -49,7 +49,7 @@ class SimulatedTransport(asyncio.Transport):
     """
 
     is_spoilt = False
-    """Bytes on their way to the producer were changed, or never stood for anything: who knows what they say."""
+    """Whether bytes on their way to the producer were changed, or never meant anything."""
 
     is_cut = False
     """Whether it breaks in the middle of what was written: nothing written afterwards arrives."""

@@ -1,4 +1,4 @@
-"""A run of a few records, written out as a scene: who calls what, and what goes wrong meanwhile.
+"""A run of a few records, written out as a scene: calls, and one fault meanwhile.
 
     start, a record to each partition ──► the scene, every choice of the loop noted ──► heal, flush, probe, close
 

@@ -1,4 +1,4 @@
-"""The checker sees every way in which a log can differ from what callers were told."""
+"""The checker sees every way in which a log can differ from the reported outcomes."""
 
 import dataclasses
 

@@ -277,13 +277,13 @@ def test_transaction_that_was_begun_late_is_aborted() -> None:
     assert lives.abort_after(0.5) == 0
 
 
-# The interceptor of the simulation's user notices when it is not told of an end, or told twice.
+# The interceptor of the simulation's user notices a missing notification, and a double one.
 
 PLACE = TopicPartition("orders", 0)
 
 
 def passed(interceptor: UsersInterceptor, *, records: int) -> int:
-    """Show it so many records; returns how many it lets pass."""
+    """Show it some records; return how many it lets pass."""
     count = 0
     for _ in range(records):
         try:
@@ -294,7 +294,7 @@ def passed(interceptor: UsersInterceptor, *, records: int) -> int:
 
 
 def tell(interceptor: UsersInterceptor, *, ends: int) -> None:
-    """Tell it of so many records, every other of which failed."""
+    """Notify it of some records, every other of which failed."""
     for number in range(ends):
         with contextlib.suppress(RuntimeError):
             if number % 2:

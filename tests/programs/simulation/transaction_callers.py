@@ -163,7 +163,7 @@ class TransactionCaller:
                 return task.result()
         ends = (end() for _ in range(self._chance.randint(1, 2)))
         answers = await asyncio.gather(*ends, return_exceptions=True)
-        # Once one is told, it is over for the others; which is the first is the schedule's to say.
+        # Once one task gets the end, it is over for the others; the schedule decides which is the first.
         told = next((each for each in answers if not isinstance(each, IllegalStateError)), answers[0])
         if isinstance(told, IllegalStateError) and asked:
             self._history.violated("JOINED_END", f"an end that was asked for {asked + 1} times is not joined: {told}")
@@ -172,7 +172,7 @@ class TransactionCaller:
         return None
 
     async def _change_of_mind(self, producer: Producer) -> bool:
-        """Give a commit up and ask for an abort, which is refused once the commit has gone out; tells whether not."""
+        """Cancel a commit and ask to abort, which is refused once the commit was sent; return whether it succeeded."""
         commit = asyncio.ensure_future(producer.commit_transaction())
         await asyncio.sleep(self._whims.choice((0.0, 0.001, 0.05)) * self._whims.random())
         commit.cancel()

@@ -1,4 +1,4 @@
-"""What callers were told of their transactions, and its comparison with the logs.
+"""Reported ends of transactions, and their comparison with the logs.
 
 A transaction is there as a whole or not at all, its offsets too. One that was committed for its caller is there;
 one that was never asked to be committed, or that its caller was told to be aborted, is not; the rest are unknown.
@@ -110,7 +110,7 @@ def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
 
 
 def check_transactions(stories: Sequence[TransactionStory], outcome: Outcome) -> Iterator[Violation]:
-    """Everything that is not as callers were told."""
+    """Yield everything that differs from the reported ends."""
     found: dict[int, Counter[int]] = defaultdict(Counter)
     for records in outcome.committed.values():
         for record in records:

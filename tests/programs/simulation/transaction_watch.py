@@ -45,8 +45,8 @@ class TransactionWatch(WireWatch):
 
     def __init__(self, history: History, plan: Plan, clock: Callable[[], float]) -> None:
         super().__init__(history, plan, clock)
-        self._asked: dict[Key, Claim] = {}  # AddPartitionsToTxn, AddOffsetsToTxn on their way: for whom
-        self._granted: dict[Key, list[TopicPartition]] = {}  # answered to it, and not heard yet
+        self._asked: dict[Key, Claim] = {}  # AddPartitionsToTxn, AddOffsetsToTxn under way: for which identity
+        self._granted: dict[Key, list[TopicPartition]] = {}  # answered, and not received yet
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
         # What V2 would have added goes out as it is, and leaders refuse it: so much may be done as in V2.
         self._keeps_to_v1 = "downgrade" not in plan.enabled
@@ -57,14 +57,14 @@ class TransactionWatch(WireWatch):
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
         self._used_by_v1: set[Claim] = set()
         self._had_trouble = False  # since another epoch was had
-        self._was_upgraded = False  # or downgraded: it needs another epoch once, whenever the producer hears of it
+        self._was_upgraded = False  # or downgraded: it needs another epoch once, when the producer learns of it
         self._asking = AskingWatch(history, plan)
         self._pipelines = PipelineWatch(history)
 
     # Requests
 
     def written(self, transport: SimulatedTransport, frame: bytes) -> bool:
-        """Look at a request; tells whether it is a Produce."""
+        """Look at a request; return whether it is a Produce."""
         is_produce = super().written(transport, frame)
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
         key = (transport.number, correlation_id)

@@ -323,7 +323,7 @@ class TransactionalRun(Run):
                 self._history.violated("FENCED", f"fenced without a successor: {story}")
 
     def _check_forgotten(self) -> None:
-        """FORGOTTEN: no producer is told that brokers do not know it unless its id has expired."""
+        """FORGOTTEN: brokers report a producer as unknown only if its id has expired."""
         if "codes" in self._plan.enabled:
             return
         first_at = min(self._nemesis.expired_at, default=math.inf)

@@ -41,7 +41,7 @@ class UsersInterceptor(ProducerInterceptor):
         self._fail()
 
     def check(self, violated: Callable[[str, str], None]) -> None:
-        """ENDS_ONCE: it is told once what became of each record that it let pass; to be called when all have ended."""
+        """ENDS_ONCE: each passed record is notified once; call it when all have ended."""
         if self._told != self._passed:
             violated("ENDS_ONCE", f"the interceptor let {self._passed} records pass, and was told of {self._told} ends")
 

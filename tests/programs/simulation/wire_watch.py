@@ -102,7 +102,7 @@ class WireWatch:
         self.error_codes: Counter[tuple[str, int]] = Counter()
         """(API, error code) that brokers answered -> how often."""
         self.faults: Counter[str] = Counter()
-        """F number -> how often it had an effect."""
+        """Fault -> how often it had an effect."""
         self.requests: Counter[str] = Counter()
         self._oldest_since: dict[int, float] = {}  # connection -> when its oldest request became that
         self._refreshes: deque[float] = deque(maxlen=AT_ONCE)
@@ -129,8 +129,8 @@ class WireWatch:
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
-        self._pauses: dict[int, tuple[float, int, int]] = {}  # node -> (until, told on connection, by API)
-        self._refused: set[tuple[int, int]] = set()  # the producer was told that something was not appended
+        self._pauses: dict[int, tuple[float, int, int]] = {}  # node -> (until, on connection, by API)
+        self._refused: set[tuple[int, int]] = set()  # the producer knows that something was not appended
         self._epochs: dict[tuple[object, int, int], int] = {}  # (topic, partition, id) -> the last that was sent
         self._sequences: dict[tuple[object, int, int, int, int], tuple[int, bytes]] = {}
 
@@ -169,17 +169,17 @@ class WireWatch:
         self._pauses.pop(node, None)
 
     def may_omit(self) -> None:
-        """Answers may leave a partition out from now on: the producer is not told of every refusal."""
+        """Responses may leave a partition out from now on: the producer does not see every refusal."""
         self._resends.is_told_all = False
 
     def forget_pauses(self) -> None:
-        """Another producer begins: it was told of none."""
+        """Another producer begins, which has seen no refusal."""
         self._pauses.clear()
 
     # Requests
 
     def written(self, transport: SimulatedTransport, frame: bytes) -> bool:
-        """Look at a request; tells whether it is a Produce."""
+        """Look at a request; return whether it is a Produce."""
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
         number, asked = transport.number, transport.asked
         self.requests[_NAMES[api]] += 1
@@ -222,7 +222,7 @@ class WireWatch:
         return max(self._used.get(transport.number, now), until if connection == transport.number else 0.0)
 
     def _is_pause(self, transport: SimulatedTransport, api: int) -> bool:
-        """Whether a node was to be left alone; who hears it on a bootstrap connection does not know whose it is."""
+        """Whether a node had asked for a pause; on a bootstrap connection the producer may not know the node."""
         until, connection, told_by = self._pauses.get(transport.node.number, _NO_PAUSE)
         is_known = api == told_by == _PRODUCE or connection == transport.number
         return is_known and api != _HANDSHAKE and until > self._clock()
@@ -377,7 +377,7 @@ class _Batch:
 
 @lru_cache(maxsize=1)
 def produce_in(frame: bytes, version: int) -> ProduceRequest:
-    """Decode a Produce request; once, for all who look at the frame."""
+    """Decode a Produce request, once for all watches."""
     header, reader = read_request_header(memoryview(frame)[4:])
     api = ApiKey.PRODUCE
     return decode_produce(Reader(read_payload(api, header, reader), flexible=api.is_flexible(version)), version)

@@ -1,4 +1,4 @@
-"""How a broker treats its connections."""
+"""The connections of a broker."""
 
 import struct
 

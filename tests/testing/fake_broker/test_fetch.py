@@ -1,4 +1,4 @@
-"""What a broker does with a Fetch: limits, long polls, errors."""
+"""Fetch: limits, long polls, errors."""
 
 import struct
 import uuid

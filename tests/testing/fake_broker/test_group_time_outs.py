@@ -1,4 +1,4 @@
-"""How long a consumer group waits for its members, and what becomes of those that wait when its coordinator moves."""
+"""Time-outs of consumer groups, and groups whose coordinator moves."""
 
 from datetime import timedelta
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What Metadata, ApiVersions and InitProducerId say."""
+"""Responses of Metadata, ApiVersions and InitProducerId."""
 
 import struct
 from importlib import import_module

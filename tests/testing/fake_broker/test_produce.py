@@ -1,4 +1,4 @@
-"""What a broker does with a Produce: append, wait for copies, answer; one behaviour a test."""
+"""Produce: append, wait for copies, respond."""
 
 import struct
 

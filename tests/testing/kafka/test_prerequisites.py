@@ -1,4 +1,4 @@
-"""What the machine lacks for real Kafka, said in one line each."""
+"""The lines that say what a machine lacks for real Kafka."""
 
 from pathlib import Path
 

@@ -12,6 +12,8 @@ import pytest
 from aioproducer.testing.kafka import tether
 from aioproducer.testing.kafka.java_process import JavaProcess
 
+pytestmark = pytest.mark.timing
+
 PARENT = """
 import subprocess, sys, time
 from pathlib import Path

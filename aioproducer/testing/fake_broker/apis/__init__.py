@@ -1,4 +1,4 @@
-"""What a broker answers: one file a group of Kafka's requests, and `table` that finds the right one.
+"""The APIs of a broker: one file per group of requests, and `table` with the function of each.
 
-An answer reads the request, asks the model, and replies through its `Exchange`, at once or later.
+A function reads the request, uses the model, and replies through its `Exchange`, at once or later.
 """

@@ -43,8 +43,8 @@ _FIRST_FOR_GROUPS = 8
 def answer_offset_commit(exchange: Exchange) -> None:
     """Commit offsets; outside of a generation only while the group has no members.
 
-    What a topic or partition lacks is told first: a broker asks the coordinator only about those there are. A commit
-    keeps its member's session alive.
+    Unknown topics and partitions get their error first: the coordinator sees only the others. A commit renews its
+    member's session.
     """
     request = cast("CommitByName", exchange.request())
     group = exchange.cluster.groups.found(request.group_id)

@@ -1,7 +1,7 @@
 """JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: consumer groups of the classic protocol.
 
-A request is looked at before it is asked whether it has come to the right coordinator: an empty group id and a session
-time-out out of bounds are refused by any broker.
+The arguments are checked before the coordinator: any broker refuses an empty group id and a session time-out out of
+bounds.
 
 Source: GroupCoordinatorService in Apache Kafka.
 """

@@ -1,8 +1,8 @@
-"""Produce 3-13: check, append, wait for the copies, answer.
+"""Produce 3-13: check, append, wait for the copies, respond.
 
-acks=0    nothing is answered; if any partition failed, the connection closes
-acks=1    answered after the append
-acks=all  answered when the high watermark has passed the batch, or with 7 when `timeout_ms` is over,
+acks=0    no response; if any partition failed, the connection closes
+acks=1    a response after the append
+acks=all  a response when the high watermark has passed the batch, or 7 when `timeout_ms` is over,
 20 when the ISR has become too small meanwhile, 6 when the leader has moved; all three after the append
 """
 

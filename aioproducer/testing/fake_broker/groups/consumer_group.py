@@ -103,10 +103,10 @@ class ConsumerGroup:
 
     def commit_error(self, who: Committer, *, is_transactional: bool) -> int:
         """Return the error of a commit: by a member or, while there are none, by a client without an id."""
-        names_nobody = who.generation < 0 and not who.member_id and who.instance_id is None
+        is_anonymous = who.generation < 0 and not who.member_id and who.instance_id is None
         if who.generation < 0 and self.is_empty:
             return codes.NONE
-        if names_nobody:
+        if is_anonymous:
             return codes.NONE if is_transactional else codes.UNKNOWN_MEMBER_ID
         error = self.member_error(Identity(who.member_id, who.instance_id), who.generation)
         is_forming = self.state is GroupState.COMPLETING and not is_transactional
@@ -177,7 +177,7 @@ class ConsumerGroup:
             self._rebalance(now)
         return errors
 
-    def expect_nobody(self) -> None:
+    def expect_none(self) -> None:
         """Withdraw all pending ids, as the group is deleted."""
         self._members.expect_no_more()
 
@@ -231,7 +231,7 @@ class ConsumerGroup:
             self._rebalance(now)
         elif knows_skipping:
             _answer_join(member, {**self.joined(member), "skip_assignment": self.leader == member.member_id}, now)
-        else:  # told that its former self leads, it does not assign either
+        else:  # with its former id as leader in the response, it does not assign either
             _answer_join(member, {**self.joined(member), "leader": former_leader, "members": ()}, now)
 
     # Rebalancing

@@ -44,7 +44,7 @@ class ConsumerGroups:
 
     def delete(self, group_id: str) -> None:
         """Forget a group and its offsets, pending ones too."""
-        self._groups.pop(group_id).expect_nobody()
+        self._groups.pop(group_id).expect_none()
 
     def unload(self, group_id: str, now: float) -> None:
         """Refuse the requests that wait in a group, as its coordinator has changed."""

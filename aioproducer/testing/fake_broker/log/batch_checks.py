@@ -1,7 +1,7 @@
-"""What a broker checks of a record batch before it goes into a log.
+"""The checks of a record batch before a broker appends it.
 
-Order matters, since a batch may be wrong in two ways: shape of the request, size, checksum, header, records, times.
-Only then come sequences (`producer_state`).
+A batch may be wrong in two ways, so the order is Kafka's: shape of the request, size, checksum, header, records, times,
+and then sequences (`producer_state`).
 
 Source: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator in Apache Kafka.
 """
@@ -77,8 +77,7 @@ def _begins_another(rest: memoryview) -> bool:
 def breaks_request(records: memoryview, version: int) -> bool:
     """Whether Kafka fails on this batch before it checks single partitions, so that all of them get -1.
 
-    Requests so old that they must not bring zstd have their codecs looked at early, and there an unknown one is
-    not expected.
+    Kafka checks the codecs of request versions before zstd early, and does not expect an unknown codec there.
     """
     is_looked_at = version < _FIRST_WITH_ZSTD and len(records) >= HEADER_SIZE and records[_MAGIC_AT] == _MAGIC
     return is_looked_at and records[_ATTRIBUTES_AT] & 0x07 >= _CODECS
@@ -181,7 +180,7 @@ def _check_records(
         if not late and not keyless and not (header.is_log_append_time and config.is_log_append_time):
             return highest
     except ValueError:
-        """The slow walk tells whether Kafka minds."""
+        """The slow walk finds out whether Kafka refuses it."""
     return _walk_slowly(memoryview(section), header, config, wall_clock_ms=wall_clock_ms, place=place)
 
 

@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer: epoch, last sequence, the last five batches.
+"""A partition's state of each producer: epoch, last sequence, the last five batches.
 
     duplicate of one of the five        -> answered with its first offset, not written again
     lower epoch                         -> 47 INVALID_PRODUCER_EPOCH

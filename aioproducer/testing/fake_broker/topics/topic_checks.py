@@ -1,4 +1,4 @@
-"""What a controller checks of a topic's name, of its settings, and of the nodes that shall have its copies.
+"""A controller's checks of a topic's name, of its settings, and of the nodes for its copies.
 
 Source: Topic.validate, LogConfig and ReplicationControlManager in Apache Kafka; the texts are what 3.9.1 and 4.3.1 say.
 """

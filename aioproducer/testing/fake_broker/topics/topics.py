@@ -1,4 +1,4 @@
-"""Which topics there are, and who leads and copies their partitions."""
+"""The topics of the cluster, and the placement of their partitions."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence

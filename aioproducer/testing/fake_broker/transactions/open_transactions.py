@@ -1,4 +1,4 @@
-"""What one partition knows of transactions: which are open, which were aborted, and how far readers may go.
+"""The transactions of one partition: the open ones, the aborted ones, and the last stable offset.
 
     offset   0 ..... first record of the oldest open transaction ..... high watermark
              read_committed sees this |                 read_uncommitted sees this |

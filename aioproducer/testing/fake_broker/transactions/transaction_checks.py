@@ -1,4 +1,4 @@
-"""What the leader of a partition checks of a transactional batch, before it looks at the batch itself.
+"""The leader's check of a transactional batch with the coordinator, before it checks the batch itself.
 
 Until the first batch of a transaction is in a partition's log, its leader asks the transaction coordinator: up to
 Produce 11 whether the partition was added (KIP-890 part 1), since 12 to add it (part 2).

@@ -1,10 +1,10 @@
 """The transaction coordinator: transactional ids, their producers, and the transactions they have open.
 
-Which broker plays the part is `coordinators`' matter; the state is one for the whole cluster. Requests come from
-`apis/transactions`, and from the leaders of partitions, which ask here about what Produce brings.
+`coordinators` decides which broker serves it; the state is one for the whole cluster. Requests come from
+`apis/transactions`, and from the leaders of partitions, which verify Produce requests here.
 
-Where `transaction.version` is 0 a request of version 2 cannot be written down: it gets 35 UNSUPPORTED_VERSION, and
-until another coordinator takes over everything that is asked for its transactional id gets 51. So does Kafka 4.3.
+If `transaction.version` is 0, a request of version 2 cannot be logged: it gets 35 UNSUPPORTED_VERSION, and later
+requests for its transactional id get 51 until another coordinator takes over. Kafka 4.3 does the same.
 
 Source: TransactionCoordinator in Apache Kafka.
 """

@@ -1,4 +1,4 @@
-"""What a transaction coordinator keeps of one transactional id.
+"""A transaction coordinator's state of one transactional id, and what an EndTxn means in it.
 
     Empty --add--> Ongoing --end--> PrepareCommit | PrepareAbort --markers written--> CompleteCommit | CompleteAbort
                       ^                                                                     |

@@ -1,8 +1,8 @@
 """Writing the markers of an ended transaction, into each of its partitions and to the groups whose offsets it holds.
 
-A partition without a leader gets its marker when it has one again; one whose leader moves before all copies have the
-marker gets it a second time, which does no harm. Until the last is written the transaction is still completing.
-A partition where the producer has a higher epoch than the marker takes none, and the transaction never completes.
+A partition without a leader gets its marker when it has one again; if the leader moves before all copies have the
+marker, it is written a second time, which does no harm. Until the last is written the transaction is completing.
+A partition where the producer has a higher epoch refuses the marker, and the transaction never completes.
 
 Source: TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler in Apache Kafka.
 """

@@ -1,4 +1,4 @@
-"""Kafka's request numbers, for the requests the embedded cluster serves, and how their headers look."""
+"""Kafka's API numbers that the embedded cluster serves, and their flexible versions."""
 
 from enum import IntEnum
 
@@ -50,7 +50,7 @@ class ApiKey(IntEnum):
 
 
 API_BY_NUMBER: dict[int, ApiKey] = {int(api): api for api in ApiKey}
-"""All of them: looking here is cheaper than making one of a number."""
+"""A look-up here is cheaper than `ApiKey(number)`."""
 
 _FLEXIBLE_SINCE = {
     0: "DESCRIBE_PRODUCERS DESCRIBE_TRANSACTIONS LIST_TRANSACTIONS",

@@ -1,8 +1,8 @@
-"""The error codes that the embedded cluster answers with, by Kafka's names.
+"""The error codes in the embedded cluster's responses, by Kafka's names.
 
-The numbers stand here a second time on purpose. The cluster is what the producer is tested against, so it shares no
-table with it: with a wrong number in `_protocol/error_codes.py`, both would be wrong together and no test would tell.
-A test compares the two, and golden bytes from Kafka's own classes and real brokers stand behind both.
+The numbers are written a second time on purpose. The producer is tested against this cluster, so they share no table:
+with a wrong number in `_protocol/error_codes.py` both would be wrong together, and no test would notice. A test
+compares the two, and golden bytes from Kafka's own classes and real brokers check both.
 
 Source: org.apache.kafka.common.protocol.Errors.
 """

@@ -1,7 +1,7 @@
-"""Walks over a request by its schema before `kio` decodes it, and believes no count that the bytes do not bear out.
+"""Walks over a request by its schema before `kio` decodes it, and refuses counts larger than the bytes that follow.
 
-kio reserves memory for as many elements as an array claims to have: five bytes from a confused client would end
-the whole process, with all brokers in it ("memory allocation of 34359738352 bytes failed", then abort).
+kio allocates as many elements as an array claims to have: five bytes from a confused client would abort the whole
+process, with all brokers in it ("memory allocation of 34359738352 bytes failed").
 """
 
 import dataclasses

@@ -109,7 +109,7 @@ class LogCheck:
             self._last_acknowledged[key] = max(n, self._last_acknowledged.get(key, -1))
 
     def _missing(self) -> Iterator[tuple[int, int]]:
-        """Acknowledged records that have to be here and are not where they were told to be."""
+        """Yield acknowledged records that should be here and are not in their reported place."""
         for client, history in self._histories.items():
             for n in range(len(history) if self.covered.topic in history.topic else 0):
                 if self.must_hold(history, n) and self.found(client, n) != IN_PLACE:

@@ -1,4 +1,4 @@
-"""The value of every record that chaos sends: who sent it, what it is, where it belongs, and a digest over all that.
+"""The value of every record that chaos sends: its client, number and destination, and a digest over all that.
 
 0   magic            4 bytes
 4   client           uint32   one per producer object

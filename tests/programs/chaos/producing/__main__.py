@@ -18,7 +18,7 @@ from tests.programs.chaos.producing.workloads import Workload
 
 
 class ErrorLog(logging.Handler):
-    """Keeps what is logged at ERROR, by anybody."""
+    """Keeps everything that is logged at ERROR in the process."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

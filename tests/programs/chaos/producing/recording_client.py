@@ -25,7 +25,7 @@ class RecordingClient:
         self.producer = Producer(orders.bootstrap, client_id=f"chaos-{client}", **orders.options)
         self.client = client
         self.partitions = 1
-        """Records go to so many, evenly at random."""
+        """Spread records evenly, at random, over this many partitions."""
         self._topic = orders.topic
         self._topic_number = orders.topic_number
         self._history = history
@@ -34,7 +34,7 @@ class RecordingClient:
         self._waiting: set[int] = set()
         """Records whose `enqueue` has not returned, and whose outcome is not known."""
         self._raised: set[int] = set()
-        """Records whose `enqueue` raised. One that stood in line is told to `on_delivery` too, before or after."""
+        """Records whose `enqueue` raised. A waiting one is reported to `on_delivery` too, before or after."""
 
     async def look_for_partitions(self) -> None:
         """Ask how many there are; without an answer, what was known stays."""
@@ -89,7 +89,7 @@ class RecordingClient:
         }
 
     def _ended(self, n: int, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """The producer tells what became of a record."""
+        """Note the outcome of a record."""
         self._waiting.discard(n)
         if n in self._raised and getattr(error, "outcome", None) is Outcome.NOT_WRITTEN:
             self._raised.discard(n)

@@ -27,7 +27,7 @@ LOOK_S = 1.0
 CLOSE_S = 60.0
 
 SHORT_RECORDS = 30
-"""A short-lived producer sends one to so many."""
+"""Topics of a short-lived producer."""
 
 SHORT_CLOSES_S = (0.0, 0.05, 0.5, 5.0, 30.0)
 """Timeouts of a short-lived producer's close: some give it no time at all."""
@@ -37,7 +37,7 @@ SHORT_AT_ONCE = 60
 
 
 class Workload:
-    """Runs until `stop` is set; counts what the end of the process tells."""
+    """Runs until `stop` is set; counts for the report at the end of the process."""
 
     def __init__(self, orders: Orders, history: HistoryWriter) -> None:
         self.stop = asyncio.Event()

@@ -10,7 +10,7 @@ from aioproducer import Producer
 from tests.programs.chaos.arena import Arena
 from tests.programs.chaos.checker.cell_description import Topic
 from tests.programs.chaos.checker.verdict import Verdict
-from tests.programs.chaos.faults.networks import cut_off
+from tests.programs.chaos.faults import cut_off
 from tests.programs.chaos.nemesis import known_faults
 from tests.programs.chaos.tied_process import TiedProcess
 from tests.programs.chaos.transacting.committed import check_session, group_offsets
@@ -53,7 +53,7 @@ class Session:
         self._starts: Counter[str] = Counter()
 
     async def run(self, seconds: float) -> Verdict:
-        """Fight, let everybody end, and check."""
+        """Make faults, let all processes end, and check."""
         for number, (topic, partitions) in enumerate(TOPICS.items()):
             await self._arena.make_topic(number, Topic(name=topic, idempotent=True), partitions)
         await self._arena.wait_until_healed()

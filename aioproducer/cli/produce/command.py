@@ -1,0 +1,238 @@
+"""`aioproducer produce`: lines, JSON lines or CSV, from files or standard input, into a topic."""
+
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+import anyio
+import structlog
+import typer
+
+from aioproducer.cli.argument_text import text_of
+from aioproducer.cli.produce.feed import FeedSettings
+from aioproducer.cli.produce.formats import Format
+from aioproducer.cli.produce.read import find_inputs
+from aioproducer.cli.produce.report import RunResult, Tally, summary
+from aioproducer.cli.produce.run import LONGEST_TRANSACTION_MS, Run
+from aioproducer.cli.running import loop_factory, usage_error
+from aioproducer.cli.standard_streams import tell
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigurationError
+from aioproducer.records import MAX_PARTITION, check_topic_name
+
+_SETUP_TIMEOUT = "socket.connection.setup.timeout"
+
+DEFAULT_PROPERTIES: Mapping[str, str] = {
+    "client.id": "aioproducer-produce",
+    "max.block.ms": "10000",  # a wrong address or topic is reported after ten seconds, not after a minute
+    f"{_SETUP_TIMEOUT}.ms": "4000",  # so that the reason is known by then
+}
+
+OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", "transactional.id": "--transactional-id"}
+"""Property -> the option of this command that replaces it."""
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="Topic of the records.", show_default=False)],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="Input; - or none for standard input.", show_default=False),
+    ] = None,
+    bootstrap_server: Annotated[
+        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
+    ] = "127.0.0.1:9092",
+    input_format: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            "-f",
+            help="lines: each line is a value, byte for byte; an empty line is an empty value. "
+            "jsonl: each line is a JSON text and the value as it stands; blank lines are skipped. "
+            "csv: the first row names the fields, each other becomes a JSON object of strings.",
+        ),
+    ] = Format.LINES,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="The jsonl or csv field that becomes the key; customer.id is a field within a field. "
+            "null, or an empty csv cell, is no key.",
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; may be given again.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, max=MAX_PARTITION, help="Send everything to this partition.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", "-X", metavar="NAME=VALUE", help="An option of the producer by Kafka's name: linger.ms=20."
+        ),
+    ] = None,
+    transactional: Annotated[
+        bool,
+        typer.Option(
+            "--transactional",
+            help="All of the input or nothing: read_committed consumers see all of it together, when it is complete.",
+        ),
+    ] = False,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="With --transactional. Of two runs with the same id the first is stopped; what a run that was killed "
+            "left open is aborted by the next.  [default: aioproducer-produce-TOPIC]",
+            show_default=False,
+        ),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", help="At most N records per second.")] = None,
+    skip_bad_lines: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad-lines",
+            help="Skip an invalid line, or a record that the broker rejects; "
+            "without it the first one ends the run, and the lines before it are delivered.",
+        ),
+    ] = False,
+    drain_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="After Ctrl-C, how long what was accepted may take.")
+    ] = 10.0,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the producer's log on standard error.")
+    ] = False,
+) -> None:
+    """Send lines, JSON lines or CSV rows to a topic, in constant memory.
+
+    Exit code 0: everything was delivered.
+    1: some lines were not; it says which, and why. With --transactional then none was.
+    2: invalid usage; nothing was sent.
+    130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP; what was accepted is delivered first (--transactional: aborted).
+    A second one ends at once.
+    """
+    inputs, problems = find_inputs(files or [])
+    transactional_id = _text("--transactional-id", transactional_id, problems)
+    settings = FeedSettings(
+        topic=topic,
+        inputs=inputs,
+        format=input_format,
+        key=_text("--key", key, problems),
+        partition=partition,
+        headers=tuple((name, os.fsencode(value)) for name, value in _pairs("--header", header or [], problems)),
+        skip_bad_lines=skip_bad_lines,
+        records_per_s=rate,
+        is_one_transaction=transactional,
+    )
+    problems += _contradictions(settings, drain_timeout)
+    given = _properties(properties or [], problems)
+    defaults = DEFAULT_PROPERTIES
+    if transactional:
+        default_id = f"aioproducer-produce-{topic}"
+        defaults = _transaction_properties(default_id if transactional_id is None else transactional_id)
+    elif transactional_id is not None:
+        problems.append(f"--transactional-id {transactional_id!r} needs --transactional")
+    config = _config(bootstrap_server, given, defaults, problems)
+    if config is None or problems:
+        usage_error(problems)
+    _show_logs(verbose=verbose)
+    result, tally = _run(config, settings, drain_timeout)
+    for line in summary(result, tally):
+        tell(f"aioproducer: {line}")
+    sys.exit(result.exit_code)
+
+
+def _transaction_properties(transactional_id: str) -> dict[str, str]:
+    """Return the properties of a transaction around the input; a --property may shorten its time-out."""
+    return {
+        **DEFAULT_PROPERTIES,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": str(LONGEST_TRANSACTION_MS),
+    }
+
+
+def _text(name: str, argument: str | None, problems: list[str]) -> str | None:
+    """Return the argument as UTF-8; anything else becomes a problem."""
+    try:
+        return None if argument is None else text_of(name, argument)
+    except ValueError as error:
+        problems.append(str(error))
+        return None
+
+
+def _properties(arguments: Sequence[str], problems: list[str]) -> dict[str, str]:
+    """Return the values of --property; those with an option of their own, or not UTF-8, become problems."""
+    given = {}
+    for name, value in _pairs("--property", arguments, problems):
+        option = OWN_OPTIONS.get(name.replace("_", "."))
+        if option is not None:
+            problems.append(f"--property {name}: use {option}")
+        elif (text := _text(f"--property {name}", value, problems)) is not None:
+            given[name] = text
+    return given
+
+
+def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[tuple[str, str]]:
+    """Return the NAME=VALUE arguments; others become problems."""
+    pairs = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not (name and equals):
+            problems.append(f"{option} {argument!r}: not like NAME=VALUE")
+        elif (text := _text(f"the name in {option}", name, problems)) is not None:
+            pairs.append((text, value))
+    return pairs
+
+
+def _contradictions(settings: FeedSettings, drain_timeout_s: float) -> Iterator[str]:
+    """Yield a line for each contradiction."""
+    try:
+        check_topic_name(settings.topic)
+    except ValueError as error:
+        yield str(error)
+    if settings.key is not None and settings.format is Format.LINES:
+        yield "--key needs --format jsonl or csv: a plain line has no fields"
+    if settings.records_per_s is not None and not 0 < settings.records_per_s < math.inf:
+        yield f"--rate {settings.records_per_s:g}: must be above 0"
+    if not 0 <= drain_timeout_s < math.inf:
+        yield f"--drain-timeout {drain_timeout_s:g}: must be 0 or more seconds"
+
+
+def _config(
+    bootstrap_server: str, given: Mapping[str, str], defaults: Mapping[str, str], problems: list[str]
+) -> ProducerConfig | None:
+    """Return the configuration; an error in it becomes a problem."""
+    spelled = {name.replace("_", "."): value for name, value in given.items()}
+    left = {name: value for name, value in defaults.items() if name not in spelled}
+    most, usual = spelled.get(f"{_SETUP_TIMEOUT}.max.ms", ""), DEFAULT_PROPERTIES[f"{_SETUP_TIMEOUT}.ms"]
+    if most.isdecimal() and (len(most), most) < (len(usual), usual):  # as numbers
+        left = {name: most if name == f"{_SETUP_TIMEOUT}.ms" else value for name, value in left.items()}
+    try:
+        return ProducerConfig.from_kafka_properties({"bootstrap.servers": bootstrap_server, **left, **given})
+    except ConfigurationError as error:
+        problems.append(str(error))
+        return None
+
+
+def _show_logs(*, verbose: bool) -> None:
+    """Send the producer's log to standard error, or nowhere: the command reports errors itself."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.CRITICAL),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _run(config: ProducerConfig, settings: FeedSettings, drain_timeout_s: float) -> tuple[RunResult, Tally]:
+    is_typed = any(source.path is None for source in settings.inputs) and sys.stdin.isatty()
+    if is_typed:
+        print("reading what you type; Ctrl-D on an empty line ends it", file=sys.stderr)
+    has_progress = sys.stderr.isatty() and not is_typed
+
+    async def run() -> tuple[RunResult, Tally]:
+        this = Run(config, settings, drain_timeout_s=drain_timeout_s, has_progress=has_progress)
+        return await this.to_end(), this.tally
+
+    return anyio.run(run, backend_options={"loop_factory": loop_factory()})

@@ -1,0 +1,123 @@
+"""`aioproducer tail`: shows the records of a topic, with aiokafka's consumer."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated
+
+import anyio
+import typer
+from aiokafka.errors import KafkaError
+
+from aioproducer._protocol.cluster_text import printable
+from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.cluster_questions import asking
+from aioproducer.cli.exit_codes import EXIT_FAILED
+from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.tail.consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
+from aioproducer.cli.tail.output import ReaderGoneError, Record, TailFormat, is_reader_gone, line_writer, write
+from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
+from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.errors import ConfigurationError
+from aioproducer.errors import KafkaError as OwnError
+from aioproducer.records import check_topic_name
+
+EVERYTHING = 2**63 - 1
+TOPIC_POLL_S = 0.5
+
+
+def tail(
+    topic: Annotated[str, typer.Argument(help="What to read.", show_default=False)],
+    bootstrap_server: Annotated[
+        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
+    ] = "127.0.0.1:9092",
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning", help="Begin with the oldest records; a group with committed offsets continues there."
+        ),
+    ] = False,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Read as a member of this group, and commit what was shown.")
+    ] = None,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Leave out records of transactions that are open or aborted.")
+    ] = False,
+    output_format: Annotated[
+        TailFormat,
+        typer.Option(
+            "--format",
+            "-f",
+            help="text: PARTITION:OFFSET, key and value with tabs between; non-text bytes as 0x... "
+            'json: an object with every field; non-text bytes as {"base64": "..."}. '
+            "value: the bytes of the value.",
+        ),
+    ] = TailFormat.TEXT,
+    max_records: Annotated[
+        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="End after N records.")
+    ] = None,
+) -> None:
+    """Show new records of a topic, until Ctrl-C; waits for a topic that does not exist yet.
+
+    Exit code 0: ended by a signal, or after --max records.
+    1: no broker answers, or one refuses.
+    2: invalid usage.
+    """
+    _check(topic, bootstrap_server)
+    group = None if group is None else required_text("--group", group)
+    settings = TailSettings(
+        topic, bootstrap_server, from_beginning=from_beginning, group=group, read_committed=read_committed
+    )
+    log = ConsumerLog()
+    try:
+        run_until_signal(lambda: _follow(settings, log, line_writer(output_format), max_records or EVERYTHING))
+    except ReaderGoneError:
+        return
+    except UnreachableError as unreachable:
+        _fail(f"{unreachable}: {log.last}" if log.last else str(unreachable))
+    except (KafkaError, OwnError, OSError) as error:
+        _fail(str(error) or type(error).__name__)
+
+
+async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
+    """Show the records; a topic that is created later is shown from its first record."""
+    async with asking(parse_bootstrap_servers(settings.bootstrap_servers), CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
+        """A broker answers: aiokafka's consumer gives up at the first refused connection, without the reason."""
+    async with started_tail(settings) as tailed:
+        log.is_shown = True
+        if await tailed.has_topic():
+            await _show(tailed, line, max_records)
+            return
+        print(f"aioproducer: there is no topic {settings.topic} yet: waiting for it; Ctrl-C ends", file=sys.stderr)
+        while not await tailed.has_topic():  # noqa: ASYNC110 - brokers send no events
+            await anyio.sleep(TOPIC_POLL_S)
+    # Another consumer: the first would begin at the end, and ignore a seek while it looks that up.
+    async with started_tail(replace(settings, from_beginning=True)) as tailed:
+        await _show(tailed, line, max_records)
+
+
+async def _show(tailed: Tail, line: Callable[[Record], bytes], max_records: int) -> None:
+    await tailed.subscribe()
+    print(f"aioproducer: reading {tailed.topic}; Ctrl-C ends", file=sys.stderr)
+    left = max_records
+    while left:
+        records = await tailed.next_batch(left)
+        if records:
+            await write(b"".join(map(line, records)))
+            tailed.done(records)
+            left -= len(records)
+        elif is_reader_gone():
+            return
+
+
+def _check(topic: str, bootstrap_server: str) -> None:
+    try:
+        check_topic_name(topic)
+        parse_bootstrap_servers(bootstrap_server)
+    except (ValueError, ConfigurationError) as error:
+        usage_error(str(error))
+
+
+def _fail(line: str) -> None:
+    print(f"aioproducer: {printable(line, None)}", file=sys.stderr)
+    sys.exit(EXIT_FAILED)

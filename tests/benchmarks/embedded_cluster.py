@@ -1,0 +1,19 @@
+"""A program that serves the embedded cluster: it prints the address, and ends when its standard input is closed."""
+
+import asyncio
+import sys
+
+import uvloop
+
+from aioproducer.testing import FakeCluster
+
+
+async def serve() -> None:
+    """Serve one broker until standard input is closed."""
+    async with FakeCluster(1) as cluster:
+        print(cluster.bootstrap_servers, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())

@@ -1,0 +1,301 @@
+"""The scenarios of the benchmark: which clients do what, and how their figures compare.
+
+Numbers of records are chosen so that one run of a client takes a few seconds.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from tests.benchmarks.bench_run import Bench, Contestant
+from tests.benchmarks.brokers import embedded_broker
+from tests.benchmarks.job import Job
+from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
+from tests.benchmarks.worker_process import WorkerError, failure_text, python_process
+
+RAW_SOCKET, JAVA, CONFLUENT, AIOKAFKA = "raw socket", "Java producer", "confluent-kafka", "aiokafka"
+CPU = "cpu_us_per_record"
+
+ENQUEUE = {
+    # client -> work, records of a full run, of a quick run
+    OURS: ("ours.enqueue", 4_000_000, 50_000),
+    RAW_SOCKET: ("raw_socket.enqueue", 6_000_000, 50_000),
+    JAVA: ("java.enqueue", 2_000_000, 50_000),
+    CONFLUENT: ("confluent.enqueue_with_callback", 1_200_000, 20_000),
+    "confluent-kafka, no callback": ("confluent.enqueue", 2_000_000, 50_000),
+    AIOKAFKA: ("aiokafka.enqueue_with_results", 150_000, 5_000),
+    "aiokafka, no results": ("aiokafka.enqueue", 150_000, 5_000),
+    "kafka-python": ("kafka_python.enqueue", 60_000, 4_000),
+}
+BATCH_SIZES = {"defaults": None, "256 KiB": 262_144}
+"""Variant -> batch size of every client; None for its own default."""
+
+
+async def enqueue(bench: Bench) -> ScenarioReport:
+    """Measure how many records each client gets acknowledged, and what a record costs."""
+    clients = [client for client in ENQUEUE if client != JAVA or bench.java_jars]
+    contestants = [
+        Contestant(client, variant, _enqueue_job(bench, client, batch_size))
+        for variant, batch_size in BATCH_SIZES.items()
+        for client in clients
+    ]
+    rows = await bench.measure(contestants)
+    comparisons = []
+    for variant in BATCH_SIZES:
+        comparisons += [
+            Comparison(f"{variant}: rate / {peer}", _rate_ratio(rows, variant, peer))
+            for peer in (CONFLUENT, AIOKAFKA, JAVA, RAW_SOCKET)
+        ]
+        cpu = ratio(median_of(rows, OURS, variant, CPU), median_of(rows, CONFLUENT, variant, CPU))
+        comparisons.append(Comparison(f"{variant}: CPU / {CONFLUENT}", cpu))
+    notes = [] if bench.java_jars else ["without the Java producer, which needs Java and Maven"]
+    return ScenarioReport("enqueue", "Enqueue in a loop, then flush: acknowledged records", rows, comparisons, notes)
+
+
+def _enqueue_job(bench: Bench, client: str, batch_size: int | None) -> Job:
+    work, full, quick = ENQUEUE[client]
+    # the JVM compiles hot code while it runs, so it needs a longer warm-up
+    warmup = bench.size(600_000, 20_000) if client == JAVA else bench.size(5_000, 1_000)
+    return Job(work=work, records=bench.size(full, quick), warmup_records=warmup, batch_size=batch_size)
+
+
+TEXT = "str, key, 2 headers"
+HOOKS = {
+    # variant -> work
+    "plain bytes": "plain",
+    "partitioner": "partitioner",
+    "interceptor": "interceptor",
+    ".encode() by the caller": "text_by_caller",
+    "value_serializer=str.encode": "text_by_serializer",
+    "typed topic value=str": "text_by_typed_topic",
+    TEXT: "text_key_and_headers",
+    "orjson by the caller": "json_by_caller",
+    "value_serializer=orjson.dumps": "json_by_serializer",
+}
+SAME_WORK_BY_CALLER = {
+    "value_serializer=str.encode": ".encode() by the caller",
+    "typed topic value=str": ".encode() by the caller",
+    "value_serializer=orjson.dumps": "orjson by the caller",
+}
+
+
+async def hooks(bench: Bench) -> ScenarioReport:
+    """Measure user code per record inside the producer, the same work by the caller, and by confluent-kafka."""
+    job = Job(work="", records=bench.size(1_000_000, 20_000), warmup_records=bench.size(5_000, 1_000))
+    contestants = [
+        Contestant(OURS, variant, replace(job, work=f"ours_with_hooks.{work}")) for variant, work in HOOKS.items()
+    ]
+    contestants.append(Contestant(CONFLUENT, TEXT, replace(job, work="confluent.enqueue_text")))
+    rows = await bench.measure(contestants)
+    comparisons = [
+        Comparison(f"{variant}: rate / {caller}", ratio(median_of(rows, OURS, variant), median_of(rows, OURS, caller)))
+        for variant, caller in SAME_WORK_BY_CALLER.items()
+    ]
+    comparisons.append(Comparison(f"{TEXT}: rate / {CONFLUENT}", _rate_ratio(rows, TEXT, CONFLUENT)))
+    plain = median_of(rows, OURS, "plain bytes", CPU)
+    comparisons += [
+        Comparison(f"{variant}: CPU / plain", ratio(median_of(rows, OURS, variant, CPU), plain))
+        for variant in ("partitioner", "interceptor")
+    ]
+    return ScenarioReport("hooks", "Serializers, partitioner, interceptor, typed topic", rows, comparisons)
+
+
+TUNED = 262_144
+"""Batch size in bytes of the second variant of `arrow` that sends."""
+ARROW = {
+    # variant -> work, batch size
+    "append: send_many": ("ours_with_arrow.append_lists", None),
+    "append: send_arrow": ("ours_with_arrow.append_batches", None),
+    "append with keys: send_many": ("ours_with_arrow.append_lists_with_keys", None),
+    "append with keys: send_arrow": ("ours_with_arrow.append_batches_with_keys", None),
+    "defaults: await enqueue": ("ours.enqueue", None),
+    "defaults: send_arrow": ("ours_with_arrow.send_batches", None),
+    "256 KiB: await enqueue": ("ours.enqueue", TUNED),
+    "256 KiB: send_arrow": ("ours_with_arrow.send_batches", TUNED),
+}
+SAME_ROWS_OTHERWISE = {
+    "append: send_arrow": "append: send_many",
+    "append with keys: send_arrow": "append with keys: send_many",
+    "defaults: send_arrow": "defaults: await enqueue",
+    "256 KiB: send_arrow": "256 KiB: await enqueue",
+}
+
+
+async def arrow(bench: Bench) -> ScenarioReport:
+    """Measure what a row of an Arrow batch costs to append and to send, and the same row otherwise."""
+
+    def job(work: str, batch_size: int | None) -> Job:
+        return Job(
+            work=work,
+            partitions=64 if work.endswith(("append_lists", "append_batches")) else 4,  # so that no batch gets full
+            records=bench.size(1_000_000, 20_000),
+            warmup_records=bench.size(5_000, 1_000),
+            batch_size=batch_size,
+        )
+
+    rows = await bench.measure([Contestant(OURS, variant, job(*work)) for variant, work in ARROW.items()])
+    comparisons = [
+        Comparison(f"{variant}: CPU / {of}", ratio(*(median_of(rows, OURS, each, CPU) for each in (variant, of))))
+        for variant, of in SAME_ROWS_OTHERWISE.items()
+    ]
+    return ScenarioReport("arrow", "Rows of Arrow batches", rows, comparisons)
+
+
+async def tasks(bench: Bench) -> ScenarioReport:
+    """Measure few and many tasks that each await their record, and aiokafka with some."""
+    few, some, many = 100, 5_000, 10_000
+
+    def contestant(client: str, work: str, number: int, records: int) -> Contestant:
+        shared = max(1, records // number) * number
+        job = Job(work=work, records=shared, warmup_records=bench.size(5_000, 1_000), tasks=number)
+        return Contestant(client, f"{number:,} tasks", job)
+
+    ours = bench.size(1_000_000, 20_000)
+    contestants = [contestant(OURS, "ours.await_sends", number, ours) for number in (few, some, many)]
+    contestants.append(contestant(AIOKAFKA, "aiokafka.await_sends", some, bench.size(20_000, 5_000)))
+    rows = await bench.measure(contestants)
+    of_many, of_few = (median_of(rows, OURS, f"{number:,} tasks") for number in (many, few))
+    comparisons = [
+        Comparison(f"rate of {many:,} tasks / of {few} tasks", ratio(of_many, of_few)),
+        Comparison(f"{some:,} tasks: rate / {AIOKAFKA}", _rate_ratio(rows, f"{some:,} tasks", AIOKAFKA)),
+    ]
+    return ScenarioReport("tasks", "Tasks that each await send in a loop", rows, comparisons)
+
+
+async def latency(bench: Bench) -> ScenarioReport:
+    """Measure one task that awaits one record after another: ours with its usual linger, the others without."""
+    job = Job(work="ours.latency", records=bench.size(3_000, 200), warmup_records=100)
+    contestants = [
+        Contestant(OURS, "linger 5 ms", job),
+        Contestant(RAW_SOCKET, "linger 0", replace(job, work="raw_socket.latency")),
+        Contestant(AIOKAFKA, "linger 0", replace(job, work="aiokafka.latency", linger_ms=0)),
+    ]
+    rows = await bench.measure(contestants)
+    ours, raw = median_of(rows, OURS, "linger 5 ms", "p50_us"), median_of(rows, RAW_SOCKET, "linger 0", "p50_us")
+    above = None if ours is None or raw is None else ours - raw
+    comparisons = [Comparison("p50 above the raw socket's", above, "us")]
+    return ScenarioReport("latency", "One task awaiting one record after another", rows, comparisons)
+
+
+LARGE_TRANSACTION = 10_000
+SMALL, LARGE = "of 1 record", f"of {LARGE_TRANSACTION:,} records"
+TRANSACTIONS = {OURS: "ours.transact", CONFLUENT: "confluent.transact", AIOKAFKA: "aiokafka.transact"}
+
+
+async def transactions(bench: Bench) -> ScenarioReport:
+    """Measure begin, send and commit of each client, with one record and with many."""
+    small, large = bench.size(1_000, 20), bench.size(100, 2)
+    contestants = [
+        Contestant(client, variant, Job(work=TRANSACTIONS[client], records=count * each, per_transaction=each))
+        for variant, count, each in ((SMALL, small, 1), (LARGE, large, LARGE_TRANSACTION))
+        for client in TRANSACTIONS
+    ]
+    # a broker reaches its full speed only after some thousand transactions
+    await bench.warm_up(Job(work=TRANSACTIONS[OURS], records=5 * small, per_transaction=1))
+    rows = await bench.measure(contestants)
+    comparisons = [
+        Comparison(f"{SMALL}: rate / {CONFLUENT}", _rate_ratio(rows, SMALL, CONFLUENT)),
+        Comparison(f"{LARGE}: rate / {CONFLUENT} with callback", _rate_ratio(rows, LARGE, CONFLUENT)),
+        Comparison(f"{LARGE}: rate / {AIOKAFKA}", _rate_ratio(rows, LARGE, AIOKAFKA)),
+    ]
+    return ScenarioReport("transactions", "Transactions, one after another", rows, comparisons)
+
+
+async def partitions(bench: Bench) -> ScenarioReport:
+    """Measure whether the cost of a record grows with the number of partitions, on the embedded cluster."""
+    few, many = 4, bench.size(10_000, 500)
+
+    def variant(number: int) -> str:
+        return f"{number:,} partitions"
+
+    records, warmup = bench.size(30_000, 2_000), bench.size(5_000, 1_000)
+    job = Job(work="ours.enqueue_in_turn", records=records, warmup_records=warmup, batch_size=0)
+    contestants = [Contestant(OURS, variant(number), replace(job, partitions=number)) for number in (few, many)]
+    async with embedded_broker() as embedded:
+        rows = await replace(bench, broker=embedded).measure(contestants)
+    cpu = ratio(median_of(rows, OURS, variant(many), CPU), median_of(rows, OURS, variant(few), CPU))
+    comparisons = [Comparison(f"CPU at {many:,} partitions / at {few}", cpu)]
+    notes = ["on the embedded cluster, in a process of its own"]
+    return ScenarioReport("partitions", "One record to each partition in turn, batch_size=0", rows, comparisons, notes)
+
+
+STALLED = {
+    # variant -> work, bytes of a value, whether all records are offered before the broker resumes
+    "await enqueue, 100 B": ("enqueue", 100, False),
+    "send without await, 100 B": ("send", 100, True),
+    "send without await, 10 KiB": ("send", 10_240, True),
+}
+TIMES_THE_BUFFER, STALLED_TASKS = 10, 100
+
+
+async def stalled(bench: Bench) -> ScenarioReport:
+    """Measure memory while ten times the buffer is offered to a stopped broker; all accepted records must arrive."""
+    stall_s, buffer_memory = bench.size(20, 1), bench.size(33_554_432, 4_194_304)
+    title = f"Broker stopped for {stall_s} s, {TIMES_THE_BUFFER} times the buffer offered"
+    if bench.broker.stall is None:
+        return ScenarioReport("stalled", title, notes=[f"left out: {bench.broker.name} cannot be stopped from here"])
+    contestants = []
+    for variant, (work, value_bytes, offers_all) in STALLED.items():
+        job = Job(
+            work=f"ours_stalled.{work}",
+            records=TIMES_THE_BUFFER * buffer_memory // value_bytes // STALLED_TASKS * STALLED_TASKS,
+            warmup_records=100,  # few: memory that the warm-up takes would not show as growth
+            value_bytes=value_bytes,
+            buffer_memory=buffer_memory,
+            tasks=STALLED_TASKS,
+        )
+        contestants.append(Contestant(OURS, variant, job, stall_s, offers_all))
+    rows = await bench.measure(contestants, rounds=1)
+    comparisons = [
+        Comparison(f"{variant}: {name}", median_of(rows, OURS, variant, figure), unit)
+        for variant in STALLED
+        for name, figure, unit in (("RSS growth", "rss_growth_mib", "MiB"), ("refused", "refused", "records"))
+    ]
+    return ScenarioReport("stalled", title, rows, comparisons)
+
+
+IMPORT_PROGRAM = """
+from time import perf_counter as now
+start = now()
+import {module}
+print((now() - start) * 1e3)
+"""
+
+
+async def import_time(bench: Bench) -> ScenarioReport:
+    """Measure the import of the package, and of aiokafka, in a new interpreter each time."""
+    variant = "fresh interpreter"
+    rows = [Row(module, variant) for module in (OURS, AIOKAFKA) if bench.wants(module)]
+    for row in rows:
+        await _import_ms(row.client)  # compiles modules that were never imported
+    for _ in range(bench.size(15, 3)):
+        for row in rows:
+            row.add({"import_ms": await _import_ms(row.client)})
+    ours, aiokafka = (median_of(rows, module, variant, "import_ms") for module in (OURS, AIOKAFKA))
+    comparisons = [Comparison(f"import time / {AIOKAFKA}", ratio(ours, aiokafka))]
+    return ScenarioReport("import", "Import of the package", rows, comparisons)
+
+
+async def _import_ms(module: str) -> float:
+    async with python_process("-c", IMPORT_PROGRAM.format(module=module)) as process:
+        printed, errors = await process.communicate()
+    if process.returncode != 0:
+        raise WorkerError(failure_text(f"import of {module} failed", errors))
+    return float(printed)
+
+
+def _rate_ratio(rows: Sequence[Row], variant: str, peer: str) -> float | None:
+    return ratio(median_of(rows, OURS, variant), median_of(rows, peer, variant))
+
+
+SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
+    "enqueue": enqueue,
+    "hooks": hooks,
+    "arrow": arrow,
+    "tasks": tasks,
+    "latency": latency,
+    "transactions": transactions,
+    "partitions": partitions,
+    "stalled": stalled,
+    "import": import_time,
+}
+"""By the names that `--only` takes, in the order in which they run."""

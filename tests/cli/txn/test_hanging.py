@@ -1,0 +1,51 @@
+"""Which open transactions hang: decided without brokers."""
+
+from aioproducer._protocol.transaction_admin_messages import ActiveProducer, PartitionProducers, TransactionDescription
+from aioproducer.cli.txn.transactions import hanging, open_transactions
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+def producer(producer_id: int, *, first_offset: int = 5, idle_ms: int = HOUR_MS) -> ActiveProducer:
+    """One that wrote last some time ago."""
+    return ActiveProducer(producer_id, 0, 9, NOW_MS - idle_ms, -1, first_offset)
+
+
+def description(transactional_id: str, producer_id: int, *places: tuple[str, int]) -> TransactionDescription:
+    """What a coordinator knows."""
+    return TransactionDescription(0, transactional_id, "Ongoing", 60_000, NOW_MS, producer_id, 0, list(places))
+
+
+def candidates(*producers: ActiveProducer) -> list[object]:
+    """Producer ids of those that are open for longer than a quarter of an hour in t[0]."""
+    found = open_transactions([PartitionProducers("t", 0, 0, list(producers))], now_ms=NOW_MS, for_longer_than_s=900)
+    return [each.producer.producer_id for each in found]
+
+
+def test_candidates_are_open_and_old() -> None:
+    """Not those that wrote just now, nor those without a transaction."""
+    assert candidates(producer(1), producer(2, idle_ms=1_000), producer(3, first_offset=-1)) == [1]
+
+
+def test_those_no_coordinator_knows_of_hang() -> None:
+    """The id is gone, belongs to a newer producer, or its transaction does not have the partition."""
+    partitions = [PartitionProducers("t", 0, 0, [producer(1), producer(2), producer(3), producer(4)])]
+    found = list(open_transactions(partitions, now_ms=NOW_MS, for_longer_than_s=900))
+
+    left = hanging(
+        found,
+        transactional_ids={2: "known", 3: "elsewhere"},
+        descriptions=[description("known", 2, ("t", 0)), description("elsewhere", 3, ("t", 1), ("u", 0))],
+    )
+
+    assert [each.producer.producer_id for each in left] == [1, 3, 4]
+
+
+def test_a_newer_identity_of_the_id_does_not_vouch_for_the_old() -> None:
+    """Its transaction has the partition, and is another one."""
+    found = list(open_transactions([PartitionProducers("t", 0, 0, [producer(1)])], now_ms=NOW_MS, for_longer_than_s=1))
+
+    left = hanging(found, transactional_ids={2: "a"}, descriptions=[description("a", 2, ("t", 0))])
+
+    assert [each.producer.producer_id for each in left] == [1]

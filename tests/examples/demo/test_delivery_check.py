@@ -1,0 +1,162 @@
+"""The demo's check: each kind of fault is found, and nothing else is called one."""
+
+import random
+
+import pytest
+
+from examples.demo.delivery_check import DeliveryCheck, ReadRecord, SentRecord, headers_of
+
+KEYS = (b"N1", b"N2", None)
+SENT = [SentRecord(KEYS[row % 3], b'{"flight":%d}' % row, headers_of(b"UA", row)) for row in range(30)]
+
+
+def read_all() -> list[ReadRecord]:
+    """What a consumer reads when nothing went wrong: each key in a partition of its own."""
+    return [ReadRecord(row % 3, *record) for row, record in enumerate(SENT)]
+
+
+def check_delivery(sent: list[SentRecord], read: list[ReadRecord]) -> DeliveryCheck:
+    """Return the finished check."""
+    check = DeliveryCheck(sent)
+    check.add(read)
+    check.finish()
+    return check
+
+
+def test_everything_sent_and_read_holds() -> None:
+    """The counts are those of the records."""
+    report = check_delivery(SENT, read_all())
+
+    assert report.holds
+    assert report.read == 30
+
+
+def test_nothing_sent_and_nothing_read_holds() -> None:
+    """An empty show is a true one."""
+    assert check_delivery([], []).holds
+
+
+def test_mixing_of_partitions_does_not_matter() -> None:
+    """Only the order within each does."""
+    read = sorted(read_all(), key=lambda record: record.partition)
+
+    assert check_delivery(SENT, read).holds
+
+
+def test_one_missing() -> None:
+    """It is named by its row."""
+    read = read_all()
+    del read[7]
+
+    report = check_delivery(SENT, read)
+
+    assert not report.holds
+    assert (report.faults["missing"].count, report.faults["missing"].rows) == (1, [7])
+    assert faults(report) == {"missing"}
+
+
+def test_one_doubled() -> None:
+    """Read again later it is doubled, not out of order."""
+    read = [*read_all(), read_all()[7]]
+
+    report = check_delivery(SENT, read)
+
+    assert (report.faults["twice"].count, report.faults["twice"].rows) == (1, [7])
+    assert faults(report) == {"twice"}
+
+
+def test_two_swapped_within_a_key() -> None:
+    """The one that comes too late is named."""
+    read = read_all()
+    read[3], read[6] = read[6], read[3]
+
+    report = check_delivery(SENT, read)
+
+    assert (report.faults["disorder"].count, report.faults["disorder"].rows) == (1, [3])
+    assert faults(report) == {"disorder"}
+
+
+def test_two_swapped_without_a_key() -> None:
+    """There is no order to keep."""
+    read = read_all()
+    read[2], read[5] = read[5], read[2]
+
+    assert check_delivery(SENT, read).holds
+
+
+def test_key_in_two_partitions() -> None:
+    """Nobody could read it in order."""
+    read = read_all()
+    read[9] = read[9]._replace(partition=5)
+
+    report = check_delivery(SENT, read)
+
+    assert faults(report) == {"disorder"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"value": b"{}"}, {"value": None}, {"key": b"N9"}, {"key": None}, {"headers": (("row", b"7"),)}],
+    ids=str,
+)
+def test_one_altered(change: "dict[str, object]") -> None:
+    """Whatever part of it changed."""
+    read = read_all()
+    read[7] = ReadRecord(**(read[7]._asdict() | change))
+
+    report = check_delivery(SENT, read)
+
+    assert (report.faults["altered"].count, report.faults["altered"].rows) == (1, [7])
+    assert faults(report) == {"altered"}
+
+
+@pytest.mark.parametrize("row", [b"30", b"-1", b"x", b"", None], ids=str)
+def test_one_never_sent(row: bytes | None) -> None:
+    """A row that is none of ours, or unreadable."""
+    stranger = ReadRecord(0, b"N1", b"{}", (("row", row),))
+
+    report = check_delivery(SENT, [*read_all(), stranger, stranger._replace(headers=())])
+
+    assert report.faults["unknown"].count == 2
+    assert faults(report) == {"unknown"}
+
+
+def test_many_faults_are_counted_and_few_are_shown() -> None:
+    """The first five rows are enough to start looking."""
+    report = check_delivery(SENT, [])
+
+    assert (report.faults["missing"].count, report.faults["missing"].rows) == (30, [0, 1, 2, 3, 4])
+
+
+def test_any_single_loss_is_found() -> None:
+    """At every place."""
+    lost = [check_delivery(SENT, [record for record in read_all() if record != gone]) for gone in read_all()]
+
+    assert [report.faults["missing"].rows for report in lost] == [[row] for row in range(30)]
+
+
+def test_shuffled_key_is_out_of_order() -> None:
+    """As often as a record comes after one that was sent later."""
+    read = read_all()
+    random.Random(1).shuffle(read)
+
+    report = check_delivery(SENT, read)
+
+    assert faults(report) == {"disorder"}
+
+
+def faults(report: DeliveryCheck) -> set[str]:
+    """Return the kinds of faults that were found."""
+    return {kind for kind, fault in report.faults.items() if fault.count}
+
+
+def test_lines_name_faults_and_rows() -> None:
+    """In 60 columns; unknown records only if there are any."""
+    read = [record for record in read_all() if record.headers[1][1] not in {b"7", b"9"}]
+
+    assert list(check_delivery(SENT, read).lines()) == [
+        "  missing            2  first at rows 7, 9",
+        "  twice              0",
+        "  altered            0",
+        "  disorder           0",
+    ]

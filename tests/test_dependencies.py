@@ -1,0 +1,98 @@
+"""The bare install: four dependencies, and clear errors for what an extra brings."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import aioproducer
+from aioproducer.testing import FakeCluster
+
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+PACKAGE = Path(aioproducer.__file__).parent
+
+SEND = """
+import sys, aioproducer
+with aioproducer.BlockingProducer(sys.argv[1]) as producer:
+    print(producer.send("t", b"v", partition=0).offset)
+print(sorted({"kio", "uvloop", "aiokafka", "typer", "rich"} & set(sys.modules)))
+"""
+TESTING = "from aioproducer.testing import FakeCluster; FakeCluster(1)"
+COMMAND = "from aioproducer.cli.main import app; app()"
+
+
+def names(requirements: list[str]) -> set[str]:
+    """Return the distributions that requirements name, without those of an extra or another Python."""
+    wanted = [each for each in requirements if "extra ==" not in each]
+    return {match[0].lower() for each in wanted if (match := re.match(r"[\w.-]+", each))}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package and its dependencies, as `pip install aioproducer` makes it."""
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "aioproducer").symlink_to(PACKAGE)
+    waiting, seen = names(PROJECT["dependencies"]), set[str]()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:  # for another version of Python
+            continue
+        waiting |= names(distribution.requires or []) - seen
+        for top in {file.parts[0] for file in distribution.files or [] if file.parts[0] not in {"..", "__pycache__"}}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(str(distribution.locate_file(top)))
+    return folder
+
+
+def run(folder: Path, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program that finds only what is in the folder."""
+    command = [sys.executable, "-S", "-c", program, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_bare_install_has_at_most_four_dependencies() -> None:
+    """Everything else comes with an extra."""
+    assert names(PROJECT["dependencies"]) == {"anyio", "cramjam", "crc32c", "structlog"}
+
+
+def test_extra_of_the_command_includes_what_its_broker_needs() -> None:
+    """`aioproducer broker` is the embedded cluster."""
+    extras = PROJECT["optional-dependencies"]
+
+    assert extras["cli"][0] == "aioproducer[testing,uvloop]"
+    assert [names(extras[extra]) for extra in ("testing", "uvloop")] == [{"kio"}, {"uvloop"}]
+
+
+@pytest.mark.slow
+def test_bare_install_sends(bare: Path) -> None:
+    """To a broker of another process, without loading anything of an extra."""
+    with FakeCluster.in_thread(1, topics={"t": 1}) as cluster:
+        ended = run(bare, SEND, cluster.bootstrap_servers)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == ["0", "[]"]
+
+
+@pytest.mark.parametrize(
+    "program, said",
+    [
+        (TESTING, "ModuleNotFoundError: FakeCluster needs kio: install aioproducer[testing]"),
+        (COMMAND, "aioproducer: typer is not installed; in its clone, run: pip install '.[cli]'"),
+    ],
+    ids=["testing", "command"],
+)
+def test_missing_extra_is_named(bare: Path, program: str, said: str) -> None:
+    """In the last line of the error."""
+    ended = run(bare, program)
+
+    assert ended.returncode != 0
+    assert ended.stderr.splitlines()[-1] == said
