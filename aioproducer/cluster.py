@@ -25,12 +25,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from aioproducer._protocol.messages import MetadataResponse, Node, TopicView
 from aioproducer._protocol.partition_views import NO_EPOCH, NO_LEADER, Partitions, PartitionView
-from aioproducer._protocol.produce import NO_TOPIC_ID
-from aioproducer.records import TopicPartition
+from aioproducer._protocol.primitives import NO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from aioproducer.records import TopicPartition
 
 __all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataResponse", "Node", "PartitionView", "Partitions", "TopicView"]
 

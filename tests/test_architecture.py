@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from tests.import_graph import import_graph, longest_chain, names_imported
 from tests.layers import layers_above, layers_below
 
 PACKAGE = Path(__file__).parent.parent / "aioproducer"
@@ -101,28 +103,36 @@ def test_file_says_what_it_is(path: Path) -> None:
     assert docstring
 
 
-def imported_at_run_time(path: Path) -> Iterator[str]:
-    """Names of the modules a module imports, those for type checkers left out."""
-    tree = ast.parse(path.read_text("utf-8"))
-    for_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
-    skipped = {inner for node in for_types for statement in node.body for inner in ast.walk(statement)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node not in skipped:
-            yield node.module or ""
-        elif isinstance(node, ast.Import) and node not in skipped:
-            yield from (alias.name for alias in node.names)
+def imported_at_run_time(path: Path) -> set[str]:
+    """Names of the modules that a module imports from, without imports for type checkers."""
+    names = set(names_imported(path, with_types=False))
+    return names | {name.rpartition(".")[0] for name in names}
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if not above_producer(path)], ids=relative)
 def test_internal_modules_do_not_import_the_public_package(path: Path) -> None:
     """A name is imported from where it is defined: `aioproducer` itself imports everything."""
-    assert "aioproducer" not in set(imported_at_run_time(path))
+    assert "aioproducer" not in imported_at_run_time(path)
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if below_native(path)], ids=relative)
 def test_nothing_below_the_native_layer_imports_it(path: Path) -> None:
     """The contract of layers cannot see Cython modules."""
     assert [name for name in imported_at_run_time(path) if name.startswith("aioproducer._native")] == []
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports for type checkers count: a circle of types, too, must be read as one piece."""
+    TopologicalSorter(import_graph(with_types=True)).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("beginning,most", [("aioproducer", 16), (None, 24)])
+def test_chains_of_imports_are_short(beginning: str | None, most: int) -> None:
+    """The longest chain that begins at the package's own name, and the longest of all, in files."""
+    graph = import_graph(with_types=False)
+    chain = longest_chain(graph, [beginning] if beginning is not None else graph)
+
+    assert len(chain) <= most, " > ".join(chain)
 
 
 @pytest.mark.parametrize("module", ["aioproducer", "aioproducer.testing.kafka"])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from aioproducer._protocol.produce import NO_TOPIC_ID
+from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.cluster import (
     NO_EPOCH,
     NO_LEADER,

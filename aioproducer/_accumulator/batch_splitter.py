@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY, BatchIdentity, BatchTimes, sequence_after
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.renumber import record_starts, renumber_records

@@ -35,7 +35,7 @@ class BufferPool:
     Args:
         total_bytes: `buffer.memory`.
         batch_size: bytes of the largest chunk that is kept for the next use.
-        on_return: called each time bytes come back; must only note it, since it may run while a transport lets go.
+        on_return: called when bytes come back while `is_awaited`; must be cheap, since a transport may be letting go.
     """
 
     def __init__(self, total_bytes: int, batch_size: int, *, on_return: Callable[[], None]) -> None:
@@ -43,6 +43,8 @@ class BufferPool:
         self.is_roomy = total_bytes >= _BATCHES_IN_ROOMY_MEMORY * batch_size
         """A batch is a small part of the memory, so a partition may wait for a large chunk."""
         self.lent_bytes = 0
+        self.is_awaited = False
+        """Records wait for memory."""
         self._on_return = on_return
         self._sizes = _chunk_sizes(batch_size)
         self._free: dict[int, list[Chunk]] = {size: [] for size in self._sizes}
@@ -138,7 +140,8 @@ class BufferPool:
         del self._lent[chunk]
         self._count(payer, smaller.capacity - chunk.capacity)
         self._keep(chunk)
-        self._on_return()
+        if self.is_awaited:
+            self._on_return()
         return smaller
 
     def _copy_out(self, chunk: Chunk, data: bytes) -> Chunk | None:
@@ -215,7 +218,8 @@ class BufferPool:
         payer = self._lent.pop(chunk)
         self._count(payer, -chunk.capacity)
         self._keep(chunk)
-        self._on_return()
+        if self.is_awaited:
+            self._on_return()
 
     def _keep(self, chunk: Chunk) -> None:
         free = self._free.get(chunk.capacity)

@@ -16,12 +16,14 @@ class FlushGenerations:
     """Counts unfinished work by generation.
 
     Args:
-        on_finished: called with no arguments when a generation has nothing unfinished any more; earlier ones may have.
+        on_finished: called while `is_awaited` when a generation has ended; earlier ones may not have.
     """
 
     def __init__(self, on_finished: Callable[[], None]) -> None:
         self.current = 0
         self._unfinished: dict[int, int] = {}
+        self.is_awaited = False
+        """Some flush waits."""
         self._on_finished = on_finished
 
     def enter(self) -> int:
@@ -39,7 +41,8 @@ class FlushGenerations:
             self._unfinished[generation] = left
             return
         del self._unfinished[generation]
-        self._on_finished()
+        if self.is_awaited:
+            self._on_finished()
 
     def close(self) -> int:
         """End the current generation and return it; later work belongs to the next."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from aioproducer._accumulator.batch_size_limits import BatchSizeLimits
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._accumulator.producer_batch import ORDER_STEP, ProducerBatch
+from aioproducer._accumulator.partition_queue import ORDER_STEP, ProducerBatch
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
 from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult
@@ -31,17 +31,16 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from aioproducer._accumulator.batch_expiry import DeliveryDeadlines
     from aioproducer._accumulator.buffer_pool import BufferPool
+    from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition_queue import DeliveryDeadlines, PartitionQueue
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.topic_partitions import RandomChoice, TopicPartitions
     from aioproducer._native.append import OpenPartition, TopicInfo
     from aioproducer._native.delivery import Delivery
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.timers import TimerHeap
-    from aioproducer.records import TopicPartition
 
 
 class AccumulatorSettings(NamedTuple):
@@ -56,6 +55,7 @@ class AccumulatorSettings(NamedTuple):
     max_request_size: int
     compression: int = 0
     is_adaptive: bool = True
+    is_transactional: bool = False
 
 
 class AccumulatorDependencies(NamedTuple):
@@ -67,7 +67,7 @@ class AccumulatorDependencies(NamedTuple):
     producer_identity: ProducerIdentity
     random: RandomChoice
     clock: Callable[[], float]
-    wake: Callable[[], None]
+    events: ProducerEvents
     loop: asyncio.AbstractEventLoop
 
 
@@ -82,7 +82,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         offer: called with a partition that may have something to send now.
     """
 
-    def __init__(  # noqa: PLR0915  # one line per fact
+    def __init__(  # one line a fact
         self,
         settings: AccumulatorSettings,
         surroundings: AccumulatorDependencies,
@@ -99,6 +99,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._loop = surroundings.loop
         self.partitions = partitions
         self._deadlines = deadlines
+        self._events = surroundings.events
         self._offer = offer
         self._lingering: defaultdict[int | None, dict[PartitionQueue, None]] = defaultdict(dict)  # not ready, by leader
         self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with the group it lingers with
@@ -111,12 +112,6 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self.may_use_common = True
         """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
         self._aged: list[PartitionQueue] = []
-        self.on_full: Callable[[TopicPartition, int], None] = _nothing
-        """Called with the partition and the bytes of each batch that became full."""
-        self.on_opened: Callable[[PartitionQueue], None] | None = None
-        """Called with the partition of each batch that was opened; only transactions listen."""
-        self.on_unknown_partition: Callable[[str], None] = _nobody_asks
-        """Called with the topic of each record that was refused for a partition that is not known."""
 
     @property
     def topics(self) -> dict[str, TopicInfo]:
@@ -157,7 +152,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         """
         # The partition may just have been added. Refused at once all the same: Kafka's client waits `max.block.ms`,
         # which makes every wrong partition number cost a minute.
-        self.on_unknown_partition(topic.topic)
+        self._events.unknown_partition(topic.topic)
         message = (
             f"partition must be 0..{len(topic.slots) - 1} for topic {topic.topic!r}, got {partition}; brokers are "
             "asked again, so if it was added just now, a later call finds it"
@@ -270,8 +265,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         lingering[queue] = None
         batch.generation = self._generations.enter()
         queue.open_batch, queue.slot.builder = batch, builder
-        if self.on_opened is not None:
-            self.on_opened(queue)
+        if self._settings.is_transactional:
+            self._events.batch_opened(queue)
         return batch
 
     def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:
@@ -296,14 +291,14 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def _close_full(self, queue: PartitionQueue) -> None:
         batch = queue.open_batch
         self.close(queue)
-        self.on_full(queue.topic_partition, batch.size if batch is not None else 0)
+        self._events.batch_filled(queue.topic_partition, batch.size if batch is not None else 0)
 
     def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Forget an open batch that was closed; the next of its partition begins with the same size."""
         self._open.pop(queue, {}).pop(queue, None)
         queue.last_size = batch.size
         self._records_closed += batch.count
-        if self.on_opened is None:  # each further partition costs a transaction more
+        if not self._settings.is_transactional:  # a transaction would pay for each partition more
             self.partitions.note_batch(queue, self._clock())
 
     @property
@@ -321,6 +316,10 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         was_short, self.memory_is_short = self.memory_is_short, is_short
         if is_short and not was_short:
             self.make_all_ready()
+
+    def note_waiting(self, *, any_waits: bool) -> None:
+        """Be told whether records wait: then the sender is woken when memory comes back."""
+        self._pool.is_awaited = any_waits
 
     def keep_common_memory(self, *, is_kept: bool) -> None:
         """Take note whether the common memory is kept for a waiting record."""
@@ -381,11 +380,3 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def __repr__(self) -> str:
         return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"
-
-
-def _nothing(_: TopicPartition, _size: int) -> None:
-    """Stands for a listener that nobody has set."""
-
-
-def _nobody_asks(_topic: str) -> None:
-    """Stands for what asks brokers, where there are none."""

@@ -18,16 +18,226 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.record_batch_header import (
+    HEADER_SIZE,
+    NO_IDENTITY,
+    NO_TIMES,
+    BatchIdentity,
+    BatchTimes,
+    encode_header,
+)
+from aioproducer.errors import Outcome
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import PartitionIdentity
-    from aioproducer._native.append import OpenPartition
-    from aioproducer._timing.timers import Timer
+    from aioproducer._native.append import OpenPartition, RecordBatchBuilder
+    from aioproducer._native.delivery import BatchResult
+    from aioproducer._native.memory import Chunk
+    from aioproducer._timing.timers import Timer, TimerHeap
+    from aioproducer.errors import KafkaError
     from aioproducer.records import TopicPartition
+
+
+# Batches are sorted by order number, not by sequence: sequences wrap, and start again with each epoch.
+ORDER_STEP: Final = 2**31
+"""More than a batch can have records."""
+
+
+class BatchState(Enum):
+    """Where a batch is."""
+
+    OPEN = "open"
+    QUEUED = "queued"
+    SEALING = "sealing"
+    ON_WIRE = "on_wire"
+    DONE = "done"
+
+    __hash__ = object.__hash__  # Enum's own is Python code, and states are looked up for every batch
+
+
+TRANSITIONS: Final[Mapping[BatchState, frozenset[BatchState]]] = {
+    BatchState.OPEN: frozenset({BatchState.QUEUED, BatchState.DONE}),
+    BatchState.QUEUED: frozenset({BatchState.SEALING, BatchState.ON_WIRE, BatchState.DONE}),
+    BatchState.SEALING: frozenset({BatchState.QUEUED, BatchState.DONE}),
+    BatchState.ON_WIRE: frozenset({BatchState.QUEUED, BatchState.DONE}),
+    BatchState.DONE: frozenset(),
+}
+
+
+class ProducerBatch:
+    """One batch. Its records are in `chunk`, its deliveries in `result`."""
+
+    __slots__ = (
+        "_builder",
+        "attempts",
+        "attempts_before",
+        "called_at",
+        "chunk",
+        "compression",
+        "connection",
+        "count",
+        "generation",
+        "identity",
+        "is_abandoned",
+        "is_part",
+        "is_ready",
+        "is_sealed",
+        "keeps_sequences",
+        "last_error",
+        "maybe_written",
+        "node_id",
+        "not_before",
+        "order",
+        "put_off",
+        "queue",
+        "result",
+        "sent_at",
+        "size",
+        "start",
+        "state",
+        "times",
+        "uncompressed",
+    )
+
+    def __init__(  # noqa: PLR0915  # one line a fact
+        self, queue: PartitionQueue, result: BatchResult, chunk: Chunk, *, order: int, called_at: float
+    ) -> None:
+        """Begin a batch.
+
+        Args:
+            queue: of its partition.
+            result: of its deliveries.
+            chunk: holds its records; given back to the pool when the batch is over.
+            order: its place among the partition's batches, also across retries; sequences wrap, this does not.
+                Spaced by `ORDER_STEP`, so that parts of a split batch find room between.
+            called_at: monotonic seconds of the call that brought its oldest record.
+        """
+        self.queue = queue
+        self.result = result
+        self.chunk = chunk
+        self.order = order
+        self.called_at = called_at
+        self.generation = 0
+        self.state = BatchState.OPEN
+        self.count = 0
+        self.start = 0
+        self.size = 0
+        self.uncompressed = 0
+        self.times = NO_TIMES
+        self.compression = 0
+        self.identity: BatchIdentity = NO_IDENTITY
+        self.attempts = 0
+        self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
+        # CONCURRENT_TRANSACTIONS only means that markers are not written yet; counted as attempts, `retries=2` would
+        # abort a transaction in which nothing is wrong.
+        self.put_off = 0  # attempts of those that failed for no fault of the batch's; they use up no `retries`
+        self.maybe_written = False
+        self.not_before = 0.0
+        self.sent_at = 0.0  # monotonic seconds of the last attempt
+        self.connection = 0
+        self.node_id: int | None = None
+        self.is_ready = False
+        self.is_sealed = False
+        self.is_part = False  # of a batch that was taken apart: its chunk is others' too
+        self.keeps_sequences = False  # such a part, under the sequence numbers that its records had in the batch
+        self.is_abandoned = False
+        self.last_error: KafkaError | None = None
+        self._builder: RecordBatchBuilder | None = None
+
+    # Filling
+
+    def write_with(self, builder: RecordBatchBuilder) -> None:
+        """Let `builder` write the records while the batch is open."""
+        self._builder = builder
+
+    def close(self) -> None:
+        """Take no more records; the batch is queued."""
+        builder = self._builder
+        assert builder is not None, "a batch is closed once"
+        self._builder = None
+        self.chunk = builder.chunk
+        self.count = builder.count
+        self.size = self.uncompressed = builder.size
+        self.times = BatchTimes(builder.base_timestamp, builder.max_timestamp)
+        self.move_to(BatchState.QUEUED)
+
+    def hold(self, start: int, size: int, *, count: int, times: BatchTimes) -> None:
+        """Take over `size` bytes of records that stand at `start` in the chunk: the part of a split batch."""
+        self.start = start
+        self.size = self.uncompressed = size
+        self.count = count
+        self.times = times
+        self.move_to(BatchState.QUEUED)
+
+    def replace_records(self, chunk: Chunk, size: int, compression: int) -> None:
+        """Hold the same records in another form: `compression` is Kafka's number of the codec."""
+        self.chunk = chunk
+        self.start = 0
+        self.size = size
+        self.compression = compression
+
+    # Sending
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether the batch was given a sequence."""
+        return self.identity is not NO_IDENTITY
+
+    @property
+    def is_unresolved(self) -> bool:
+        """Whether the log may hold it and its end is not known: on the wire, or ambiguous and waiting."""
+        if self.state is BatchState.ON_WIRE:
+            return True
+        return self.maybe_written and self.state is not BatchState.DONE
+
+    @property
+    def outcome(self) -> Outcome:
+        """What may be said of its records, should it end now."""
+        return Outcome.UNKNOWN if self.is_unresolved else Outcome.NOT_WRITTEN
+
+    @property
+    def wire_size(self) -> int:
+        """Bytes of header and records."""
+        return HEADER_SIZE + self.size
+
+    @property
+    def uncompressed_wire_size(self) -> int:
+        """What `wire_size` would be, or was, without compression."""
+        return HEADER_SIZE + self.uncompressed
+
+    def records(self) -> memoryview:
+        """The records section; valid until the chunk is given back."""
+        return memoryview(self.chunk)[self.start : self.start + self.size]
+
+    def header(self, records: memoryview) -> bytes:
+        """The 61-byte header under the present identity; `records` are its own."""
+        return encode_header(
+            records, self.count, times=self.times, identity=self.identity, compression=self.compression
+        )
+
+    def unstamp(self) -> None:
+        """Lose an identity under which it is known not to be written."""
+        assert not self.maybe_written, "an ambiguous batch never changes its identity"
+        self.identity = NO_IDENTITY
+
+    def move_to(self, state: BatchState) -> None:
+        """Change the state; anything the table does not hold is our own bug."""
+        assert state in TRANSITIONS[self.state], f"{self!r} cannot become {state.value}"
+        self.state = state
+
+    def __repr__(self) -> str:
+        """Show where it is and under what identity."""
+        return (
+            f"<ProducerBatch {self.result.topic_partition} order={self.order} {self.state.value} records={self.count} "
+            f"attempts={self.attempts} identity={tuple(self.identity[:3])} maybe_written={self.maybe_written}>"
+        )
+
 
 _by_order = attrgetter("order")
 
@@ -207,3 +417,54 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
             f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader_id} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"
         )
+
+
+class DeliveryDeadlines:
+    """`delivery.timeout.ms`, in every state of a batch: one timer per partition, due no later than its oldest batch.
+
+    When a timer fires and the batch it was set for is long done, the partition is looked at again for the batch that is
+    the oldest then.
+
+    Args:
+        timers: fire.
+        timeout_s: `delivery.timeout.ms` in seconds.
+    """
+
+    def __init__(self, timers: TimerHeap, timeout_s: float) -> None:
+        self._timers = timers
+        self._timeout_s = timeout_s
+        self.due: list[PartitionQueue] = []
+        """Partitions whose timers have fired; taken by `take_due`."""
+
+    def watch(self, batch: ProducerBatch) -> None:
+        """Look at a partition when this batch of it reaches its deadline, or before."""
+        queue, when = batch.queue, batch.called_at + self._timeout_s
+        if queue.expiry_timer is not None:
+            if queue.expiry_timer.when <= when:
+                return
+            queue.expiry_timer.cancel()
+        queue.expiry_timer = self._timers.schedule(when, partial(self._fall_due, queue))
+
+    def watch_again(self, queue: PartitionQueue) -> None:
+        """Set the next timer of a partition whose timer fired and whose overdue batches have ended."""
+        oldest = queue.oldest()
+        if oldest is not None:
+            self.watch(oldest)
+
+    def take_due(self) -> list[PartitionQueue]:
+        """Take the partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
+        due, self.due = self.due, []
+        return due
+
+    def is_over(self, batch: ProducerBatch, now: float) -> bool:
+        """Whether the deadline of a batch has come."""
+        return batch.called_at + self._timeout_s <= now
+
+    def overdue(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
+        """The batches of a partition whose callers must be told now; its open batch must be closed before."""
+        batches = (*queue.on_wire, *queue.queued)
+        return [batch for batch in batches if not batch.is_abandoned and self.is_over(batch, now)]
+
+    def _fall_due(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
+        queue.expiry_timer = None
+        self.due.append(queue)

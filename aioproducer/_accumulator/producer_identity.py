@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY, NO_PRODUCER_ID, BatchIdentity, sequence_after
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.record_batch_header import StampedBatch
     from aioproducer.errors import KafkaError
 
 LAST_EPOCH: Final = 32_767
@@ -144,22 +144,22 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         """Take another epoch."""
 
     @abstractmethod
-    def abandon(self, batch: ProducerBatch) -> None:
+    def abandon(self, batch: StampedBatch) -> None:
         """Note that the callers of a batch on the wire have been given its error."""
 
-    def leave_gap(self, batch: ProducerBatch) -> None:
+    def leave_gap(self, batch: StampedBatch) -> None:
         """Note that a batch that had a sequence ended unacknowledged."""
         # A batch of an aborted V2 transaction may end in the next one: its gap is in its own identity, not in the
         # partition's.
         if self._has_stamped(batch):
             self.begin_change()
 
-    def _has_stamped(self, batch: ProducerBatch) -> bool:
+    def _has_stamped(self, batch: StampedBatch) -> bool:
         return (batch.identity.producer_id, batch.identity.epoch) == (self.producer_id, self.epoch)
 
     # What the current leader has confirmed
 
-    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
+    def acknowledge(self, batch: StampedBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
         """Note that a batch is in the log: the next ones on its connection may be pipelined.
 
         Args:
@@ -177,7 +177,7 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
             time = batch.times.max_timestamp if log_append_time < 0 else log_append_time
             self._recent = (*self._recent[1 - REMEMBERED :], (base_offset, time))
 
-    def has_seen(self, base_offset: int, batch: ProducerBatch, *, log_append_time: int) -> bool:
+    def has_seen(self, base_offset: int, batch: StampedBatch, *, log_append_time: int) -> bool:
         """Whether the response to `batch` is the one to a copy of an earlier batch on the same connection.
 
         The offset alone does not tell: a topic that was deleted and made again begins at 0 once more. Brokers answer
@@ -257,7 +257,7 @@ class IdempotentPartitionIdentity(PartitionIdentity):
         self.next_sequence = sequence_after(self.next_sequence, count)
         return identity
 
-    def abandon(self, batch: ProducerBatch) -> None:
+    def abandon(self, batch: StampedBatch) -> None:
         self.leave_gap(batch)
 
     def begin_change(self) -> None:

@@ -1,7 +1,8 @@
 """Records that wait to be sent: an open batch per partition, and a queue of closed batches.
 
-The native `RecordAppender` writes records into open batches (`open_batches.py`). The sender drains the ready ones. A
-partition becomes ready, and is offered to its leader's queue (`ready_nodes.py`), when one of these happens:
+The native `RecordAppender` writes records into open batches (`open_batches.py`). The sender asks what is ready and
+drains it. A partition becomes ready at the moment one of these happens, and is then offered to its leader's queue
+(`ReadyNodes`):
 
     batch full · linger over · someone awaits · memory short · flush or close · backoff over · leader known again
     · the wire has room again
@@ -11,39 +12,139 @@ Source: RecordAccumulator in Apache Kafka, without its locks and its scans.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioproducer._accumulator.batch_expiry import DeliveryDeadlines
 from aioproducer._accumulator.open_batches import OpenBatches
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
-from aioproducer._accumulator.ready_nodes import ReadyNodes
+from aioproducer._accumulator.partition_queue import BatchState, DeliveryDeadlines, ProducerBatch
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
     from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer.cluster import Cluster
 
 
-class RecordAccumulator:
+class ReadyNodes:
+    """Queues of ready partitions by node id, and the ready partitions that no node leads.
+
+    A partition enters its leader's queue when its first batch becomes sendable, and leaves it from the front when it is
+    drained. Partitions with nothing to send are never looked at, so ten thousand idle ones cost nothing; no partition
+    starves, because one that has more goes to the end.
+
+    Source: the `ready` and `drain` scans of RecordAccumulator in Apache Kafka, kept as it changes instead.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """Start with nothing ready; `wake` is called when a partition becomes ready."""
+        self._wake = wake
+        self._by_node: dict[int, OrderedDict[PartitionQueue, None]] = {}
+        self._leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}
+
+    def offer(self, queue: PartitionQueue) -> None:
+        """Add a partition if it has a batch that may be sent, and wake the sender."""
+        if queue.first_sendable() is not None:
+            self.add(queue)
+            self._wake()
+
+    def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        """Give a partition another leader; None if it has none."""
+        self.withdraw(queue)
+        queue.leader_id = leader_id
+        queue.identity.require_confirmation()
+        for batch in queue.queued:
+            batch.not_before = 0.0
+        self.offer(queue)
+
+    def add(self, queue: PartitionQueue) -> None:
+        """Put a partition at the end of its leader's queue, unless it is there already."""
+        if queue.is_offered:
+            return
+        queue.is_offered = True
+        if queue.leader_id is None:
+            self._leaderless.setdefault(queue.topic_partition.topic, OrderedDict())[queue] = None
+        else:
+            self._of(queue.leader_id)[queue] = None
+
+    def offer_first(self, queue: PartitionQueue) -> None:
+        """Put a partition back at the front: the request had no room left for its batch."""
+        assert queue.leader_id is not None
+        queue.is_offered = True
+        ready = self._of(queue.leader_id)
+        ready[queue] = None
+        ready.move_to_end(queue, last=False)
+
+    def take_first(self, node_id: int) -> PartitionQueue | None:
+        """Take the first partition out of a node's queue; None if the queue is empty."""
+        ready = self._by_node.get(node_id)
+        if not ready:
+            return None
+        queue, _ = ready.popitem(last=False)
+        queue.is_offered = False
+        return queue
+
+    def withdraw(self, queue: PartitionQueue) -> None:
+        """Take a partition out of its queue, if it is in one."""
+        if not queue.is_offered:
+            return
+        queue.is_offered = False
+        if queue.leader_id is None:
+            topic = queue.topic_partition.topic
+            del self._leaderless[topic][queue]
+            if not self._leaderless[topic]:
+                del self._leaderless[topic]
+        else:
+            del self._by_node[queue.leader_id][queue]
+
+    def _of(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
+        ready = self._by_node.get(node_id)
+        if ready is None:
+            ready = self._by_node[node_id] = OrderedDict()
+        return ready
+
+    @property
+    def node_ids(self) -> list[int]:
+        """Nodes that lead at least one ready partition."""
+        return [node_id for node_id, ready in self._by_node.items() if ready]
+
+    def count(self, node_id: int) -> int:
+        """How many ready partitions a node leads."""
+        return len(self._by_node.get(node_id, ()))
+
+    @property
+    def leaderless(self) -> Mapping[str, Collection[PartitionQueue]]:
+        """Ready partitions without a leader, by topic."""
+        return self._leaderless
+
+    def __repr__(self) -> str:
+        """Show how many partitions are ready at which node."""
+        counts = {node_id: len(ready) for node_id, ready in self._by_node.items() if ready}
+        return f"<ReadyNodes {counts} leaderless={sum(map(len, self._leaderless.values()))}>"
+
+
+class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement ask
     """Open and queued batches of all partitions in use."""
 
     def __init__(self, settings: AccumulatorSettings, surroundings: AccumulatorDependencies) -> None:
         self._settings = settings
         self._pool = surroundings.pool
         self._timers = surroundings.timers
-        self._wake = surroundings.wake
+        self.delivery_timeout_s = settings.delivery_timeout_s
         self.deadlines = DeliveryDeadlines(surroundings.timers, settings.delivery_timeout_s)
         self._unsealed: list[ProducerBatch] = []
+        self.ready = ReadyNodes(surroundings.events.wake)
+        self.offer = self.ready.offer
         self.partitions = TopicPartitions(
             surroundings.producer_identity,
             max_in_flight=settings.max_in_flight,
             random=surroundings.random,
-            set_leader=self._set_leader,
+            move=self.ready.move,
+            on_recreated=surroundings.events.topic_recreated,
             is_adaptive=settings.is_adaptive,
         )
-        self.ready = ReadyNodes()
         self.open_batches = OpenBatches(
             settings, surroundings, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
         )
@@ -56,21 +157,7 @@ class RecordAccumulator:
         self._pool.set_nodes(self.partitions.leaders)
         return fresh
 
-    def _set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        self.ready.withdraw(queue)
-        queue.leader_id = leader_id
-        queue.identity.require_confirmation()
-        for batch in queue.queued:
-            batch.not_before = 0.0
-        self.offer(queue)
-
     # Becoming ready
-
-    def offer(self, queue: PartitionQueue) -> None:
-        """Offer a partition to its leader if it has something that may be sent."""
-        if queue.first_sendable() is not None:
-            self.ready.offer(queue)
-            self._wake()
 
     def offer_all(self) -> None:
         """Offer every partition, after what held all back, such as a missing producer id."""
@@ -122,7 +209,7 @@ class RecordAccumulator:
             again.append(queue)
         for queue in again:
             if queue.first_sendable() is not None:
-                self.ready.offer(queue)
+                self.ready.add(queue)
         return drained
 
     def _try_seal(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
@@ -173,6 +260,25 @@ class RecordAccumulator:
         self.offer(queue)
 
     # Ends
+
+    def batch_acknowledged(self, batch: ProducerBatch) -> None:
+        """Learn from an acknowledged batch how large the batches of its topic may be."""
+        limits = self.open_batches.limits
+        if limits.by_topic:
+            limits.acknowledged(batch.queue.topic_partition.topic)
+
+    def batch_too_large(self, batch: ProducerBatch) -> None:
+        """Learn from a batch that the broker refused as too large."""
+        topic, _ = batch.queue.topic_partition
+        self.open_batches.limits.refused(topic, batch.uncompressed_wire_size)
+
+    def note_failure(self, queue: PartitionQueue) -> None:
+        """Let the next keyless records go to another partition than one that fails."""
+        self.partitions.note_failure(queue)
+
+    def close_open(self, queue: PartitionQueue) -> None:
+        """Close the open batch of a partition, if it has one."""
+        self.open_batches.close(queue)
 
     def close_overdue(self, queue: PartitionQueue, now: float) -> None:
         if queue.open_batch is not None and self.deadlines.is_over(queue.open_batch, now):

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from functools import cache
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,17 @@ class BatchTimes(NamedTuple):
 
     base_timestamp: int
     max_timestamp: int
+
+
+class StampedBatch(Protocol):
+    """The parts of a batch that its partition's identity looks at."""
+
+    order: int
+    identity: BatchIdentity
+    times: BatchTimes
+    connection: int
+    attempts: int
+    sent_at: float
 
 
 NO_TIMES: Final = BatchTimes(-1, -1)

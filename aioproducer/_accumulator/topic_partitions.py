@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._native.append import OpenPartition, TopicInfo
 from aioproducer._protocol.partition_views import NO_LEADER
-from aioproducer._protocol.produce import NO_TOPIC_ID
+from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ class RandomChoice(Protocol):
         """Return a number from 0 to `stop` - 1."""
 
 
+class TopicRecreated(Protocol):
+    """`ProducerEvents.topic_recreated`."""
+
+    def __call__(self, queue: PartitionQueue, *, exists: bool) -> None:
+        """Report one partition of the topic."""
+
+
 class TopicPartitions:
     """Partitions by topic and number, each with its queue.
 
@@ -52,7 +59,8 @@ class TopicPartitions:
         producer_identity: of idempotence.
         max_in_flight: batches of a partition that may be on the wire.
         random: chooses partitions of keyless records.
-        set_leader: called with a partition and its new leader (None: nobody), when that changes.
+        move: called with a partition and its new leader, or None, when that changes.
+        on_recreated: called with each partition of a topic that was deleted and created again.
         is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
     """
 
@@ -62,14 +70,16 @@ class TopicPartitions:
         *,
         max_in_flight: int,
         random: RandomChoice,
-        set_leader: Callable[[PartitionQueue, int | None], None],
+        move: Callable[[PartitionQueue, int | None], None],
+        on_recreated: TopicRecreated,
         is_adaptive: bool,
     ) -> None:
         self.topics: dict[str, TopicInfo] = {}
         self._producer_identity = producer_identity
         self._max_in_flight = max_in_flight
         self._random = random
-        self._set_leader = set_leader
+        self._move = move
+        self._on_recreated = on_recreated
         self._is_adaptive = is_adaptive
         self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
@@ -81,8 +91,6 @@ class TopicPartitions:
         self._leading: dict[str, frozenset[int]] = {}  # nodes by topic, `NO_LEADER` among them
         self._last_chosen: dict[str, OpenPartition] = {}
         self._chosen_at: dict[str, float] = {}
-        self.on_renewed: Callable[[PartitionQueue, bool], None] = _nothing
-        """Called with each partition of a topic that was deleted and made again, and whether it still exists."""
 
     # Following metadata
 
@@ -136,7 +144,7 @@ class TopicPartitions:
             topic = self.topics[view.name] = TopicInfo(view.name)
             self._slots[view.name], self._leaders[view.name] = {}, array("i")
         elif view.name not in self._views:
-            topic.held -= 1  # as `_forget_leaders` has counted
+            topic.unblock()  # `_forget_leaders` has blocked it
         self._views[view.name], self._topic_ids[view.name] = view, view.topic_id
         if len(view.partitions) > len(topic.slots):
             topic.slots.extend([None] * (len(view.partitions) - len(topic.slots)))
@@ -155,7 +163,7 @@ class TopicPartitions:
         del self._views[name]
         topic = self.topics[name]
         # No record joins a batch until metadata is back, so a keyed record is not placed by an old partition count.
-        topic.held += 1
+        topic.block()
         self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.slots))
 
     def _follow_leaders(self, topic: TopicInfo, leaders: array[int]) -> None:
@@ -186,11 +194,11 @@ class TopicPartitions:
         del self._leaders[topic.topic][count:]  # they have no leader any more
         gone = [slots.pop(number) for number in sorted(slots) if number >= count]
         for _, slot in sorted(slots.items()):
-            self.on_renewed(slot.queue, True)
+            self._on_recreated(slot.queue, exists=True)
         for slot in gone:
             # If the partition returns, it must continue its sequences: the broker may know them.
             self._gone[slot.queue.topic_partition] = slot
-            self.on_renewed(slot.queue, False)
+            self._on_recreated(slot.queue, exists=False)
 
     def slot(self, topic: TopicInfo, partition: int) -> OpenPartition:
         """Return one partition, which is in use from now on."""
@@ -216,7 +224,7 @@ class TopicPartitions:
             return
         if leader_id is None:
             self._leave(queue)
-        self._set_leader(queue, leader_id)
+        self._move(queue, leader_id)
 
     def _leader_of(self, topic: str, partition: int) -> int | None:
         leader_id = self._leaders[topic][partition]
@@ -344,7 +352,3 @@ def _known_leaders(view: TopicView, cluster: Cluster) -> array[int]:
     if unknown <= {NO_LEADER}:
         return leaders[:]
     return array("i", [NO_LEADER if leader_id in unknown else leader_id for leader_id in leaders])
-
-
-def _nothing(_: PartitionQueue, _exists: bool) -> None:  # noqa: FBT001  # a listener's shape
-    """Stands for a listener that nobody has set."""

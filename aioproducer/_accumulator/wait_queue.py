@@ -75,10 +75,10 @@ class WaitingRecord:
     def hold(self, topic: TopicInfo | None) -> None:
         """Make every later record of a topic wait behind this one, to whatever partition; None ends it."""
         if self.held is not None:
-            self.held.held -= 1
+            self.held.unblock()
         if topic is not None:
             # Later records that name a partition must not overtake one whose partition is still to be chosen.
-            topic.held += 1
+            topic.block()
         self.held = topic
 
     def forget_content(self) -> None:

@@ -126,6 +126,8 @@ class WaitQueues:
         """
         record.call_order = next(self._order)
         record.generation = self._generations.enter()
+        if not self.records:
+            self._open_batches.note_waiting(any_waits=True)
         self.records += 1
         self.bytes += record.size
         if is_counted:
@@ -238,6 +240,7 @@ class WaitQueues:
             record.place.line -= 1
         record.forget_content()
         if not self.records:
+            self._open_batches.note_waiting(any_waits=False)
             self._memory.nobody_waits()  # now, since the sender does not serve empty queues, and may sleep for long
         if record.on_left is not None:
             on_left, record.on_left = record.on_left, None

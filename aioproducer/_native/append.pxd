@@ -37,23 +37,23 @@ cdef class TopicInfo:
     cdef readonly str topic
     cdef readonly list slots                 # OpenPartition by partition number; None if unused
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
-    cdef Py_ssize_t sticky_bytes             # bytes since it was chosen
-    cdef public int line                     # waiting records for any partition: later ones wait behind
-    cdef public int held                     # to have their partition chosen; one more when forgotten: all queue behind
+    cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
+    cdef public int line                     # records for any partition that wait in line: others queue behind
+    cdef readonly int held                   # to have their partition chosen; one more when forgotten: all queue behind
 
 
-cdef inline OpenPartition slot_at(object accumulator, TopicInfo topic, Py_ssize_t partition):
-    """The partition's slot, made for its first record."""
+cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize_t partition):
+    """The slot of a partition, which is made when the first record goes there."""
     slot = topic.slots[partition]
-    return <OpenPartition>slot if slot is not None else <OpenPartition>accumulator.partitions.slot(topic, partition)
+    return <OpenPartition>slot if slot is not None else <OpenPartition>open_batches.partitions.slot(topic, partition)
 
 
 cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicInfo; the accumulator's own
     cdef object _topic                       # last name, and its TopicInfo
     cdef TopicInfo _slots
-    cdef OpenPartition _slot                 # of the last room found
-    cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
+    cdef OpenPartition _slot                 # where room was found last
+    cdef object _open_batches                # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
     cdef readonly OwnLoop own_loop           # the only loop that may append
@@ -88,17 +88,17 @@ cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, co
     cdef uint32_t key
     if record.partition >= 0:
         if record.partition >= count:
-            appender._accumulator.unknown_partition(topic, record.partition)
-        return slot_at(appender._accumulator, topic, record.partition)
+            appender._open_batches.unknown_partition(topic, record.partition)
+        return slot_at(appender._open_batches, topic, record.partition)
     if record.key_size >= 0 and not appender._ignore_keys:
         key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
-        return slot_at(appender._accumulator, topic, <Py_ssize_t>key % count)
+        return slot_at(appender._open_batches, topic, <Py_ssize_t>key % count)
     # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
     if topic.sticky < 0 or topic.sticky_bytes + record.size > appender.batch_size - BATCH_HEADER_SIZE:
-        topic.sticky = appender._accumulator.choose_partition(topic)
+        topic.sticky = appender._open_batches.choose_partition(topic)
         topic.sticky_bytes = 0
     topic.sticky_bytes += record.size
-    return slot_at(appender._accumulator, topic, topic.sticky)
+    return slot_at(appender._open_batches, topic, topic.sticky)
 
 
 cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
@@ -115,7 +115,7 @@ cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic
     if builder is not None:
         end = builder.size + record.size
     if builder is None or end > builder.chunk.capacity or (end > builder.limit and builder.count):
-        if not appender._accumulator.make_room(slot, record.size):
+        if not appender._open_batches.make_room(slot, record.size):
             return None
         builder = slot.builder
     appender._slot = slot

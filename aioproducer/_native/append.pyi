@@ -11,8 +11,8 @@ from aioproducer.errors import RecordTooLargeError
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
 
-class Accumulator(Protocol):
-    """What the appender asks, once a batch."""
+class OpenBatches(Protocol):
+    """The part of `OpenBatches` that the appender asks, once per batch."""
 
     @property
     def topics(self) -> dict[str, TopicInfo]:
@@ -74,7 +74,11 @@ class TopicInfo:
     Unless it is 0 later records, wherever they go, queue behind them.
     """
     def stick_to(self, partition: int) -> None:
-        """Send the next keyless records to this partition."""
+        """The next keyless records go to this partition."""
+    def block(self) -> None:
+        """Let later records wait; each `block` is undone by one `unblock`."""
+    def unblock(self) -> None:
+        """Undo one `block`; to append past the others, unblock and block again."""
     def leave(self, partition: int) -> None:
         """Choose again for the next keyless records, if they would go to this partition."""
 
@@ -82,7 +86,7 @@ class RecordAppender:
     """Appends records to batches: one call per record.
 
     Args:
-        accumulator: owns the topics; asked once a batch.
+        open_batches: owns the topics; asked once per batch.
         refuse: called to raise when the producer takes no records, or on a thread other than the loop's.
         batch_size: bytes of a batch, its 61-byte header included.
         max_record_size: bytes that a batch of one record may have.
@@ -102,7 +106,7 @@ class RecordAppender:
 
     def __init__(
         self,
-        accumulator: Accumulator,
+        open_batches: OpenBatches,
         *,
         refuse: Callable[[], object],
         batch_size: int,

@@ -103,6 +103,12 @@ cdef class TopicInfo:
         if self.sticky == partition:
             self.sticky = -1
 
+    def block(self):
+        self.held += 1
+
+    def unblock(self):
+        self.held -= 1
+
     def __repr__(self):
         return f"<TopicInfo {self.topic!r} partitions={len(self.slots)}>"
 
@@ -110,11 +116,11 @@ cdef class TopicInfo:
 @cython.final
 cdef class RecordAppender:
 
-    def __cinit__(self, accumulator, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,
+    def __cinit__(self, open_batches, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,
                   wall_clock=None, bint ignore_keys=False):
-        self.topics = accumulator.topics
+        self.topics = open_batches.topics
         self._topic = self.topics  # no topic's name
-        self._accumulator = accumulator
+        self._open_batches = open_batches
         self._refuse = refuse
         self.batch_size = batch_size
         self.max_record_size = max_record_size
@@ -226,7 +232,7 @@ cdef class RecordAppender:
         if value is not None:
             record.size += record.value_size
         if record.size + BATCH_HEADER_SIZE > self.max_record_size:
-            raise self._accumulator.too_large(topic, record.size + BATCH_HEADER_SIZE)
+            raise self._open_batches.too_large(topic, record.size + BATCH_HEADER_SIZE)
         return 0
 
     cdef int _write_headers(self, headers) except -1:
@@ -278,7 +284,7 @@ cdef class RecordAppender:
 
     cdef int _after_write(self) except -1:
         try:
-            self._accumulator.batch_full(self._slot)
+            self._open_batches.batch_full(self._slot)
         except (MemoryError, RecursionError):
             pass  # the next record for this partition closes a full batch
         return 0

@@ -243,7 +243,8 @@ cdef int open_headers(HeadersColumn* column, Source source) except -1:
     end = open_offsets(&column.offsets, source, kind[1] == c"L")
     pairs = rows_of(source, source.schema.children[0], source.array.children[0], 0, end)
     if strcmp(pairs.schema.format, "+s") != 0:
-        raise TypeError(f"{described(source)} has lists of Arrow's format {pairs.schema.format.decode()!r}, not of pairs")
+        kind = pairs.schema.format
+        raise TypeError(f"{described(source)} has lists of Arrow's format {kind.decode()!r}, not of pairs")
     check_parts(pairs, 1, 2)
     open_validity(&column.pairs, pairs)
     open_bytes(&column.names, rows_of(pairs, pairs.schema.children[0], pairs.array.children[0], pairs.first, end))

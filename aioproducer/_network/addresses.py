@@ -1,14 +1,13 @@
-"""Looks up the addresses of a broker's name, in a Python thread that nothing waits for, and connects to one.
+"""Resolves the name of a broker in a daemon thread, and connects to one of its addresses.
 
-Two reasons lead past `loop.getaddrinfo` of asyncio and uvloop:
+`loop.getaddrinfo` of asyncio and uvloop is not used:
 
-- uvloop looks names up in libuv's thread pool. A forked child has that pool without its threads, and libuv joins them
+- uvloop resolves names in libuv's thread pool. A forked child has that pool without its threads, and libuv joins them
   when the child exits: SIGSEGV (libuv/libuv#4443).
-- asyncio looks names up in the loop's default executor. The application may have shut it down or filled it, the
+- asyncio resolves names in the loop's default executor. The application may have shut it down or filled it, the
   interpreter's exit shuts it down, and closing the loop waits for a lookup that hangs.
 
-A loop with a resolver of its own, whether by a subclass or by an assignment to `loop.getaddrinfo`, is asked as it
-wants to be.
+The `getaddrinfo` of another loop, or one assigned to the loop, is called as it is.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 """(address, port), and for IPv6 flow info and scope id too."""
 
-_Found: TypeAlias = Sequence[tuple[int, int, int, str, SocketAddress | tuple[int, bytes]]]
-"""What `getaddrinfo` returns."""
+_Found: TypeAlias = Sequence[tuple[int, int, int, str, SocketAddress | tuple[int, bytes]]]  # of `getaddrinfo`
 
 _STOCK_RESOLVERS: Final = frozenset({"asyncio.base_events", "uvloop.loop"})
 
@@ -40,7 +38,7 @@ async def look_up(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
     """Return the addresses of a host, each once, in the resolver's order.
 
     Args:
-        loop: the running one.
+        loop: the running loop.
         host: a name, or an address, which needs no thread.
         port: of all addresses.
 
@@ -76,18 +74,18 @@ async def _in_thread(loop: asyncio.AbstractEventLoop, host: str, port: int) -> _
         found: _Found | Exception
         try:
             found = _get_address_info(host, port)
-        except Exception as error:  # noqa: BLE001  # a patched resolver may raise anything; the caller has to be told
+        except Exception as error:  # noqa: BLE001  # a patched resolver may raise anything
             found = error
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(_settle, answer, found)
 
-    # A daemon: neither the interpreter's exit nor the loop's close waits for a name server that does not answer.
+    # A daemon thread: neither the interpreter's exit nor the loop's close waits for a silent name server.
     start_thread(work, "aioproducer-lookup")
     return await answer
 
 
 def _settle(answer: asyncio.Future[_Found], found: _Found | Exception) -> None:
-    if answer.done():  # the caller's time was over
+    if answer.done():  # the caller's time ran out
         return
     if isinstance(found, Exception):
         answer.set_exception(found)
@@ -96,7 +94,7 @@ def _settle(answer: asyncio.Future[_Found], found: _Found | Exception) -> None:
 
 
 def _with_port(address: SocketAddress | tuple[int, bytes], port: int) -> SocketAddress:
-    """Keep the scope of an IPv6 link-local address; of other addresses host and port are all there is."""
+    """Keep host and port, and of an IPv6 link-local address the scope."""
     match address:
         case (str(host), _, flow_info, scope_id) if scope_id:
             return host, port, flow_info, scope_id
@@ -105,12 +103,7 @@ def _with_port(address: SocketAddress | tuple[int, bytes], port: int) -> SocketA
 
 
 async def connect(loop: asyncio.AbstractEventLoop, make: Callable[[], ProtocolT], address: SocketAddress) -> ProtocolT:
-    """Connect to an address; returns the protocol.
-
-    Args:
-        loop: the running one.
-        make: makes the protocol.
-        address: one of `look_up`.
+    """Connect to an address of `look_up`, and return the protocol that `make` creates.
 
     Raises:
         OSError: no connection.

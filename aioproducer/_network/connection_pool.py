@@ -1,45 +1,328 @@
-"""Which nodes there are: from metadata, and from the bootstrap addresses.
+"""Nodes by id, and the connection to each.
 
 Nodes known from metadata have their own ids. The bootstrap addresses are nodes too, with the ids -1, -2, ...: they
 are asked until metadata names real ones, and again when none of those can be reached (KIP-899), or when the client
-is told, or tells itself, to begin anew (KIP-1102). A bootstrap connection to an address at which metadata says a
-node listens becomes that node's; the others close.
+starts again from them (KIP-1102). A bootstrap connection to an address at which metadata says a node listens becomes
+that node's; the others close.
+
+A node has at most one connection, made when wanted, and made again after a growing pause:
+
+    IDLE ──connect()──► CONNECTING ──handshake done──► CONNECTED
+     ▲                      │ failed                       │ lost
+     │                      ▼                              │
+     └──connect() after── BACKING OFF ◄────────────────────┘
+        the pause
+
+The pause grows with every attempt after which the broker answered nothing but the handshake: a broker that takes
+connections and drops them as soon as it is asked for something is as good as down. Every address of the node's
+name is tried, each with its own time-out, and the next attempt begins with the next address.
+
+Source: ClusterConnectionStates and NetworkClient in Apache Kafka; KIP-144 (backoff), KIP-302 and KIP-602 (all
+addresses), KIP-601 (setup time-out), KIP-219 (throttling).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from aioproducer._network.connection import IdleConnectionError
-from aioproducer._network.context import NetworkContext
-from aioproducer._network.node_connection import NodeConnection
-from aioproducer.cluster import Node
-from aioproducer.errors import KafkaError
+from aioproducer._network.addresses import SocketAddress, connect, look_up
+from aioproducer._network.connection import BrokerConnection, IdleConnectionError
+from aioproducer._protocol.error_codes import RENEGOTIATE
+from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._protocol.messages import Api
+    from aioproducer._protocol.primitives import Response
+    from aioproducer.cluster import Node
+
+LONGEST_THROTTLE_MS: Final = 60_000
+"""Longer throttle times are cut to this."""
+
+
+class NodeConnection:
+    """One node, and its connection; see the diagram above.
+
+    Args:
+        node: where to connect to; a negative id marks a bootstrap address.
+        environment: shared by all links.
+        on_change: called with this link when it is connected, has failed or lost its connection, or when its throttle
+            time is over.
+    """
+
+    throttled_until = 0.0
+    """Monotonic seconds; valid while `is_throttled`."""
+
+    def __init__(self, node: Node, environment: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
+        settings = environment.settings
+        self.node = node
+        self.connection: BrokerConnection | None = None
+        """Set while the connection is ready."""
+        self.connection_id = 0
+        """Number of the last connection; never used twice, 0 before the first."""
+        self.last_error: KafkaError | None = None
+        """Reason of the last failure; None while connected."""
+        self.retry_at = 0.0
+        """Earliest time of the next attempt, monotonic seconds."""
+        self.is_throttled = False
+        self.failures = 0
+        """Number of attempts and connections that failed."""
+        self._environment = environment
+        self._on_change = on_change
+        self._backoff = ExponentialBackoff(
+            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=environment.random
+        )
+        self._setup_timeout = ExponentialBackoff(
+            settings.connection_setup_timeout_ms,
+            settings.connection_setup_timeout_max_ms,
+            random=environment.random,
+        )
+        self._task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
+        self._throttle_timer: Timer | None = None
+        self._failures_in_a_row = self._attempts = 0
+        self._is_closed = False
+        self._missing = ""  # what the current attempt waits for, for the text of a time-out
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.node.host, self.node.port
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request may be sent now."""
+        return self.connection is not None and not self.is_throttled and self.connection.can_send
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a usable connection, though it may be busy."""
+        return self.connection is not None and self.connection.is_open
+
+    @property
+    def in_flight(self) -> int:
+        """Number of requests that have not ended."""
+        return self.connection.in_flight if self.connection is not None else 0
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether an attempt is under way, or scheduled after the pause."""
+        return self._is_trying or self._timer is not None
+
+    @property
+    def _is_trying(self) -> bool:
+        # A task that is cancelled before its first step never runs, so it cannot reset `_task` itself.
+        return self._task is not None and not self._task.done()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last attempt or connection failed."""
+        return self.connection is None and self.last_error is not None
+
+    @property
+    def has_failed_for_good(self) -> bool:
+        """Whether no further attempt can succeed."""
+        return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
+
+    def connect(self) -> None:
+        """Connect unless connected or connecting; after a failure, when its pause is over."""
+        if self._is_closed or self.connection is not None or self.is_connecting:
+            return
+        if self._environment.loop.time() < self.retry_at:
+            self._timer = self._environment.schedule(self.retry_at, self._start)
+        else:
+            self._start(0.0)
+        if self.has_failed:
+            self._environment.events.node_tried_again()
+
+    def apply_throttle_and_versions(self, response: Response, api: Api, now: float) -> None:
+        """Apply a response's effects on the connection: throttling (KIP-219), or new versions on a new connection.
+
+        Must be called where the response is decoded: the sender may run before a task that waits for the response.
+        """
+        # Here, for every response alike: a request type that handles pauses and versions by itself forgets one of them.
+        if response.throttle_time_ms > 0:
+            self._throttle(response.throttle_time_ms, now)
+        if self.connection is not None and not RENEGOTIATE.isdisjoint(response.error_codes):
+            text = f"the broker no longer speaks this version of {api.name}: a new connection negotiates versions"
+            # Not closed at once: without idempotence, each response lost with it would become a duplicate.
+            self.connection.retire(BrokerConnectionError(text))
+
+    def become(self, node: Node) -> None:
+        """Let the connection to a bootstrap address be that of the node that listens there."""
+        self.node = node
+        if self.connection is not None:
+            self.connection.label = _label(node)
+
+    def retire(self) -> None:
+        """Make no further attempt, and close when no request is in flight."""
+        self._cancel_attempt()
+        if self.connection is not None:
+            self.connection.retire(IdleConnectionError("no longer needed"))
+
+    def disconnect(self, error: KafkaError) -> None:
+        if self.connection is not None:
+            self.connection.close(error)
+
+    async def close(self, error: KafkaError) -> None:
+        """Close the connection and end all attempts, and wait for that."""
+        self._is_closed = True
+        task = self._task
+        self._cancel_attempt()
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+        if task is not None:
+            await asyncio.wait((task,))
+        if self.connection is not None:
+            connection = self.connection
+            connection.close(error)
+            await asyncio.wait((connection.closed,))  # cancelling this wait leaves the future alone
+
+    def __repr__(self) -> str:
+        state = "connected" if self.connection else "connecting" if self._is_trying else "not connected"
+        return f"<NodeConnection {_label(self.node)} {state} failures={self._failures_in_a_row}>"
+
+    def _cancel_attempt(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self, _now: float) -> None:
+        self._timer = None
+        name = f"aioproducer-connect | {self._environment.client_id} | {_label(self.node)}"
+        self._task = self._environment.loop.create_task(self._connect(), name=name)
+
+    async def _connect(self) -> None:
+        try:
+            self._take(await self._open())
+        except KafkaError as error:
+            self._fail_attempt(error)
+        except (Exception, asyncio.CancelledError) as error:  # of a foreign resolver, loop or protocol
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {_text_of(error)}")
+            failure.__cause__ = error
+            self._fail_attempt(failure)
+        finally:
+            self._task = None
+        self._on_change(self)
+
+    def _fail_attempt(self, error: KafkaError) -> None:
+        self._environment.counters.connection_failures += 1
+        self._note_failure(error)
+
+    async def _open(self) -> BrokerConnection:
+        timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
+        label = _label(self.node)
+        reasons: list[str] = []
+        for address in await self._addresses(timeout_s):
+            limit = asyncio.timeout(timeout_s)
+            try:
+                async with limit:
+                    return await self._open_address(address)
+            except KafkaError:
+                raise  # the handshake failed: its text names the broker and the reason
+            except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
+                is_over = isinstance(error, TimeoutError) and limit.expired()
+                text = f"{self._missing} within {timeout_s:.1f} s" if is_over else _text_of(error)
+                reasons.append(f"{address[0]}: {text}")
+        raise BrokerConnectionError(f"cannot connect to {label}: {'; '.join(reasons)}")
+
+    async def _addresses(self, timeout_s: float) -> list[SocketAddress]:
+        host, port = self.node.host, self.node.port
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                addresses = await look_up(self._environment.loop, host, port)
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise BrokerConnectionError(f"cannot resolve {host!r} within {timeout_s:.1f} s") from error
+            raise BrokerConnectionError(f"cannot resolve {host!r}: {_text_of(error)}") from error
+        if not addresses:
+            raise BrokerConnectionError(f"cannot resolve {host!r}: the name has no address")
+        first = self._attempts % len(addresses)
+        self._attempts += 1
+        return addresses[first:] + addresses[:first]
+
+    async def _open_address(self, address: SocketAddress) -> BrokerConnection:
+        make = partial(BrokerConnection, self._environment, _label(self.node), self._lose)
+        self._missing = "no connection"
+        connection = await connect(self._environment.loop, make, address)
+        self._missing = "the port is open, but no Kafka broker has answered there"
+        try:
+            await connection.ready
+        except asyncio.CancelledError:
+            connection.close(BrokerConnectionError("the handshake was not finished in time"))
+            await asyncio.wait((connection.closed,))
+            raise
+        if connection.error is not None:  # closed between its last response and this task's turn
+            raise connection.error
+        return connection
+
+    def _take(self, connection: BrokerConnection) -> None:
+        self.connection = connection
+        self.connection_id = next(self._environment.connection_ids)
+        self.last_error = None
+        self._environment.features.take(connection.versions.features)
+        self._environment.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
+
+    def _lose(self, connection: BrokerConnection, error: KafkaError) -> None:
+        if connection is not self.connection:
+            return  # lost during its handshake: `_connect` reports that
+        self.connection = None
+        if connection.answers:
+            self._failures_in_a_row = 0
+        if self._is_closed or isinstance(error, IdleConnectionError):
+            self._environment.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
+        else:
+            self._note_failure(error)
+        self._on_change(self)
+
+    def _note_failure(self, error: KafkaError) -> None:
+        delay_s = self._backoff.delay_s(self._failures_in_a_row)
+        self._failures_in_a_row += 1
+        self.failures += 1
+        self.retry_at = self._environment.loop.time() + delay_s
+        self.last_error = error
+        log = self._environment.log
+        write = log.warning if self._failures_in_a_row == 1 else log.debug  # one warning per outage
+        write("broker_connection_failed", node_id=self.node.id, reason=str(error), failures=self._failures_in_a_row)
+
+    def _throttle(self, throttle_ms: int, now: float) -> None:
+        """Send nothing for the time that the broker asks for; requests in flight wait for the broker.
+
+        A shorter throttle time does not end a longer one. Source: ClusterConnectionStates.throttle.
+        """
+        until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
+        if self._throttle_timer is not None:
+            if until <= self.throttled_until:
+                return
+            self._throttle_timer.cancel()
+        self.is_throttled, self.throttled_until = True, until
+        self._throttle_timer = self._environment.schedule(until, self._end_throttle)
+        if self.connection is not None:
+            self.connection.pause_until(until)
+
+    def _end_throttle(self, _now: float) -> None:
+        self._throttle_timer = None
+        self.is_throttled = False
+        if self.is_open:
+            self._on_change(self)  # `NodeSelector.reach` may wait for it
 
 
 class ConnectionPool:
-    """The links by node id, and the news about them.
+    """Links by node id; `bootstrap` are the nodes with negative ids."""
 
-    Args:
-        bootstrap: nodes with negative ids.
-        environment: shared by all links.
-        on_failed: called when a node that metadata names could not be connected to, or its connection was lost.
-        on_tried_again: called when an attempt to connect to a node that has failed is wanted.
-    """
-
-    def __init__(
-        self,
-        bootstrap: Sequence[Node],
-        environment: NetworkContext,
-        *,
-        on_failed: Callable[[], None],
-        on_tried_again: Callable[[], None],
-    ) -> None:
+    def __init__(self, bootstrap: Sequence[Node], environment: NetworkContext) -> None:
         self._environment = environment
-        self._on_failed = on_failed
-        self._on_tried_again = on_tried_again
         self._links: dict[int, NodeConnection] = {}
         self._leaving: set[NodeConnection] = set()  # not in `_links` any more, requests still in flight
         self._asks_known = True
@@ -49,11 +332,10 @@ class ConnectionPool:
             self._add(node)
 
     def get(self, node_id: int) -> NodeConnection | None:
-        """Return the link to a node, or None if it is unknown."""
         return self._links.get(node_id)
 
     def candidates(self) -> list[NodeConnection]:
-        """Return the links that may be asked about the cluster, or for a producer id; none after `close`."""
+        """Return the links for requests that any node can answer; none after `close`."""
         if self._is_closed:
             return []
         known = self.known() if self._asks_known else []
@@ -62,15 +344,13 @@ class ConnectionPool:
         return known + self.bootstrap()
 
     def known(self) -> list[NodeConnection]:
-        """Return the links to the nodes that metadata names."""
         return [link for link in self._links.values() if link.node.id >= 0]
 
     def bootstrap(self) -> list[NodeConnection]:
-        """Return the links to the bootstrap addresses; none after `close`."""
         return [] if self._is_closed else [link for link in self._links.values() if link.node.id < 0]
 
-    def tries_in_vain(self) -> bool:
-        """Tell whether a node that metadata names has failed, and is being tried again."""
+    def retries_failed_node(self) -> bool:
+        """Tell whether a node that metadata names has failed and is tried again."""
         return any(link.has_failed and link.is_connecting for link in self.known())
 
     def update(self, nodes: Mapping[int, Node]) -> None:
@@ -91,16 +371,15 @@ class ConnectionPool:
                 link.retire()
 
     def forget_known(self) -> None:
-        """Ask only the bootstrap addresses until `ask_known`."""
+        """Make only the bootstrap addresses candidates until `ask_known`."""
         self._asks_known = False
         self._announce()
 
     def ask_known(self) -> None:
-        """Ask the nodes that metadata names, as at first."""
         self._asks_known = True
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Wait until some link is connected, failed or lost, or the time is over."""
+        """Wait until any link is connected, failed or lost, at most `timeout_s`."""
         future: asyncio.Future[None] = self._environment.loop.create_future()
         self._waiting[future] = None
         try:
@@ -109,24 +388,23 @@ class ConnectionPool:
         except TimeoutError:
             pass
         finally:
-            self._waiting.pop(future, None)  # who gives up leaves; a change in the same turn has taken it out already
+            self._waiting.pop(future, None)  # unless a change in the same turn has removed it
 
     async def close(self, error: KafkaError) -> None:
-        """Close all links and wait until they are."""
+        """Close all links, and wait until they are closed."""
         self._is_closed = True
         await asyncio.gather(*(link.close(error) for link in (*self._links.values(), *self._leaving)))
 
     def abandon(self) -> None:
-        """Close all links without waiting; the loop may be closed."""
+        """Close all links without waiting, also if the loop is closed."""
         self._is_closed = True
         for link in (*self._links.values(), *self._leaving):
-            with contextlib.suppress(RuntimeError):  # the loop is closed: an attempt cannot be cancelled there
+            with contextlib.suppress(RuntimeError):  # the loop is closed: its tasks cannot be cancelled
                 link.retire()
-            link.disconnect(IdleConnectionError("the producer cannot go on"))
+            link.disconnect(IdleConnectionError("the producer cannot continue"))
 
     def _add(self, node: Node) -> None:
-        link = self._links[node.id] = NodeConnection(node, self._environment, self._note_change)
-        link.on_tried_again = self._on_tried_again
+        self._links[node.id] = NodeConnection(node, self._environment, self._note_change)
 
     def _adopt_or_add(self, node: Node, link: NodeConnection | None) -> None:
         if link is None:
@@ -146,7 +424,7 @@ class ConnectionPool:
         if not link.is_open:
             self._leaving.discard(link)
         if link.has_failed and link.node.id >= 0 and self._links.get(link.node.id) is link:
-            self._on_failed()
+            self._environment.events.node_failed()
         self._announce()
 
     def _announce(self) -> None:
@@ -154,12 +432,28 @@ class ConnectionPool:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-        self._environment.wake()
+        self._environment.events.wake()
 
     def __repr__(self) -> str:
-        """Show how many links there are, and how many wait for a change."""
-        return f"<NodeLinks {len(self._links)} waiting={len(self._waiting)}>"
+        return f"<ConnectionPool {len(self._links)} waiting={len(self._waiting)}>"
 
 
 def _is_same_place(node: Node | None, other: Node) -> bool:
     return node is not None and (node.host, node.port) == (other.host, other.port)
+
+
+def _address(node: Node) -> str:
+    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+
+
+def _label(node: Node) -> str:
+    return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the reason of a failed attempt: the system's text for its errors, for others the class and text."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_text_of(each) for each in error.exceptions)
+    if isinstance(error, OSError):
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

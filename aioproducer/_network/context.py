@@ -1,4 +1,4 @@
-"""What all connections of one producer share: the loop, timers, randomness, settings, counters."""
+"""Shared by all connections of one producer: the loop, timers, randomness, settings, counters."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aioproducer._network.response_budget import HeldAnswers
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
-from aioproducer._timing.retry_backoff import RandomSource
+
+if TYPE_CHECKING:
+    from aioproducer._timing.retry_backoff import RandomSource
 
 
 class Timer(Protocol):
-    """A callback that will be called, unless cancelled before."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
         """Do not call."""
 
 
 class Timers(Protocol):
-    """Where deadlines are kept; `_timing/timers.py` is one."""
+    """Timers; `_timing/timers.py` implements them."""
 
     def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
-        """Call back with the time at `when` (monotonic seconds) or soon after."""
+        """Call back with the time, at `when` (monotonic seconds) or soon after."""
 
 
 class EventLog(Protocol):
@@ -42,17 +44,30 @@ class EventLog(Protocol):
         """Log what someone should look at."""
 
 
+class NetworkEvents(Protocol):
+    """What the network reports upward; the producer's runtime implements it. All are cheap, and called on the loop."""
+
+    def wake(self) -> None:
+        """Something may have become possible, such as another request to a node."""
+
+    def node_failed(self) -> None:
+        """A node that metadata names could not be connected to, or its connection was lost."""
+
+    def node_tried_again(self) -> None:
+        """An attempt to connect to a node that has failed is wanted; it may hang."""
+
+
 class NetworkSettings(NamedTuple):
-    """The options that the network needs, with Kafka's defaults; milliseconds and bytes."""
+    """Options of the network, with Kafka's defaults; milliseconds and bytes."""
 
     request_timeout_ms: int = 30_000
-    """A request that has been the oldest on its connection for this long closes the connection."""
+    """A request that has been the oldest for this long closes its connection."""
     max_in_flight: int = 5
-    """Requests sent and not answered, a connection."""
+    """Unanswered requests per connection."""
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     connection_setup_timeout_ms: int = 10_000
-    """For one address: connect and handshake. Grows with every failure up to the next value."""
+    """Connect and handshake, per address; grows with every failure up to the next option."""
     connection_setup_timeout_max_ms: int = 30_000
     connections_max_idle_ms: int = 540_000
     """An unused connection is closed after this; negative = never."""
@@ -61,16 +76,16 @@ class NetworkSettings(NamedTuple):
     receive_buffer_bytes: int = 32_768
     """SO_RCVBUF; -1 leaves it to the operating system."""
     write_buffer_bytes: int = 512 * 1024
-    """With more than this unsent in the transport, a node takes no further request."""
+    """With more unsent bytes in the transport a node takes no further request."""
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
-    """A longer answer closes the connection."""
+    """A longer response closes the connection."""
     software_version: str = "unknown"
-    """Of this library, told to brokers for their metrics."""
+    """Of this library, for the metrics of brokers."""
 
 
 @dataclass(slots=True)
 class NetworkCounters:
-    """Totals since the start, under Kafka's meanings; read them, only the network writes them."""
+    """Totals since the start, defined as in Kafka."""
 
     requests: int = 0
     """Kafka: request-total."""
@@ -81,13 +96,13 @@ class NetworkCounters:
     bytes_in: int = 0
     """Kafka: incoming-byte-total."""
     request_latency_s: float = 0.0
-    """Sum over `responses`, from hand-over to answer."""
+    """Sum over `responses`, from the hand-over to the response."""
     connections_created: int = 0
     """Kafka: connection-creation-total."""
     connections_closed: int = 0
     """Kafka: connection-close-total."""
     connection_failures: int = 0
-    """Attempts that did not end in a usable connection."""
+    """Attempts to connect that failed."""
 
 
 @dataclass(slots=True)
@@ -96,28 +111,27 @@ class ClusterFeatures:
 
     newest: FinalizedFeatures = NO_FEATURES
     transaction_version: int = 0
-    """Of the newest; looked at once a transactional request."""
+    """Of the newest report."""
 
     def take(self, found: FinalizedFeatures) -> None:
-        """Take one broker's word, unless a newer one is known."""
+        """Take a broker's report, unless a newer one is known."""
         if found.epoch >= self.newest.epoch:
             self.replace(found)
 
     def replace(self, found: FinalizedFeatures) -> None:
-        """Take one broker's word whatever is known: it is another cluster, whose epochs say nothing of those before."""
+        """Take a report of another cluster: its epochs cannot be compared with those before."""
         self.newest = found
         self.transaction_version = found.transaction_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkContext:
-    """Handed to every connection; owned by the `NetworkClient`."""
+    """Created by the `NetworkClient` for all its connections."""
 
     loop: asyncio.AbstractEventLoop
     timers: Timers
     random: RandomSource
-    wake: Callable[[], None]
-    """Tells the sender that something may have become possible, or that an earlier deadline exists."""
+    events: NetworkEvents
     log: EventLog
     client_id: str
     settings: NetworkSettings
@@ -128,5 +142,4 @@ class NetworkContext:
     """Numbers connections; none is used twice."""
 
     def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
-        """Set a timer; whoever sleeps towards a later deadline is told by the timers themselves."""
         return self.timers.schedule(when, callback)

@@ -1,4 +1,4 @@
-"""All connections of one producer: who can be sent to, sending, and asking any broker a question.
+"""All connections of one producer: sends to a node, and asks any broker.
 
 Source: NetworkClient in Apache Kafka, whose selector is here the event loop.
 """
@@ -8,40 +8,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import (
     EventLog,
     NetworkContext,
     NetworkCounters,
+    NetworkEvents,
     NetworkSettings,
     Timers,
 )
-from aioproducer._network.node_connection import NodeConnection
 from aioproducer._network.node_selection import HedgedRequest, NodeSelector
-from aioproducer._network.requests import OutgoingRequest
 from aioproducer._network.response_future import PendingRequest, RawResponse, ResponseT
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
-from aioproducer._protocol.primitives import Response
-from aioproducer._timing.retry_backoff import RandomSource
 from aioproducer.cluster import Cluster, Node
 from aioproducer.errors import BrokerConnectionError, KafkaError
 
+if TYPE_CHECKING:
+    from aioproducer._network.connection import BrokerConnection
+    from aioproducer._network.connection_pool import NodeConnection
+    from aioproducer._network.requests import OutgoingRequest
+    from aioproducer._protocol.primitives import Response
+    from aioproducer._timing.retry_backoff import RandomSource
+
 
 class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
-    """Owns the connections.
-
-    Args:
-        bootstrap: (host, port) pairs.
-        settings: see there.
-        timers: shared with the sender, who fires them.
-        random: shared; spreads backoffs and choices.
-        wake: called when something may have become possible, or an earlier deadline exists; must be cheap.
-        log: for events.
-        client_id: sent with every request.
-    """
+    """Owns the connections; `bootstrap` are (host, port) pairs."""
 
     # Set by `start`.
     _environment: NetworkContext
@@ -56,21 +50,17 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         settings: NetworkSettings,
         timers: Timers,
         random: RandomSource,
-        wake: Callable[[], None],
+        events: NetworkEvents,
         log: EventLog,
         client_id: str,
     ) -> None:
         self.counters = NetworkCounters()
-        self.on_node_failed: Callable[[], None] = lambda: None
-        """Called on the loop when a node that metadata names could not be connected to, or its connection was lost."""
-        self.on_node_tried_again: Callable[[], None] = lambda: None
-        """Called when an attempt to connect to a node that has failed is wanted: it may hang; must be cheap."""
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_environment = partial(
             NetworkContext,
             timers=timers,
             random=random,
-            wake=wake,
+            events=events,
             log=log,
             client_id=client_id,
             settings=settings,
@@ -78,73 +68,68 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         )
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the loop. Nothing is connected until someone asks for it."""
+        """Take the loop; nothing is connected yet."""
         self._environment = self._make_environment(loop=loop)
-        self._links = ConnectionPool(
-            self._bootstrap,
-            self._environment,
-            on_failed=lambda: self.on_node_failed(),  # noqa: PLW0108  # set later
-            on_tried_again=lambda: self.on_node_tried_again(),  # noqa: PLW0108  # set later
-        )
+        self._links = ConnectionPool(self._bootstrap, self._environment)
         self._choice = NodeSelector(self._links, self._environment)
         self._any_broker = HedgedRequest(self._choice, self._environment)
 
     async def close(self) -> None:
-        """Close all connections and wait until they are; what was in flight is lost. May be called again."""
+        """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
         await self._links.close(BrokerConnectionError("the producer was closed"))
 
     def abandon(self) -> None:
-        """Close all connections without waiting, also where the loop is closed; make no further one."""
+        """Close all connections without waiting, also if the loop is closed, and make no further one."""
         self._links.abandon()
 
     # Nodes by id
 
     def ready_connection(self, node_id: int) -> int:
-        """Return the number of the connection on which a node takes a request now, another for each; 0: none."""
+        """Return the number of the connection on which a node takes a request now, or 0."""
         link = self._links.get(node_id)
         return link.connection_id if link is not None and link.is_ready else 0
 
     def connect(self, node_id: int) -> None:
-        """Begin connecting, unless connected, connecting, or unknown; after a failure, once its pause is over."""
+        """Begin connecting to a known node, unless connected or connecting; after a failure, when its pause is over."""
         link = self._links.get(node_id)
         if link is not None:
             link.connect()
 
     def disconnect(self, node_id: int, error: KafkaError) -> None:
-        """Close a node's connection; its requests are lost a little later, from the loop. `connect` makes another."""
+        """Close a node's connection; the loop ends its requests as lost a little later."""
         link = self._links.get(node_id)
         if link is not None:
             link.disconnect(error)
 
     def produce_version(self, node_id: int, at_most: int = PRODUCE.max_version) -> int:
-        """Return the highest version of Produce that a connected node speaks.
+        """Return the highest version of Produce that a node and this client have in common.
 
         Raises:
-            UnsupportedVersionError: it speaks none that this client does.
-            BrokerConnectionError: it is not connected.
+            UnsupportedVersionError: there is none.
+            BrokerConnectionError: the node is not connected.
         """
-        return self._connection(node_id).versions.highest_common(PRODUCE, at_most=at_most)
+        return self._connection(node_id).produce_version(at_most)
 
     def send(self, node_id: int, request: OutgoingRequest) -> None:
-        """Hand a request to a node's transport, in this call.
+        """Hand a request to the transport of a node with a `ready_connection`, in this call.
 
         Raises:
-            BrokerConnectionError: the node is not connected; ask for a `ready_connection` first.
+            BrokerConnectionError: the node is not connected.
         """
         self._connection(node_id).send(request)
 
     def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:
-        """Do what a node's answer to a request of `send` asks of the way to it; `request` does so by itself."""
+        """Apply throttling and version changes of a response to `send`; `request` does so by itself."""
         link = self._links.get(node_id)
         if link is not None:
             link.apply_throttle_and_versions(response, api, now)
 
     def requests_in_flight(self) -> dict[int, int]:
-        """Return how many requests have not ended, by the id of each node that metadata names."""
+        """Return the number of unfinished requests by node id, for the nodes that metadata names."""
         return {link.node.id: link.in_flight for link in self._links.known()}
 
     def last_error(self, node_id: int) -> KafkaError | None:
-        """Return why a node is not sent to: it is not connected, or throttles this client; None: it is sent to."""
+        """Return the reason why a node is not sent to: not connected, or throttled; None if there is none."""
         link = self._links.get(node_id)
         if link is not None and link.is_throttled:
             left_s = link.throttled_until - self._environment.loop.time()
@@ -152,13 +137,12 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         return link.last_error if link is not None else None
 
     def throttle_left_s(self) -> float:
-        """Return for how many seconds no connected node is asked, because each has said so (KIP-219)."""
+        """Return for how many seconds all connected nodes throttle this client (KIP-219)."""
         links, now = [link for link in self._links.candidates() if link.is_open], self._environment.loop.time()
         return min((link.throttled_until - now if link.is_throttled else 0.0 for link in links), default=0.0)
 
-    def tries_in_vain(self) -> bool:
-        """Tell whether a node that metadata names has failed, and is being tried again."""
-        return self._links.tries_in_vain()
+    def retries_failed_node(self) -> bool:
+        return self._links.retries_failed_node()
 
     # Any node
 
@@ -171,22 +155,21 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         node_id: int | None = None,
         at_most: int | None = None,
     ) -> ResponseT:
-        """Ask a broker, connecting to it if need be, and wait for its answer, which is heeded as it is read.
+        """Send a request to a broker, connecting if needed, and wait for the response.
 
-        Every reachable node gets one attempt to connect, with its back-off; the answer is waited for as long as
-        `request_timeout_ms`, and others are asked meanwhile if any may answer. Cancelling gives up the wait; the
-        answer is then ignored.
+        Every reachable node gets one attempt to connect. The wait is bounded by `request_timeout_ms`; if any node may
+        answer, others are asked meanwhile. The response to a cancelled call is ignored.
 
         Args:
-            api: which request.
-            build: makes the request's body in the version agreed on.
-            decode: reads the answer; a ProtocolError closes the connection and is raised here.
-            node_id: whom to ask; None = the least loaded node, and others if it does not answer soon.
-            at_most: a bound on the version, below the newest that this client speaks.
+            api: of the request.
+            build: builds the body in the common version.
+            decode: decodes the response; a ProtocolError closes the connection and is raised here.
+            node_id: of the node; None asks the least loaded node, and others if it does not answer soon.
+            at_most: a bound of the version.
 
         Raises:
-            BrokerConnectionError: nobody could be reached, or the connection was lost before the answer.
-            UnsupportedVersionError: the broker does not speak this request.
+            BrokerConnectionError: no node could be reached, or the connection was lost before the response.
+            UnsupportedVersionError: the broker does not support this request.
         """
 
         def ask(link: NodeConnection) -> Awaitable[ResponseT]:
@@ -203,15 +186,15 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     @property
     def transaction_version(self) -> int:
-        """The level of transactions that the cluster has finalized, as far as any connection has said: 0, 1, 2."""
+        """The level of transactions that the cluster has finalized, by the reports of brokers: 0, 1 or 2."""
         return self._environment.features.transaction_version
 
     def update_nodes(self, cluster: Cluster) -> None:
-        """Take the nodes that metadata names; connections to others close when nothing is in flight on them."""
+        """Take the nodes that metadata names; other connections close when no request is in flight."""
         self._links.update(cluster.nodes)
 
     def cluster_changed(self, node_id: int) -> None:
-        """Note that the addresses lead to another cluster: only this node's finalized features count from now on."""
+        """Take the finalized features of this node alone: the addresses lead to another cluster."""
         link = self._links.get(node_id)
         connection = link.connection if link is not None else None
         self._environment.features.replace(connection.versions.features if connection is not None else NO_FEATURES)
@@ -221,7 +204,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self._links.forget_known()
 
     def end_rebootstrap(self) -> None:
-        """Ask the nodes that metadata names again: it has come. What a Produce says of new leaders is no such news."""
+        """Ask the nodes that metadata names again; the new leaders in a Produce response do not count as metadata."""
         self._links.ask_known()
 
     def _connection(self, node_id: int) -> BrokerConnection:

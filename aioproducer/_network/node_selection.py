@@ -1,60 +1,57 @@
-"""Whom to ask what any broker can answer: the least loaded node, or whoever can be reached first.
+"""Selects a node for requests that any broker can answer: the least loaded one, or the first that can be reached.
 
-Source: NetworkClient.leastLoadedNode in Apache Kafka, and KIP-899.
+A broker may be stopped, or busy for half a minute with earlier requests of the connection, which looks like a response
+that is about to come. So after a second without a response the next broker is asked as well, and the first response
+counts.
 
-Asks what any broker can answer, and does not wait for one that stands still while another could.
-
-A broker may be stopped, or busy for half a minute with what is before the question on its connection; nothing tells
-that from an answer that is just about to come. So after a second without an answer the next broker is asked as well,
-and the first answer counts.
-
-Source: Kafka's clients know a stalled connection only by `request.timeout.ms`, and then ask elsewhere; KIP-899 and
-KIP-1102 begin anew where no broker can be reached at all.
+Source: NetworkClient.leastLoadedNode in Apache Kafka, and KIP-899. Kafka's clients notice a stalled connection only
+after `request.timeout.ms`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from aioproducer._network.connection_pool import ConnectionPool
-from aioproducer._network.context import NetworkContext
-from aioproducer._network.node_connection import NodeConnection
 from aioproducer.errors import BrokerConnectionError, KafkaError
 
+if TYPE_CHECKING:
+    from aioproducer._network.connection_pool import ConnectionPool, NodeConnection
+    from aioproducer._network.context import NetworkContext
+
 _HEDGE_S: Final = 1.0
-"""A node that has not been reached after this is not waited for alone: another is tried beside it."""
+"""After this time without a connection another node is tried as well."""
 _SUSPICIOUS_SILENCE_S: Final = 1.0
-"""A node whose oldest request has waited this long is asked only if there is no other."""
+"""A node whose oldest request has waited this long is asked last."""
 
 
 class NodeSelector:
-    """Chooses among the links, and connects where it must."""
+    """Selects a connected node, connecting if needed."""
 
     def __init__(self, links: ConnectionPool, environment: NetworkContext) -> None:
         self._links = links
         self._environment = environment
 
     def has_another(self, asked: Collection[NodeConnection]) -> bool:
-        """Tell whether there is a node besides these that may be asked what any can answer."""
+        """Tell whether another node besides these may be asked."""
         return bool(self._others(asked))
 
     async def reach(self, node_id: int | None, *, besides: Collection[NodeConnection] = ()) -> NodeConnection:
-        """Return a connected link, connecting first if need be.
+        """Return a connected link, connecting first if needed.
 
         Args:
-            node_id: to which node; None = to any.
-            besides: not to one of these, which have been asked already.
+            node_id: of the node; None selects any.
+            besides: nodes that were asked already.
 
         Raises:
-            BrokerConnectionError: every one of them failed.
-            UnsupportedVersionError: every one of them, and time will not heal it.
+            BrokerConnectionError: all nodes failed.
+            UnsupportedVersionError: all nodes failed, and no retry can succeed.
         """
         only = None if node_id is None else self._links.get(node_id)
         if only is not None and only.is_open and not only.is_throttled:
-            return only  # nearly always: a coordinator that was asked before
-        tried: dict[NodeConnection, int] = {}  # how often each had failed before
+            return only  # the usual case: a coordinator that was asked before
+        tried: dict[NodeConnection, int] = {}  # number of earlier failures
         while (link := self._least_loaded_of(self._candidates(node_id, besides))) is None:
             if not self._connect_another(self._candidates(node_id, besides), tried):
                 error = _unreachable(list(tried))
@@ -69,7 +66,7 @@ class NodeSelector:
         return [link] if link is not None else []
 
     def _others(self, asked: Collection[NodeConnection]) -> list[NodeConnection]:
-        """The nodes of the cluster besides those asked; when there are none, the bootstrap addresses of others."""
+        """Return the other nodes of the cluster, or if there are none, the bootstrap addresses of other places."""
         known = [link for link in self._links.candidates() if link not in asked]
         if known:
             return known
@@ -77,7 +74,7 @@ class NodeSelector:
         return [link for link in self._links.bootstrap() if link not in asked and link.place not in places]
 
     def _least_loaded_of(self, links: list[NodeConnection]) -> NodeConnection | None:
-        """Return the connected link with the fewest requests in flight, or None if none is connected."""
+        """Return the connected link with the fewest requests in flight, if any."""
         now = self._environment.loop.time()
         loads = [
             (connection.silent_for_s(now) > _SUSPICIOUS_SILENCE_S, connection.in_flight, self._chance(), index)
@@ -87,10 +84,10 @@ class NodeSelector:
         return links[min(loads)[-1]] if loads else None
 
     def _connect_another(self, links: list[NodeConnection], tried: dict[NodeConnection, int]) -> bool:
-        # Tells whether there is anything to wait for. Links in their pause come last, the shortest first.
+        # Returns whether an attempt is under way. Links in their pause come last, the shortest first.
         for link in links:
             if tried.get(link) == link.failures:
-                link.connect()  # it had a connection that was closing when it was tried
+                link.connect()  # its connection was closing when it was tried
         untried = [link for link in links if link not in tried]
         if untried:
             now = self._environment.loop.time()
@@ -121,25 +118,17 @@ PATIENCE_S: Final = 1.0
 
 
 class HedgedRequest:
-    """Asks one broker after another, the least loaded first, until the first answer.
-
-    Args:
-        choice: finds brokers, and connects.
-        environment: for the loop.
-    """
+    """Asks one broker after another, the least loaded first, until the first response."""
 
     def __init__(self, choice: NodeSelector, environment: NetworkContext) -> None:
         self._choice = choice
         self._environment = environment
 
     async def first_answer(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]]) -> AnswerT:
-        """Return the first answer to a question that may be put to several brokers.
-
-        Args:
-            ask: puts it to one.
+        """Return the first response of the brokers that `ask` asks.
 
         Raises:
-            KafkaError: when all who were asked have failed, of the one that failed first.
+            KafkaError: all brokers asked have failed; the first error.
         """
         asked: list[NodeConnection] = []
         asking = [self._begin(ask, asked)]

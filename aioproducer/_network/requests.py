@@ -1,7 +1,4 @@
-"""Calls that wait for answers of brokers, and end with the producer whatever those do.
-
-A request on its way, with what is to be done about its end.
-"""
+"""Requests to brokers and how each one ends; calls that end with the producer."""
 
 from __future__ import annotations
 
@@ -9,20 +6,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from aioproducer._protocol.produce import Buffer
-from aioproducer.errors import KafkaError
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from aioproducer._protocol.produce import Buffer
+    from aioproducer.errors import KafkaError
+
 
 class PendingCalls:
-    """Those of one producer.
+    """Calls of one producer that wait for answers of brokers.
 
     Args:
-        refuse: raises what a call gets when the producer closes or has failed.
+        refuse: raises the error of a call after the producer has closed or failed.
     """
 
     __slots__ = ("_is_ended", "_open", "_refuse")
@@ -34,11 +31,11 @@ class PendingCalls:
 
     @asynccontextmanager
     async def within(self, timeout_s: float) -> AsyncIterator[None]:
-        """Give what is inside so much time, and no more than the producer has.
+        """Bound the body by a timeout and by the end of the producer.
 
         Raises:
-            TimeoutError: it took longer.
-            KafkaError: the producer has come to its end meanwhile.
+            TimeoutError: the body took longer.
+            KafkaError: the producer has closed or failed meanwhile.
         """
         timeout = asyncio.timeout(timeout_s)
         try:
@@ -53,20 +50,41 @@ class PendingCalls:
             self._open.discard(timeout)
 
     def end(self) -> None:
-        """Let all of them end: the producer closes, or has failed."""
+        """End all calls: the producer closes or has failed."""
         self._is_ended = True
         for timeout in self._open:
             if not timeout.expired():
                 timeout.reschedule(asyncio.get_running_loop().time())
 
-    def __repr__(self) -> str:
-        """Show how many there are."""
-        return f"<OpenCalls {len(self._open)}>"
+
+class Answered(NamedTuple):
+    """The broker has answered, and the transport holds none of the request's bytes any more."""
+
+    payload: memoryview
+    """The response behind its header."""
+    now: float
+    """Monotonic seconds."""
+
+
+class Written(NamedTuple):
+    """The bytes of a request without a response have left the transport."""
+
+
+class Lost(NamedTuple):
+    """The connection was lost before the response came, or before the bytes had left (acks=0)."""
+
+    error: KafkaError
+    """Shared by all requests that were lost with the connection."""
+
+
+RequestEnd: TypeAlias = Answered | Written | Lost
+
+WRITTEN: Final = Written()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OutgoingRequest:
-    """Made by whoever sends; the connection calls exactly one of the three callbacks, once."""
+    """One request; the connection calls `on_end` exactly once."""
 
     api_key: int
     version: int
@@ -74,17 +92,12 @@ class OutgoingRequest:
     """Whether this version has tagged fields in its headers."""
     buffers: Sequence[Buffer]
     """The body in pieces. Must not change until the request has ended."""
-    on_response: Callable[[memoryview, float], None]
-    """Called with the answer behind its header, and the time."""
-    on_lost: Callable[[KafkaError], None]
-    """Called when the connection was lost before the end. The error is shared by all that were lost with it."""
+    on_end: Callable[[RequestEnd], None]
     largest_response: int | None = None
-    """Bytes that the answer may have; None: as any frame."""
+    """Largest size of the response in bytes; None allows as much as for any frame."""
     expects_response: bool = True
     """False for Produce with acks=0."""
-    on_written: Callable[[], None] | None = None
-    """Without a response: called when the request's bytes have left the transport's buffer."""
     sent_at: float = 0.0
-    """Set by the connection: monotonic seconds of the hand-over to the transport."""
+    """Monotonic seconds of the hand-over to the transport, set by the connection."""
     end: int = 0
-    """Set by the connection: position of the request's end in the stream of bytes."""
+    """Position of the request's end in the stream of bytes, set by the connection."""

@@ -1,7 +1,7 @@
-"""Memory for answers of which a part has come, over all connections of a producer.
+"""Bound of the memory for incomplete responses, over all connections of a producer.
 
-A broker that begins large answers and does not end them is closed once all connections hold more than the bound: the
-connection that holds most goes, so those of other brokers are not hit. Answers that come in one piece count nothing.
+If all connections together hold more than the bound, the one that holds most is closed: so a broker that begins large
+responses and does not end them does not affect the others. Responses that come in one piece are not counted.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from aioproducer.errors import BrokerConnectionError, KafkaError
 
 
 class HeldAnswers:
-    """Bytes held, by connection.
+    """Bytes of incomplete responses, by connection.
 
     Args:
-        largest_frame: bytes that one answer may have; all together may hold a quarter more.
+        largest_frame: largest size of one response in bytes; all together may hold a quarter more.
     """
 
     def __init__(self, largest_frame: int) -> None:
@@ -24,7 +24,7 @@ class HeldAnswers:
         self._held: dict[Callable[[KafkaError], None], int] = {}
 
     def note(self, close: Callable[[KafkaError], None], held: int) -> None:
-        """Note how much a connection holds now; `close` closes it, and stands for it."""
+        """Note how much a connection holds now; `close` closes the connection, and identifies it."""
         self.total += held - self._held.pop(close, 0)
         if held:
             self._held[close] = held
@@ -36,7 +36,3 @@ class HeldAnswers:
             )
             self.total -= self._held.pop(largest)
             largest(BrokerConnectionError(text))
-
-    def __repr__(self) -> str:
-        """Show how much is held."""
-        return f"<HeldAnswers {self.total} of {self.bound} bytes, {len(self._held)} connections>"

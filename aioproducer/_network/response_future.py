@@ -1,76 +1,67 @@
-"""A request whose answer a coroutine waits for, with a future; Produce does without."""
+"""Requests whose response a task awaits with a future; Produce requests need none."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from aioproducer._network.context import NetworkContext
-from aioproducer._network.node_connection import NodeConnection
-from aioproducer._network.requests import OutgoingRequest
-from aioproducer._protocol.messages import Api
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
 from aioproducer._protocol.primitives import Response
 from aioproducer._protocol.response_limits import largest_response
-from aioproducer.errors import KafkaError
+
+if TYPE_CHECKING:
+    from aioproducer._network.connection_pool import NodeConnection
+    from aioproducer._network.context import NetworkContext
+    from aioproducer._protocol.messages import Api
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class RawResponse(NamedTuple):
-    """What came back, and from whom."""
+    """A response that is not decoded yet."""
 
     node_id: int
-    """Negative for a node known only by its bootstrap address."""
+    """Negative for a bootstrap address."""
     version: int
     payload: memoryview
 
 
 class PendingRequest(Generic[ResponseT]):
-    """Turns the callbacks of one request into a future, and has its answer heeded, whoever still waits for it.
-
-    Args:
-        environment: for the loop, and to wake the sender: an answered request leaves room for another.
-        link: the way to whoever is asked; says who answers, by the time it does: a bootstrap address becomes a node
-            when metadata says so.
-        decode: reads the answer; what it raises closes the connection, as the connection says.
-    """
+    """One request and the future of its response; an error of `decode` closes the connection."""
 
     def __init__(
         self, environment: NetworkContext, link: NodeConnection, decode: Callable[[RawResponse], ResponseT]
     ) -> None:
         self.answer: asyncio.Future[ResponseT] = environment.loop.create_future()
-        self._wake = environment.wake
+        self._wake = environment.events.wake
         self._link = link
         self._decode = decode
 
     def outgoing(self, api: Api, version: int, body: bytes) -> OutgoingRequest:
-        """Return the request to be sent.
+        """Return the request to be sent."""
 
-        Args:
-            api: which request.
-            version: agreed on.
-            body: of the request, in that version.
-        """
-
-        def on_response(payload: memoryview, now: float) -> None:
+        def on_end(end: RequestEnd) -> None:
+            if not isinstance(end, Answered):
+                self._fail(end)
+                return
             # The node's id is read now: metadata may have named a bootstrap address since the request was sent.
-            response = self._decode(RawResponse(self._link.node.id, version, payload))
-            self._link.apply_throttle_and_versions(response, api, now)
+            response = self._decode(RawResponse(self._link.node.id, version, end.payload))
+            self._link.apply_throttle_and_versions(response, api, end.now)
             if not self.answer.done():
                 self.answer.set_result(response)
-            self._wake()
+            self._wake()  # an answered request leaves room for another
 
         return OutgoingRequest(
             api_key=api.key,
             version=version,
             flexible=api.is_flexible(version),
             buffers=[body],
-            on_response=on_response,
-            on_lost=self._fail,
+            on_end=on_end,
             largest_response=largest_response(api.key, len(body)),
         )
 
-    def _fail(self, error: KafkaError) -> None:
+    def _fail(self, end: Lost | Written) -> None:
+        assert isinstance(end, Lost), "a request with a response"
         if not self.answer.done():
-            self.answer.set_exception(error.fresh())
+            self.answer.set_exception(end.error.fresh())

@@ -1,13 +1,13 @@
-"""The bytes of one connection on their way out: what was handed to the transport, and what has left it.
+"""Outgoing bytes of one connection: those handed to the transport, and those that have left it.
 
-asyncio does not say when a piece of memory may be used again. It says how much it still holds, and bytes leave in
-order; so with positions counted from the start of the connection, whatever ends before
+asyncio does not report when memory may be reused, but how many bytes it still holds, and bytes leave in order. With
+positions counted from the start of the connection, all bytes before
 
     handed to the transport - held by the transport
 
-has left. For a request with a response that is checked when the response comes. A request without one (acks=0) is
-done when its bytes have left, and nobody tells: it is polled, soon after the write, on `resume_writing`, and by a
-timer whose delay doubles while nothing moves.
+have left. For a request with a response this is checked when the response comes. A request without one (acks=0) ends
+when its bytes have left. No callback reports that, so it is polled: soon after the write, on `resume_writing`, and by a
+timer whose delay doubles while no byte leaves.
 """
 
 from __future__ import annotations
@@ -17,43 +17,30 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aioproducer._network.context import NetworkContext, Timer
-from aioproducer._network.requests import OutgoingRequest
-from aioproducer._protocol.produce import Buffer
+from aioproducer._network.requests import WRITTEN, OutgoingRequest
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._protocol.produce import Buffer
 
 _FIRST_POLL_S: Final = 0.001
 _SLOWEST_POLL_S: Final = 0.1
 _CHEAPER_THAN_A_VECTOR: Final = 4 * 1024
 _CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
-"""A request of up to so many bytes is copied into one piece; a larger one is written piece by piece."""
+"""A request of up to this size is copied into one piece; a larger one is written piece by piece."""
 
 
 class WriteStream:
-    """Writes requests to a transport, and ends those that have no response.
+    """Writes requests to a transport, sets its socket options, and ends requests that have no response.
 
     Args:
         environment: shared by all connections.
-        transport: of this connection; its socket options and limits are set here.
-        on_stall: called with a text when requests without a response have not moved for request_timeout.
+        transport: of this connection.
+        on_all_written: called when no request without a response is left.
+        on_stall: called with a text when no byte has left for `request_timeout_ms`.
     """
-
-    __slots__ = (
-        "_environment",
-        "_gone",
-        "_handed",
-        "_in_one_piece",
-        "_is_poll_due_soon",
-        "_moved_at",
-        "_on_all_written",
-        "_on_stall",
-        "_poll_delay_s",
-        "_poll_timer",
-        "_transport",
-        "_unwritten",
-        "_write_pieces",
-    )
 
     def __init__(
         self,
@@ -68,8 +55,8 @@ class WriteStream:
         self._on_all_written = on_all_written
         self._on_stall = on_stall
         self._handed = 0  # position behind the last byte given to the transport
-        self._gone = 0  # position behind the last byte that had left it, when last looked at
-        self._moved_at = 0.0  # when that last grew, the queue stopped being empty, or a pause is over
+        self._gone = 0  # position behind the last byte known to have left it
+        self._moved_at = 0.0  # when `_gone` last grew, the queue stopped being empty, or a pause ends
         self._unwritten: deque[OutgoingRequest] = deque()  # without a response, oldest first
         self._poll_timer: Timer | None = None
         self._poll_delay_s = _FIRST_POLL_S
@@ -83,11 +70,9 @@ class WriteStream:
 
     @property
     def unwritten(self) -> int:
-        """Requests without a response that have not ended."""
         return len(self._unwritten)
 
     def send(self, request: OutgoingRequest, pieces: list[Buffer], now: float) -> None:
-        """Give a frame to the transport."""
         size = sum(map(len, pieces))
         self._handed += size
         self._environment.counters.bytes_out += size
@@ -100,32 +85,30 @@ class WriteStream:
             self._write_pieces(pieces)
 
     def pause_until(self, when: float) -> None:
-        """Count no stall before then: the broker reads nothing until it is over."""
+        """Count no stall before then: the broker reads nothing during the pause."""
         self._moved_at = max(self._moved_at, when)
 
     def has_left(self, request: OutgoingRequest) -> bool:
-        """Tell whether the transport holds none of a request's bytes any more."""
+        """Tell whether the transport has sent all bytes of a request."""
         return request.end <= self._handed - self._transport.get_write_buffer_size()
 
     def settle(self, now: float) -> None:
-        """End the requests without a response whose bytes have left; look again later for the others."""
+        """End the requests without a response whose bytes have left; poll again later for the others."""
         if not self._unwritten:
             return
         gone = self._handed - self._transport.get_write_buffer_size()
         if gone > self._gone:
             self._gone, self._poll_delay_s = gone, _FIRST_POLL_S
-            self._moved_at = max(self._moved_at, now)  # kernels take some during a pause
+            self._moved_at = max(self._moved_at, now)  # kernels accept bytes during a pause too
         while self._unwritten and self._unwritten[0].end <= gone:
-            on_written = self._unwritten.popleft().on_written
-            if on_written is not None:
-                on_written()
+            self._unwritten.popleft().on_end(WRITTEN)
         if self._unwritten:
             self._poll_later(now)
         else:
             self._on_all_written()
 
     def take_unwritten(self) -> list[OutgoingRequest]:
-        """Stop: remove and return what has not ended, oldest first."""
+        """Stop, and return the requests that have not ended, oldest first."""
         if self._poll_timer is not None:
             self._poll_timer.cancel()
         unwritten = list(self._unwritten)
@@ -173,7 +156,7 @@ def honours_back_pressure(loop: asyncio.AbstractEventLoop, version: tuple[int, .
 
 
 def _set_socket_options(transport: asyncio.Transport, send_bytes: int, receive_bytes: int) -> None:
-    # A transport without a socket (of a simulated network) has nothing to set.
+    # The transport of a simulated network has no socket.
     tcp: socket.socket | None = transport.get_extra_info("socket")
     if tcp is None:
         return

@@ -206,11 +206,11 @@ class Admission:
             return None
         if slots.held != 1 or not running.accumulator.partitions.is_forgotten(topic):
             return None  # others wait, and it would overtake them; or there is no room
-        slots.held -= 1
+        slots.unblock()
         try:
             return self._try_append(record)
         finally:
-            slots.held += 1
+            slots.block()
 
     async def _leaving(self, record: WaitingRecord) -> None:
         """Wait until a record has left its line.

@@ -1,4 +1,4 @@
-"""The few values that each part takes from the configuration; milliseconds become seconds here, once."""
+"""The settings of each part, taken from the configuration; milliseconds become seconds here."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
 
 BATCHES_IN_BUFFER: Final = 16
-"""Of the full size, at least. With fewer, no partition may wait for the memory of a whole batch, which the others would
-miss, and batches take what scraps come back: small ones, each of which costs a request's work.
-"""
+"""Least number of full batches in the buffer. With fewer, partitions cannot wait for the memory of a whole batch, and
+open small batches in the memory that comes back, each of which costs the work of a request."""
 
 SMALL_BATCH: Final = 16_384
-"""Kafka's own `batch.size`: below it, a buffer may have as few as four."""
+"""Kafka's own `batch.size`; with a smaller batch size a buffer may hold as few as four."""
 
 
 def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
-    """Batching. No batch of several records takes more than a quarter of the buffer, or a sixteenth if it is large.
+    """Return the settings of the accumulator.
 
-    No record takes more than three quarters.
+    A batch of several records takes at most a quarter of the buffer, or a sixteenth of a large one; a record takes at
+    most three quarters.
     """
     buffer = config.buffer_memory
     max_record_size = min(config.max_request_size, buffer // 4 * 3)
@@ -43,16 +43,16 @@ def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
         max_request_size=config.max_request_size,
         compression=codec(config).value,
         is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        is_transactional=config.transactional_id is not None,
     )
 
 
 def codec(config: ProducerConfig) -> CompressionType:
-    """What batches are compressed with."""
     return CompressionType[config.compression_type.upper()]
 
 
 def compression_level(config: ProducerConfig) -> int | None:
-    """The level of the codec in use; None where it has none to set."""
+    """Return the level of the codec in use; None if it has no level."""
     levels = {
         CompressionType.GZIP: config.compression_gzip_level,
         CompressionType.LZ4: config.compression_lz4_level,
@@ -62,7 +62,6 @@ def compression_level(config: ProducerConfig) -> int | None:
 
 
 def network_settings(config: ProducerConfig) -> NetworkSettings:
-    """Connections."""
     return NetworkSettings(
         request_timeout_ms=config.request_timeout_ms,
         max_in_flight=config.max_in_flight_requests_per_connection,
@@ -78,7 +77,6 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
 
 
 def metadata_settings(config: ProducerConfig) -> MetadataSettings:
-    """Metadata."""
     return MetadataSettings(
         metadata_max_age_ms=config.metadata_max_age_ms,
         metadata_max_idle_ms=config.metadata_max_idle_ms,
@@ -89,7 +87,7 @@ def metadata_settings(config: ProducerConfig) -> MetadataSettings:
 
 
 def waiting_limits(config: ProducerConfig) -> WaitingLimits:
-    """The waiting lines. A record's own deadline counts there too."""
+    """Return the limits of the wait queues; a record's own deadline counts too."""
     option = "max_block_ms" if config.max_block_ms <= config.delivery_timeout_ms else "delivery_timeout_ms"
     return WaitingLimits(
         max_records=config.max_waiting_records,
@@ -100,7 +98,6 @@ def waiting_limits(config: ProducerConfig) -> WaitingLimits:
 
 
 def produce_policy(config: ProducerConfig) -> Policy:
-    """What an answer means for a batch."""
     return Policy(
         acks=config.acks,
         is_idempotent=config.enable_idempotence,
@@ -110,5 +107,4 @@ def produce_policy(config: ProducerConfig) -> Policy:
 
 
 def retry_backoff(config: ProducerConfig, random: RandomSource) -> ExponentialBackoff:
-    """Between attempts."""
     return ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random=random)

@@ -23,7 +23,12 @@ from aioproducer._producer.process_end import (
     tell_not_closed,
     watch_process,
 )
-from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine, check_timeout
+from aioproducer._producer.producer_state import (
+    CLOSE_AFTER_ERROR_S,
+    ProducerState,
+    ProducerStateMachine,
+    check_timeout,
+)
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 
@@ -34,9 +39,6 @@ if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer.config import ProducerConfig
-
-CLOSE_AFTER_ERROR_S: Final = 5.0
-"""How long `async with` waits for deliveries when its body raised or was cancelled."""
 
 _ALIVE: Final[weakref.WeakSet[LifecycleMethods]] = weakref.WeakSet()
 
@@ -282,6 +284,11 @@ class LifecycleMethods:
         if not running.loop.is_closed():
             running.loop.call_soon_threadsafe(running.abandon)
 
+    def _take_over_report(self) -> Callable[[], ProducerRuntime | None]:
+        """Leave it to the caller to report lost records; returns a function that returns the runtime."""
+        self._is_loss_told = True
+        return lambda: self._running
+
     def _report_loss(self, how: str) -> None:
         """Report a producer that was not closed, and how many of its records are lost."""
         running = self._running
@@ -330,12 +337,6 @@ def _running_loop() -> asyncio.AbstractEventLoop:
             '(anyio.run(..., backend="asyncio")); for code without an event loop there is BlockingProducer'
         )
         raise IllegalStateError(text) from None
-
-
-def take_over(producer: LifecycleMethods) -> Callable[[], ProducerRuntime | None]:
-    """Leave to the caller to report records of a producer that is never closed; returns what returns its parts."""
-    producer._is_loss_told = True  # noqa: SLF001  # of this module's class
-    return lambda: producer._running  # noqa: SLF001
 
 
 def caller() -> str:

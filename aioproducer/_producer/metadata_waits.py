@@ -1,4 +1,4 @@
-"""Waits for metadata, and says why a topic is still unknown."""
+"""Waits for metadata, and the reason why a topic is still unknown."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.errors import BrokerError, KafkaError, Outcome
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.open_batches import OpenBatches
     from aioproducer._network.metadata_refresher import MetadataRefresher
 
 
 class MetadataWaits:
-    """Who waits for the next answer, whatever it says.
+    """Tasks that wait for the next metadata response.
 
     Args:
-        metadata: asks.
-        open_batches: refuses records for partitions that are not known; that is a reason to ask.
-        loop: makes futures.
+        metadata: asks brokers.
+        loop: creates futures.
     """
 
-    def __init__(self, metadata: MetadataRefresher, open_batches: OpenBatches, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, metadata: MetadataRefresher, loop: asyncio.AbstractEventLoop) -> None:
         self._metadata = metadata
         self._loop = loop
         self._waiting: dict[asyncio.Future[None], None] = {}
-        open_batches.on_unknown_partition = self._ask_for_partitions
+
+    def ask_for_partitions(self, topic: str) -> None:
+        """Ask for a known topic again: it may have more partitions by now."""
+        self._metadata.add_topic(topic, self._loop.time())
+        self._metadata.request_update("partition_unknown")
 
     async def next_answer(self, deadline: float) -> bool:
-        """Wait for the next metadata answer; False: `deadline` (monotonic seconds) came first."""
+        """Wait for the next metadata response; return False if `deadline` (monotonic seconds) comes first."""
         answered = self._loop.create_future()
         self._waiting[answered] = None
         try:
@@ -38,18 +40,18 @@ class MetadataWaits:
         except TimeoutError:
             return False
         finally:
-            self._waiting.pop(answered, None)  # who gives up leaves: the next answer may be long in coming
+            self._waiting.pop(answered, None)  # a cancelled waiter: the next response may take long
         return True
 
     def end(self) -> None:
-        """Wake all who wait: there is an answer, or there never will be one."""
+        """Wake all waiters: a response has come, or none ever will."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     def topic_refusal(self, topic: str) -> BrokerError | None:
-        """The error of a topic that brokers will never describe to us; None while there is hope."""
+        """Return the error of a topic that brokers refuse to describe for good, else None."""
         code = self._metadata.topic_refusal(topic)
         if code is None:
             return None
@@ -57,7 +59,7 @@ class MetadataWaits:
         return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)
 
     def topic_trouble(self, topic: str) -> KafkaError | None:
-        """Return what keeps a topic unknown; None: brokers have said nothing of it yet."""
+        """Return the reason why a topic is still unknown; None if no broker has answered about it yet."""
         trouble, throttle_s = self._last_trouble(topic), self._metadata.throttle_left_s()
         if not throttle_s:
             return trouble
@@ -73,10 +75,5 @@ class MetadataWaits:
         return BrokerError.of(code, f"brokers answer {ErrorCode.in_words(code)}", retriable=True, topic=topic)
 
     def __repr__(self) -> str:
-        """Show how many wait."""
+        """Show the number of waiters."""
         return f"<MetadataWaits {len(self._waiting)}>"
-
-    def _ask_for_partitions(self, topic: str) -> None:
-        """Ask again for a topic that is known: it may have more partitions by now."""
-        self._metadata.add_topic(topic, self._loop.time())
-        self._metadata.request_update("partition_unknown")

@@ -19,6 +19,9 @@ from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedErro
 if TYPE_CHECKING:
     from aioproducer._native.own_loop import OwnLoop
 
+CLOSE_AFTER_ERROR_S: Final = 5.0
+"""How long `async with` waits for deliveries when its body raised or was cancelled."""
+
 
 class ProducerState(Enum):
     """Where a producer is in its life."""

@@ -1,7 +1,6 @@
-"""Everything that exists between the start and the close of a producer: the parts of the send path, wired together.
+"""A running producer between its start and its close: starts, closes and fails the parts, and answers their events.
 
-`Producer` is the face; this knows which part is told of what. It holds no reference to the face, so that a
-producer that was dropped unclosed can be noticed.
+`wiring.py` builds the parts. The runtime holds no reference to the `Producer`, so that one dropped unclosed is noticed.
 """
 
 from __future__ import annotations
@@ -9,50 +8,21 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.batch_splitter import BatchSplitter
-from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
-from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
-from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._accumulator.wait_queues import WaitQueues
-from aioproducer._native.append import RecordAppender
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._native.delivery import BatchResult
-from aioproducer._network.metadata_refresher import MetadataRefresher
-from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.requests import PendingCalls
-from aioproducer._producer.component_settings import (
-    accumulator_settings,
-    codec,
-    compression_level,
-    metadata_settings,
-    network_settings,
-    produce_policy,
-    retry_backoff,
-    waiting_limits,
-)
-from aioproducer._producer.metadata_waits import MetadataWaits
 from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine
-from aioproducer._producer.record_hooks import RecordHooks
 from aioproducer._producer.supervisor import Supervisor
-from aioproducer._sender.completion import Completion
-from aioproducer._sender.compressor import BatchCompressor
-from aioproducer._sender.flush import FlushWaiters
-from aioproducer._sender.producer_id import ProducerIdFetcher
-from aioproducer._sender.sender import Sender, SendPath
-from aioproducer._sender.settlement import Settlement
-from aioproducer._timing.timers import TimerHeap
+from aioproducer._producer.wiring import Surroundings, build_parts
 from aioproducer._transactions.errors import fatal_error
-from aioproducer._transactions.identity import identity_of
 from aioproducer.errors import BackgroundTaskDiedError, KafkaError, ProducerClosedError
-from aioproducer.metrics import LatencyHistogram
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
-    from aioproducer._timing.retry_backoff import ExponentialBackoff
-    from aioproducer._transactions.runner import TransactionRunner
     from aioproducer.cluster import Cluster
     from aioproducer.config import ProducerConfig
     from aioproducer.interceptors import InterceptorChain
@@ -63,19 +33,19 @@ PAUSE_AFTER_BYTES: Final = 64 * 1024
 """After full batches of this many bytes a loop of `enqueue` lets the event loop run once, so that they are sent."""
 
 
-class ProducerRuntime:
-    """The parts of one producer.
+class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `ProducerEvents` and `NetworkEvents`
+    """The parts of one producer; implements `ProducerEvents` and `NetworkEvents`.
 
     Args:
         config: checked.
-        lifecycle: shared with the face.
+        lifecycle: shared with the `Producer`.
         interceptors: the user's.
-        random: of all jitter and choices.
+        random: source of all jitter and choices.
         wall_clock: milliseconds since the epoch; None reads the system's clock natively.
         log: bound to the client id.
     """
 
-    def __init__(  # noqa: PLR0915  # the one place that wires the parts
+    def __init__(  # noqa: PLR0915  # one line per part
         self,
         config: ProducerConfig,
         lifecycle: ProducerStateMachine,
@@ -92,171 +62,59 @@ class ProducerRuntime:
         self.is_shut = True
         """Calls are refused: not started yet, closing, closed, failed, or in a forked child."""
         self._closed_bytes = 0
-        self.timers = TimerHeap()
-        self.flushes = FlushWaiters(self.loop)
-        self.generations = self.flushes.generations
-        self.identity = identity_of(config.transactional_id, is_idempotent=config.enable_idempotence)
-        self.latency = LatencyHistogram()
-        batching = accumulator_settings(config)
-        self.pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=self._memory_returned)
-        self.accumulator = self._make_accumulator(batching, random)
-        self.open_batches = self.accumulator.open_batches
-        self.open_batches.on_full = self._batch_closed
-        self.appender = RecordAppender(
-            self.open_batches,
-            refuse=self.refuse,
-            batch_size=batching.batch_size,
-            max_record_size=batching.max_record_size,
-            wall_clock=wall_clock,
-            ignore_keys=config.partitioner_ignore_keys,
+        parts = build_parts(
+            Surroundings(
+                config=config,
+                loop=self.loop,
+                client_id=lifecycle.name,
+                events=self,
+                network_events=self,
+                interceptors=interceptors,
+                random=random,
+                wall_clock=wall_clock,
+                log=log,
+            )
         )
-        self.completion = Completion(self.loop, self.pool, self.generations, latency=self.latency, log=log)
-        self.client = self._make_client(random)
-        self.metadata = MetadataRefresher(self.client, metadata_settings(config), random=random, log=log)
-        self.metadata.on_update(self._cluster_changed)
-        self.metadata_waits = MetadataWaits(self.metadata, self.open_batches, self.loop)
-        self.calls = PendingCalls(self.refuse)
-        self.lines = self._make_lines()
-        backoff = retry_backoff(config, random)
-        self.settlement = self._make_settlement(backoff)
-        self.producer_ids = self._make_producer_ids(backoff)
-        self.transactions = self._make_transactions(backoff)
-        self.sender = self._make_sender()
-        self.preparation = self._make_preparation(interceptors)
+        records = parts.records
+        self.timers = records.timers
+        self.flushes = records.flushes
+        self.generations = records.flushes.generations
+        self.identity = records.identity
+        self.latency = records.latency
+        self.pool = records.pool
+        self.accumulator = records.accumulator
+        self.open_batches = records.accumulator.open_batches
+        self.appender = records.appender
+        self.completion = records.completion
+        self.client = parts.client
+        self.metadata = parts.metadata
+        self.metadata_waits = parts.metadata_waits
+        self.calls = parts.calls
+        self.lines = parts.lines
+        self.settlement = parts.settlement
+        self.transactions = parts.transactions
+        self.sender = parts.sender
+        self.preparation = parts.preparation
+        self._producer_ids = parts.producer_ids
         self._supervisor = Supervisor(lifecycle.name, self.fail)
-
-    def _make_accumulator(self, batching: AccumulatorSettings, random: random.Random) -> RecordAccumulator:
-        surroundings = AccumulatorDependencies(
-            pool=self.pool,
-            timers=self.timers,
-            generations=self.generations,
-            producer_identity=self.identity,
-            random=random,
-            clock=self.loop.time,
-            wake=self.wake,
-            loop=self.loop,
-        )
-        return RecordAccumulator(batching, surroundings)
-
-    def _make_client(self, random: random.Random) -> NetworkClient:
-        return NetworkClient(
-            bootstrap=self._config.bootstrap,
-            settings=network_settings(self._config),
-            timers=self.timers,
-            random=random,
-            wake=self.wake,
-            log=self._log,
-            client_id=self.lifecycle.name,
-        )
-
-    def _make_lines(self) -> WaitQueues:
-        return WaitQueues(
-            self.appender,
-            self.open_batches,
-            self.generations,
-            self.timers,
-            limits=waiting_limits(self._config),
-            on_failed=self.completion.fail_waiting,
-            trouble=self.metadata_waits.topic_trouble,
-        )
-
-    def _make_preparation(self, interceptors: InterceptorChain) -> RecordHooks:
-        return RecordHooks(
-            self._config,
-            interceptors,
-            appender=self.appender,
-            metadata=self.metadata,
-            completion=self.completion,
-            log=self._log,
-        )
-
-    def _make_settlement(self, backoff: ExponentialBackoff) -> Settlement:
-        return Settlement(
-            accumulator=self.accumulator,
-            splitter=BatchSplitter(self.pool, self.generations),
-            identity=self.identity,
-            backoff=backoff,
-            completion=self.completion,
-            clock=self.loop.time,
-            delivery_timeout_s=self._config.delivery_timeout_ms / 1000,
-            refresh_metadata=lambda topic: self.metadata.request_update("produce_refused", topic=topic),
-            explain=lambda batch: self.sender.explain(batch),  # noqa: PLW0108  # made later
-            on_fatal=self._fail_for_good,
-        )
-
-    def _make_producer_ids(self, backoff: ExponentialBackoff) -> ProducerIdFetcher:
-        return ProducerIdFetcher(
-            self.client,
-            self.identity,
-            backoff,
-            on_assigned=self.accumulator.offer_all,
-            on_refused=self.settlement.fail_unstamped,
-            log=self._log,
-        )
-
-    def _make_transactions(self, backoff: ExponentialBackoff) -> TransactionRunner | None:
-        if self._config.transactional_id is None:
-            return None
-        from aioproducer._transactions.runner import TransactionParts, TransactionRecords  # noqa: PLC0415  # only then
-
-        parts = TransactionParts(
-            self._config, backoff=backoff, client=self.client, metadata=self.metadata, loop=self.loop, log=self._log
-        )
-        records = TransactionRecords(
-            appender=self.appender,
-            lines=self.lines,
-            accumulator=self.accumulator,
-            completion=self.completion,
-            settlement=self.settlement,
-            flushes=self.flushes,
-        )
-        return parts.runner(self.identity, records, on_fatal=self._fail_for_good)
-
-    def _make_sender(self) -> Sender:
-        config = self._config
-        sealing = BatchCompressor(
-            self.loop,
-            self.accumulator,
-            codec=codec(config),
-            level=compression_level(config),
-            wake=self.wake,
-            log=self._log,
-        )
-        path = SendPath(
-            accumulator=self.accumulator,
-            lines=self.lines,
-            sealing=sealing,
-            settlement=self.settlement,
-            identity=self.identity,
-            timers=self.timers,
-            client=self.client,
-            metadata=self.metadata,
-        )
-        return Sender(
-            produce_policy(config),
-            path,
-            self.loop,
-            request_timeout_ms=config.request_timeout_ms,
-            ask_producer_id=self.producer_ids.ask if self.transactions is None else self.transactions.wake,
-            transaction=None if self.transactions is None else self.transactions.of_request,
-        )
+        self.metadata.on_update(self._cluster_changed)
 
     # Start and end
 
     async def start(self, *, wait: bool) -> None:
-        """Begin to work; with `wait`, until a broker has answered or `max_block_ms` are over.
+        """Start the tasks; with `wait`, wait at most `max_block_ms` until a broker has answered.
 
         Raises:
             MetadataTimeoutError: no broker answered.
-            KafkaError: what a broker said that ends it all.
+            KafkaError: a broker's answer ends the producer.
         """
         self.client.start(self.loop)
         jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
         if self.transactions is not None:
             jobs["transactions"] = self.transactions.run
         elif self.identity.is_enabled:
-            jobs["producer-id"] = self.producer_ids.run
-            self.producer_ids.ask()
+            jobs["producer-id"] = self._producer_ids.run
+            self._producer_ids.ask()
         self._supervisor.start(jobs)
         if wait:
             deadline = self.loop.time() + self._config.max_block_ms / 1000
@@ -272,15 +130,15 @@ class ProducerRuntime:
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
 
     def stop_taking(self) -> None:
-        """Take no record any more."""
+        """Accept no further records."""
         # Two flags: between transactions no record is taken (`closed`), but `flush` still works (`is_shut`).
         self.is_shut = self.appender.closed = True
 
     async def close(self, timeout_s: float) -> None:
-        """Deliver what was accepted, for at most `timeout_s` seconds; fail the rest; let everything go.
+        """Deliver the accepted records for at most `timeout_s` seconds, fail the rest, and stop all parts.
 
         Raises:
-            UndeliveredError: records failed and nobody looked.
+            UndeliveredError: records failed, and their deliveries were not looked at.
         """
         if self.lifecycle.state in {ProducerState.STARTING, ProducerState.RUNNING}:
             self.lifecycle.move_to(ProducerState.CLOSING)
@@ -319,13 +177,13 @@ class ProducerRuntime:
             self._fail_everything(ProducerClosedError(text))
 
     def abandon(self) -> None:
-        """Stop without waiting: the face was dropped unclosed, and nobody else ends what is pending."""
+        """Stop without waiting: the `Producer` was dropped unclosed."""
         self.fail(ProducerClosedError(f"producer {self.lifecycle.name!r} was dropped without close()"))
         self._supervisor.abandon()
         self.client.abandon()
 
     def fail(self, cause: BaseException) -> None:
-        """Fail everything, now and later, with `cause`: a background task has died."""
+        """Fail all records and calls, now and later, with `cause`: a background task has died."""
         self.lifecycle.fail(cause)
         self.stop_taking()
         if self.lifecycle.state is ProducerState.FAILED:
@@ -344,38 +202,68 @@ class ProducerRuntime:
         self.lines.fail_all(error)
         self.settlement.fail_everything(error, self.loop.time())
 
-    def _fail_for_good(self, error: KafkaError) -> None:
-        self.fail(fatal_error(error, self._config.transactional_id))
-        self._supervisor.abandon()
-
-    # What parts tell each other
-
     def close_generation(self) -> int:
-        """Close the open batches; what was accepted until now is unfinished up to the returned generation."""
+        """Close the open batches; returns the flush generation that covers everything accepted until now."""
         generation = self.generations.close()
         self.open_batches.close_all()
         return generation
 
-    def wake(self) -> None:
-        """Tell the sender that something may have become possible."""
+    # ProducerEvents
+
+    def wake(self) -> None:  # documented in `ProducerEvents`, as all up to the next heading
         self.sender.wake()
 
-    def _memory_returned(self) -> None:
-        if self.lines.records:
-            self.wake()
+    def timer_set_earlier(self, when: float) -> None:
+        self.sender.set_alarm(when)
 
-    def refuse(self) -> None:
-        """Raise what a call gets that cannot be served now."""
+    def memory_returned(self) -> None:
+        self.sender.wake()
+
+    def raise_not_accepting(self) -> None:
         if self.transactions is not None and not self.is_shut and self.appender.own_loop.is_here():
             self.transactions.refusals.refuse()
         self.lifecycle.refuse(self.appender.own_loop)
 
-    def _batch_closed(self, topic_partition: TopicPartition, size: int) -> None:
+    def unknown_partition(self, topic: str) -> None:
+        self.metadata_waits.ask_for_partitions(topic)
+
+    def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
+        self.settlement.renew(queue, exists=exists)
+
+    def failed_for_good(self, error: KafkaError) -> None:
+        self.fail(fatal_error(error, self._config.transactional_id))
+        self._supervisor.abandon()
+
+    def batch_opened(self, queue: PartitionQueue) -> None:
+        if self.transactions is not None:
+            self.transactions.batch_opened(queue)
+
+    def records_failed(self, error: KafkaError) -> None:
+        if self.transactions is not None:
+            self.transactions.records_failed(error)
+
+    def abandoned_batch_ended(self) -> None:
+        if self.transactions is not None:
+            self.transactions.endings.batch_resolved()
+
+    def log_lost(self, queue: PartitionQueue) -> None:
+        if self.transactions is not None:
+            self.transactions.log_lost(queue)
+
+    def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
         self._closed_bytes += max(size, SMALLEST_CHUNK)
         if self._closed_bytes >= PAUSE_AFTER_BYTES:
             self._closed_bytes = 0
             self.appender.pause_wanted = True
         self.preparation.batch_closed(topic_partition)
+
+    # NetworkEvents, and metadata
+
+    def node_failed(self) -> None:
+        self.metadata.node_failed()
+
+    def node_tried_again(self) -> None:
+        self.metadata.node_tried_again()
 
     def _cluster_changed(self, cluster: Cluster) -> None:
         usable = self.accumulator.update_cluster(cluster)
@@ -388,15 +276,15 @@ class ProducerRuntime:
         self.metadata_waits.end()
         self.wake()
 
-    # Records that wait
+    # Waiting records
 
     def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
-        """Let a record wait for its topic or for memory."""
+        """Queue a record until its topic is known and memory is free."""
         if record.topic not in self.appender.topics:
             self.metadata.add_topic(record.topic, record.called_at)
         self.lines.join(record, is_counted=is_counted)
         self.wake()
 
     def new_result(self) -> BatchResult:
-        """The result of a record that is in no batch yet."""
+        """Return the result of a record that is in no batch yet."""
         return BatchResult(self.loop, None)

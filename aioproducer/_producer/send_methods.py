@@ -306,7 +306,7 @@ class SendMethods(EnqueueMethod):
 
     def _refuse_record(self, *_: object) -> None:
         self._open_admission()
-        self._open_running().refuse()
+        self._open_running().raise_not_accepting()
 
     def _enqueue_slowly(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
         admission = self._open_admission()

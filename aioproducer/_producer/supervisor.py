@@ -1,4 +1,4 @@
-"""Keeps the background tasks of a producer together: when one ends for any reason but our own, all do, loudly.
+"""Runs the background tasks of a producer: when one of them dies, all end.
 
 One supervisor task holds an `asyncio.TaskGroup` with them. It is not entered in `__aenter__`: a dying background
 task would then cancel the body of the user's own `async with`.
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Supervisor:
-    """Runs coroutines for ever.
+    """Runs coroutines that must not end.
 
     Args:
-        name: for the names of tasks.
-        on_death: called once, with the cause, when one of them ends on its own.
+        name: part of the names of tasks.
+        on_death: called once with the cause, when a coroutine ends that was not stopped.
     """
 
     def __init__(self, name: str, on_death: Callable[[BaseException], None]) -> None:
@@ -30,13 +30,13 @@ class Supervisor:
         self._is_stopping = False
 
     def start(self, jobs: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> None:
-        """Begin; the keys become parts of the tasks' names."""
+        """Start the tasks; the keys become parts of their names."""
         self._task = asyncio.get_running_loop().create_task(
             self._run(jobs), name=f"aioproducer-supervisor | {self._name}"
         )
 
     async def stop(self) -> None:
-        """End all tasks and wait for that; may be called again."""
+        """End all tasks, and wait for that; may be called again."""
         self._is_stopping = True
         if self._task is not None:
             self._task.cancel()
@@ -64,7 +64,7 @@ class Supervisor:
         try:
             await job()
         except asyncio.CancelledError as cancelled:
-            # A TaskGroup takes a child that was cancelled from outside for one that ended well.
+            # A TaskGroup ignores a child that was cancelled from outside.
             if self._is_stopping or self._task is None or self._task.cancelling():
                 raise
             raise _died(name, cancelled) from cancelled
@@ -75,7 +75,7 @@ def _died(name: str, cause: BaseException | None) -> BackgroundTaskDiedError:
     how = "ended"
     if isinstance(cause, asyncio.CancelledError):
         how = "was cancelled from outside, as asyncio.run does at its end with what was not closed"
-    return BackgroundTaskDiedError(f"the producer's {name} task {how}; the producer cannot go on: make a new one")
+    return BackgroundTaskDiedError(f"the producer's {name} task {how}; the producer cannot continue: make a new one")
 
 
 def _first(deaths: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -7,7 +7,7 @@ records: interceptors, serializers, partitioner, append (`_native/record_pipelin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypedDict, TypeVar, cast
 
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedVerbs
@@ -17,14 +17,15 @@ from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from typing import Unpack
 
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer._native.enqueue import EnqueueMethod
     from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
     from aioproducer._producer.admission import Admission
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
-    from aioproducer._producer.send_methods import SendMethods
     from aioproducer._producer.topic_types import PartType
     from aioproducer.records import RecordMetadata
 
@@ -43,6 +44,22 @@ class RecordInBytes(TypedDict):
     timestamp: int | None
     headers: Headers | None
     on_delivery: OnDelivery | None
+
+
+class TopicProducer(Protocol):
+    """The methods of a producer that a topic calls."""
+
+    def send(self, topic: str, **record: Unpack[RecordInBytes]) -> Delivery:
+        """As `Producer.send`."""
+
+    def send_nowait(self, topic: str, **record: Unpack[RecordInBytes]) -> Delivery:
+        """As `Producer.send_nowait`."""
+
+    def enqueue(self, topic: str, **record: Unpack[RecordInBytes]) -> Coroutine[object, None, Delivery]:
+        """As `Producer.enqueue`."""
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """As `Producer.partitions_for`."""
 
 
 class TopicRecords(Generic[KeyT, ValueT]):
@@ -113,13 +130,14 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
     def __init__(
         self,
         records: TopicRecords[KeyT, ValueT],
-        producer: SendMethods,
+        producer: TopicProducer,
         *,
         admission: Callable[[], Admission],
         enqueue_each: Callable[[Iterable[Row], EnqueueRow], Awaitable[BulkDelivery]],
         asks_producer: bool,
     ) -> None:
-        super().__init__(producer, records, asks_producer=asks_producer)
+        # A Protocol cannot say that the producer is a native class as well.
+        super().__init__(cast("EnqueueMethod", producer), records, asks_producer=asks_producer)
         self._records = records
         self._producer = producer
         self._admission = admission

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer._protocol.messages import Api
 from aioproducer.errors import UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from aioproducer._protocol.messages import Api
 
 
 class FinalizedFeatures(NamedTuple):

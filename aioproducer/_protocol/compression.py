@@ -16,12 +16,14 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import cramjam
 
-from aioproducer._protocol.produce import Buffer
 from aioproducer.errors import SerializationError
+
+if TYPE_CHECKING:
+    from aioproducer._protocol.produce import Buffer
 
 _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # version, oldest reader that understands it
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024

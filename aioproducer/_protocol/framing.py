@@ -15,11 +15,13 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from aioproducer._protocol.produce import Buffer
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
 from aioproducer.errors import ProtocolError, TlsError
+
+if TYPE_CHECKING:
+    from aioproducer._protocol.produce import Buffer
 
 ContextT = TypeVar("ContextT")
 

@@ -24,8 +24,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from aioproducer._protocol.partition_views import Partitions, read_partitions
-from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
-from aioproducer._protocol.produce import NO_TOPIC_ID
+from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, NO_TOPIC_ID, ResponseReader, array_length, decode, string
 
 
 class Api(NamedTuple):

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
 from aioproducer._protocol.transaction_messages import PartitionsResponse, TransactionIdentity, partition_results
-from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 TXN_OFFSET_COMMIT: Final = Api(28, "TxnOffsetCommit", 0, 5, 3)
 
@@ -33,14 +32,41 @@ _NO_LEADER_EPOCH: Final = -1
 _INT32 = struct.Struct(">i")
 _ID_AND_EPOCH = struct.Struct(">qh")
 _OFFSET = struct.Struct(">iq")
+PartitionT = TypeVar("PartitionT", bound=tuple[str, int])
+
+
+class GroupMember(Protocol):
+    """The fields of a `ConsumerGroupMetadata`."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def generation_id(self) -> int: ...
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def group_instance_id(self) -> str | None: ...
+
+
+class Position(Protocol):
+    """The fields of an `OffsetAndMetadata`."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def metadata(self) -> str: ...
 
 
 def encode_txn_offset_commit_request(
     version: int,
     *,
     identity: TransactionIdentity,
-    member: ConsumerGroupMetadata,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    member: GroupMember,
+    offsets: Mapping[PartitionT, Position],
 ) -> bytes:
     """Commit offsets with the transaction.
 
@@ -51,7 +77,7 @@ def encode_txn_offset_commit_request(
         offsets: (topic, partition) -> the next offset to read.
     """
     flexible = TXN_OFFSET_COMMIT.is_flexible(version)
-    topics: dict[str, list[tuple[int, OffsetAndMetadata]]] = {}
+    topics: dict[str, list[tuple[int, Position]]] = {}
     for (topic, partition), offset in offsets.items():
         topics.setdefault(topic, []).append((partition, offset))
     fields = [
@@ -74,14 +100,14 @@ def decode_txn_offset_commit_response(version: int, payload: bytes | memoryview)
     return decode(f"TxnOffsetCommit v{version}", payload, flexible=flexible, read=partition_results)
 
 
-def _member_fields(version: int, member: ConsumerGroupMetadata) -> bytes:
+def _member_fields(version: int, member: GroupMember) -> bytes:
     if version < _FIRST_WITH_MEMBER:
         return b""
     generation = _INT32.pack(member.generation_id)
     return generation + string(member.member_id, flexible=True) + string(member.group_instance_id, flexible=True)
 
 
-def _offset_fields(version: int, partition: int, offset: OffsetAndMetadata) -> bytes:
+def _offset_fields(version: int, partition: int, offset: Position) -> bytes:
     flexible = TXN_OFFSET_COMMIT.is_flexible(version)
     fields = _OFFSET.pack(partition, offset.offset)
     if version >= _FIRST_WITH_LEADER_EPOCH:

@@ -10,9 +10,10 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
-from aioproducer._protocol.primitives import ResponseReader
+if TYPE_CHECKING:
+    from aioproducer._protocol.primitives import ResponseReader
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1

@@ -173,6 +173,8 @@ class Response(Protocol):
 _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(_VARINT_MORE))
 
 NO_TAGGED_FIELDS: Final = b"\x00"
+
+NO_TOPIC_ID: Final = bytes(16)
 """The end of every structure of a flexible version."""
 
 

@@ -43,11 +43,15 @@ from aioproducer._protocol.primitives import (
     decode,
     string,
 )
+from aioproducer._protocol.response_limits import SMALL_RESPONSE
 
 TOPIC_ID_VERSION: Final = 13
 """First version that names topics by their id."""
 
-NO_TOPIC_ID: Final = bytes(16)
+_PER_BATCH: Final = 4 * 1024
+"""Bytes of an answer to Produce: offsets, and an error with its text."""
+_PER_RECORD: Final = 1024
+"""Bytes of it for a record that was refused, with the reason."""
 
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_WITH_LOG_START: Final = 5
@@ -162,6 +166,11 @@ def encode_produce_request(
         glue = _append_batches(pieces, glue, of_topic, flexible=flexible)
     pieces.append(glue + NO_TAGGED_FIELDS if flexible else glue)
     return pieces
+
+
+def largest_produce_response(batches: int, records: int) -> int:
+    """Return the most bytes that the answer to a Produce may have."""
+    return SMALL_RESPONSE + _PER_BATCH * batches + _PER_RECORD * records
 
 
 def decode_produce_response(version: int, payload: bytes | memoryview) -> ProduceResponse:

@@ -17,11 +17,6 @@ _PER_REQUEST_BYTE: Final = 64
 _PER_REQUEST_BYTE_OF_OFFSETS: Final = 2048
 """A partition takes four bytes of OffsetFetch; its response has 4 KiB (`offset.metadata.max.bytes`)."""
 
-_PER_BATCH: Final = 4 * 1024
-"""Bytes of a Produce response per batch: offsets, and an error with its text."""
-_PER_RECORD: Final = 1024
-"""Bytes of a Produce response per refused record, with the reason."""
-
 _BY_REQUEST: Final = {
     _API_VERSIONS: 0,
     9: _PER_REQUEST_BYTE_OF_OFFSETS,  # OffsetFetch
@@ -44,8 +39,3 @@ def largest_response(api_key: int, request_bytes: int) -> int | None:
     """
     per_byte = _BY_REQUEST.get(api_key)
     return None if per_byte is None else SMALL_RESPONSE + per_byte * request_bytes
-
-
-def largest_produce_response(batches: int, records: int) -> int:
-    """Return the largest valid size of a Produce response."""
-    return SMALL_RESPONSE + _PER_BATCH * batches + _PER_RECORD * records

@@ -25,6 +25,11 @@ DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", 0, 0, 0, since="2.8")
 DESCRIBE_TRANSACTIONS: Final = Api(65, "DescribeTransactions", 0, 0, 0, since="3.0")
 LIST_TRANSACTIONS: Final = Api(66, "ListTransactions", 0, 1, 0, since="3.0")
 
+ONGOING: Final = "Ongoing"
+"""State of an open transaction."""
+ABORTED: Final = "CompleteAbort"
+"""State after an abort."""
+
 NO_TRANSACTION: Final = -1
 """Start offset of a producer without an open transaction in the partition."""
 

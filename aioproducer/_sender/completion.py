@@ -1,7 +1,7 @@
-"""Ends batches: their deliveries complete or fail, callbacks run, memory goes back. Nothing else does.
+"""The only place that completes or fails deliveries, runs their callbacks, and gives memory back.
 
-Step 11 of docs/explanation/life_of_a_record.md. No code of the user runs inside the sender's step: ending a batch
-sets its result and schedules one call that runs its callbacks and wakes those who wait, in record order.
+Step 11 of docs/explanation/life_of_a_record.md. User code never runs inside the sender's step: ending a batch sets its
+result and schedules one call that runs its callbacks and wakes its waiters, in record order.
 
 Source: ProducerBatch.completeFutureAndFireCallbacks in Apache Kafka.
 """
@@ -9,20 +9,20 @@ Source: ProducerBatch.completeFutureAndFireCallbacks in Apache Kafka.
 from __future__ import annotations
 
 from asyncio import CancelledError, sleep
+from dataclasses import dataclass
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._sender.await_hint import SerialAwaitDetector
 from aioproducer._sender.unseen_failures import UnseenFailures
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
     from aioproducer._accumulator.buffer_pool import BufferPool
+    from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._native.delivery import BatchResult, OnDelivery
@@ -33,41 +33,26 @@ if TYPE_CHECKING:
     from aioproducer.records import RecordMetadata
 
 TURNS_UNTIL_SEEN: Final = 3
-"""From the end of a batch until a task that awaits a `BulkDelivery` has read it, the longest way of all: the batch's
-callbacks run in the first, the last of them wakes the task in the second, and it reads its records in the third."""
+"""Until a task that awaits a `BulkDelivery` has read a failed batch, which takes longest: callbacks run in the first
+turn, the last callback wakes the task in the second, and the task reads its records in the third."""
 
 
+@dataclass(slots=True)
 class DeliveryCounts:
-    """Totals of records and batches that ended, under Kafka's meanings."""
+    """Totals of records and batches that ended, defined as in Kafka."""
 
-    __slots__ = (
-        "batch_bytes",
-        "batch_records_failed",
-        "batches",
-        "records_acknowledged",
-        "records_failed",
-        "records_filtered",
-    )
-
-    def __init__(self) -> None:
-        """Start at zero."""
-        self.records_acknowledged = 0
-        self.records_failed = 0
-        self.batch_records_failed = 0
-        self.records_filtered = 0
-        self.batches = 0
-        self.batch_bytes = 0
+    records_acknowledged: int = 0
+    records_failed: int = 0
+    batch_records_failed: int = 0
+    records_filtered: int = 0
+    batches: int = 0
+    batch_bytes: int = 0
 
 
 class Completion:
-    """Ends batches.
+    """Ends batches, and records that never joined one.
 
-    Args:
-        loop: runs callbacks.
-        pool: gets memory back.
-        generations: told that a unit of work ended.
-        latency: of deliveries, from the call of a batch's oldest record.
-        log: one event a failed batch.
+    `latency` is counted from the call of a batch's oldest record to its acknowledgement.
     """
 
     def __init__(
@@ -77,41 +62,36 @@ class Completion:
         generations: FlushGenerations,
         *,
         latency: LatencyHistogram,
+        events: ProducerEvents,
         log: EventLog,
     ) -> None:
         self._loop = loop
         self._pool = pool
         self._generations = generations
         self._latency = latency
+        self._events = events
         self._log = log
         self.unseen = UnseenFailures()
-        self.on_failure: Callable[[KafkaError], None] = _nothing
-        """Called with the error of each batch, or record in line, that fails; not where a call raised it."""
         self._trims_soon = False
         self.counts = DeliveryCounts()
-        self._one_by_one = SerialAwaitDetector(log)
 
     def complete(self, batch: ProducerBatch, outcome: Complete, now: float) -> None:
-        """Deliver the records of a batch that is in the log, and give its memory back."""
+        """Complete the deliveries of a batch that is in the log, and give its memory back."""
         self.counts.records_acknowledged += batch.count
         self.counts.batches += 1
         self.counts.batch_bytes += batch.wire_size
         self._latency.record(now - batch.called_at, batch.count)
-        self._one_by_one.note(records=batch.count, is_awaited=batch.result.wanted, called_at=batch.called_at, now=now)
         batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
         if batch.result.has_callbacks:
             # Not now: the user's code may send, flush or close, and the sender is walking through its queues.
             self._loop.call_soon(self._tell, batch.result)
         else:
-            batch.result.wake()  # runs nobody's code: it only schedules those who wait
+            batch.result.wake()  # runs no user code: it schedules the waiters
         self.release(batch)
         self._generations.leave(batch.generation)
 
     def fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """Fail the records of a batch with `error`, completed by what is known of the batch.
-
-        The memory stays with the batch; `release` gives it back when no connection owns it.
-        """
+        """Fail the deliveries of a batch with `error` and the details of the batch; `release` gives its memory back."""
         place = batch.queue.topic_partition
         detailed = error.with_details(
             topic=place.topic,
@@ -138,50 +118,41 @@ class Completion:
     def fail_result(
         self, result: BatchResult, error: KafkaError, *, count: int, generation: int, fails_transaction: bool = True
     ) -> None:
-        """Fail `count` records that share a result; for those that never joined a batch, too.
-
-        Args:
-            result: of the records.
-            error: of all of them.
-            count: how many.
-            generation: of flushes.
-            fails_transaction: whether one that is open must be aborted for them: not if their call raises it.
-        """
+        """Fail `count` records that share a result; without `fails_transaction` if their own call raises the error."""
         if fails_transaction:
-            self.on_failure(error)
+            self._events.records_failed(error)
         self.counts.records_failed += count
         result.fail(error, count)
         self.unseen.record(result, generation)
         self._loop.call_soon(self._tell, result)
         if not self._trims_soon:
             self._trims_soon = True
-            self._loop.call_soon(self._loop.call_soon, self._trim)  # a turn later than all who are told in this one
+            self._loop.call_soon(self._loop.call_soon, self._trim)  # one turn after the waiters of this one
 
     def fail_waiting(self, record: WaitingRecord, error: KafkaError) -> None:
-        """Fail a record that never joined a batch."""
         is_told = record.is_raised_by_its_call
         self.fail_result(record.result, error, count=1, generation=record.generation, fails_transaction=not is_told)
 
     def filter(self, result: BatchResult, error: KafkaError) -> None:
-        """Fail a record that an interceptor dropped; no flush raises that."""
+        """Fail a record that an interceptor dropped; no flush raises this error."""
         self.counts.records_filtered += 1
         self.withdraw(result, error)
 
     def withdraw(self, result: BatchResult, error: KafkaError) -> None:
-        """Fail a record that its caller took back; no flush raises that, and it counts as no failure."""
+        """Fail a record that its caller withdrew; no flush raises this error, and it counts as no failure."""
         # Callbacks and interceptors are called all the same: applications use both to count the records in flight.
         result.fail(error, 1)
         self._loop.call_soon(self._tell, result)
 
     async def take_error(self, failed: FailedBatches) -> UndeliveredError | None:
-        """Return what a flush has to raise, once the tasks that wait for the same records have read them."""
+        """Return the error that a flush raises, after tasks that await the same records have read them."""
         if len(failed):
             for _ in range(TURNS_UNTIL_SEEN):
                 await sleep(0)
         return failed.take_error()
 
     def release(self, batch: ProducerBatch) -> None:
-        """Give the memory of a batch back; it must be owned by nobody else any more."""
+        """Give the memory of a batch back; no connection or thread may use it any more."""
         self._pool.give_back(batch.chunk)
 
     def _trim(self) -> None:
@@ -196,18 +167,18 @@ class Completion:
                 elif context.run(tell, callback, None, result.error.fresh(), self._log):
                     result.note_look_of(callback, index)
         finally:
-            result.wake()  # whatever a callback did, nobody may wait for ever
+            result.wake()  # also after a failed callback
 
 
-def tell(  # noqa: PLR0917  # what the user's callback takes, and where to say that it raised
+def tell(  # noqa: PLR0917  # the callback's own arguments
     callback: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None, log: EventLog
 ) -> bool:
-    """Call an `on_delivery` of the user's; False: it raised, as with a wrong signature, and has told nobody."""
+    """Call an `on_delivery` callback; returns False if it raised, for example because of a wrong signature."""
     try:
         answer = callback(metadata, error)
         if answer is not None:
             _refuse_coroutine(answer)
-    except (Exception, CancelledError) as raised:  # the user's own code, whatever it raises
+    except (Exception, CancelledError) as raised:  # any error of user code
         text = f"{type(raised).__name__}: {raised}"
         log.error("on_delivery_failed", error=text, exc_info=raised)  # noqa: TRY400  # events have no `exception`
         return False
@@ -215,7 +186,7 @@ def tell(  # noqa: PLR0917  # what the user's callback takes, and where to say t
 
 
 def error_of_refused(error: BaseException) -> KafkaError:
-    """The error of a record that was not taken, for those who hear of it later than its call: it is in no log."""
+    """Return the error of a refused record as a delivery reports it: the record is in no log."""
     if not isinstance(error, KafkaError):
         wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
         wrapped.__cause__ = error
@@ -224,7 +195,6 @@ def error_of_refused(error: BaseException) -> KafkaError:
 
 
 def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:
-    """The error of a batch that was not acknowledged in time; `why` says what it was waiting for."""
     attempts = batch.attempts_before + batch.attempts
     message = f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {attempts} attempts: {why}"
     return DeliveryTimeoutError(message, outcome=batch.outcome)
@@ -233,8 +203,4 @@ def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> Delivery
 def _refuse_coroutine(answer: object) -> None:
     if isinstance(answer, CoroutineType):
         answer.close()
-        raise TypeError("on_delivery must not be async: nobody awaits it")
-
-
-def _nothing(_: KafkaError) -> None:
-    """Stands for a listener that nobody has set."""
+        raise TypeError("on_delivery must not be async: it is not awaited")

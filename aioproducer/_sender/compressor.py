@@ -1,9 +1,8 @@
-"""Compresses batches: small ones at once, large ones in a thread, so that the loop never stands still for one.
+"""Compresses batches: small ones at once, large ones in a thread, so that they do not block the event loop.
 
-The threads are the producer's own: in those of the loop it would wait behind whatever the application has put there.
-Two at most are in threads at the same time. Each needs memory for its output while its input is still there; that
-is the sealing reserve of two largest batches, set apart from `buffer_memory`, without which a full buffer of
-uncompressed batches could never be compressed, sent and freed.
+The threads are the producer's own, because those of the loop may be busy with the application's work. At most two
+batches are in threads at the same time. Each needs memory for its output beside its input. This reserve of two largest
+batches is apart from `buffer_memory`: else a full buffer of uncompressed batches could never be compressed and sent.
 
 Source: the Compressor of MemoryRecordsBuilder in Apache Kafka, which compresses as records are appended.
 """
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import ThreadPoolExecutor
 
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._logs import EventLog
 
@@ -30,15 +29,9 @@ AT_ONCE: Final = 2
 
 
 class BatchCompressor:
-    """Takes closed batches and gives them back compressed.
+    """Compresses closed batches; calls `wake` when a thread has finished one.
 
-    Args:
-        loop: for `run_in_executor`.
-        accumulator: gets them back.
-        codec: `NONE` makes everything a no-op.
-        level: the codec's own; None = its default.
-        wake: called when a thread has finished one.
-        log: one event a batch that the codec's library fails on; it is sent uncompressed.
+    A batch that the codec's library fails on is sent uncompressed, and logged.
     """
 
     def __init__(
@@ -62,7 +55,7 @@ class BatchCompressor:
         self._threads: ThreadPoolExecutor | None = None
 
     def seal(self, batches: Iterable[ProducerBatch]) -> None:
-        """Compress batches and give each back to the accumulator, now or later."""
+        """Compress batches, and give each back to the accumulator, now or later."""
         for batch in batches:
             if batch.size <= IN_LOOP_BYTES:
                 self._finish(batch, self._compress_here(batch))
@@ -81,7 +74,7 @@ class BatchCompressor:
             job.add_done_callback(partial(self._done, batch))
 
     def _compress_in_thread(self, batch: ProducerBatch) -> asyncio.Future[bytes] | None:
-        """Return None where no thread starts: the interpreter exits, or the system has no more."""
+        """Return None if no thread starts: the interpreter exits, or the system is out of threads."""
         records = batch.records()
         try:
             return self._loop.run_in_executor(self._own_threads(), _compress, self._codec, self._level, records)
@@ -91,13 +84,13 @@ class BatchCompressor:
 
     def _own_threads(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            from aioproducer._threads.real_threads import thread_pool  # noqa: PLC0415  # for those who compress large batches
+            from aioproducer._threads.real_threads import thread_pool  # noqa: PLC0415  # only for large batches
 
             self._threads = thread_pool(AT_ONCE, "aioproducer-sealing")
         return self._threads
 
     def close(self) -> None:
-        """Let the threads end, each when the batch it compresses is done; those that wait are never compressed."""
+        """Give waiting batches back uncompressed, and let each thread end with its batch."""
         waiting, self._waiting = self._waiting, deque()
         for batch in waiting:
             self._finish(batch, None)
@@ -116,7 +109,7 @@ class BatchCompressor:
     def _compress_here(self, batch: ProducerBatch) -> bytes | None:
         try:
             return _compress(self._codec, self._level, batch.records())
-        except Exception as error:  # noqa: BLE001  # whatever the codec's library raises: the batch goes as it is
+        except Exception as error:  # noqa: BLE001  # any error of the codec's library: the batch is sent uncompressed
             self._note_failure(error)
             return None
 
@@ -127,12 +120,7 @@ class BatchCompressor:
         is_smaller = data is not None and len(data) < batch.size
         self._accumulator.sealed(batch, data if is_smaller else None)
 
-    def __repr__(self) -> str:
-        """Show how much is being compressed."""
-        return f"<Sealing {self._codec.name} running={len(self._running)} waiting={len(self._waiting)}>"
-
 
 def _compress(codec: CompressionType, level: int | None, records: memoryview) -> bytes:
-    """Compress, and let go of the records in this very thread: whoever owns them next must find them free."""
-    with records:
+    with records:  # released in this thread: the next owner of the memory must find it free
         return compress(codec, level, records)

@@ -1,4 +1,4 @@
-"""Who waits for a flush generation to end; the counting is `_accumulator/flush_generations.py`'s."""
+"""Waits for flush generations to end; `_accumulator/flush_generations.py` counts them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from aioproducer._accumulator.flush_generations import FlushGenerations
 
 
 class FlushWaiters:
-    """Wakes those who wait.
+    """Tasks that wait for a flush or for the close.
 
     Args:
-        loop: makes their futures.
+        loop: creates their futures.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -21,7 +21,7 @@ class FlushWaiters:
         self._loop = loop
         self._waiting: dict[asyncio.Future[None], int] = {}
         self.drain_timeout_s = math.inf
-        """The shortest that was asked for."""
+        """The shortest timeout of all calls of `close`."""
         self._drain_by = math.inf
         self._draining: asyncio.Timeout | None = None
 
@@ -31,7 +31,8 @@ class FlushWaiters:
         try:
             await finished
         finally:
-            self._waiting.pop(finished, None)  # who gives up leaves: the end may be long in coming
+            self._waiting.pop(finished, None)  # a cancelled waiter: the generation may take long to end
+            self.generations.is_awaited = bool(self._waiting)
 
     def when_finished(self, generation: int) -> asyncio.Future[None]:
         """Return a future that is done once nothing accepted up to this generation is unfinished."""
@@ -40,20 +41,24 @@ class FlushWaiters:
             finished.set_result(None)
         else:
             self._waiting[finished] = generation
+            self.generations.is_awaited = True
         return finished
 
     def drain_within(self, timeout_s: float) -> None:
-        """Bound the wait of `drain`, also one under way; the shortest bound counts."""
+        """Bound the wait of `drain`, also of one that is under way; the shortest bound counts."""
         self.drain_timeout_s = min(self.drain_timeout_s, timeout_s)
         self._drain_by = min(self._drain_by, self._loop.time() + timeout_s)
         if self._draining is not None and not self._draining.expired():
             self._draining.reschedule(self._drain_by)
 
     async def drain(self, before: Callable[[], Awaitable[None]] | None = None) -> bool:
-        """Wait until nothing that was accepted is unfinished; False: the time is over.
+        """Wait until everything accepted has ended.
 
         Args:
-            before: waited for first, within the same time.
+            before: awaited first, within the same time.
+
+        Returns:
+            False if the time ran out.
         """
         try:
             async with asyncio.timeout_at(self._drain_by) as self._draining:
@@ -72,7 +77,8 @@ class FlushWaiters:
                 del self._waiting[finished]
                 if not finished.done():
                     finished.set_result(None)
+        self.generations.is_awaited = bool(self._waiting)
 
     def __repr__(self) -> str:
-        """Show how many wait."""
+        """Show the number of waiters."""
         return f"<FlushWaiters {len(self._waiting)} {self.generations!r}>"

@@ -1,10 +1,10 @@
-"""What a broker's answer to a batch means: nowhere else does an error code of it decide what becomes of the batch.
+"""The outcome of a batch by the broker's response: the only place where an error code of it decides.
 
-`decide` is pure: (answer, what is known of the batch, policy) -> Complete | Retry | Split | Refuse | Fail.
+`decide` is pure: (response, facts of the batch, policy) -> Complete | Retry | Split | Refuse | Fail.
 
-An answer speaks of its attempt. Whether the *batch* may be in the log is another matter: once an attempt went
-unanswered, or was answered in a way that does not exclude the append, the batch stays ambiguous (`maybe_written`)
-until a success. No later "not written" answer clears that.
+A response is about one attempt. Whether the *batch* may be in the log is another question: after an attempt without a
+response, or with one that does not exclude the append, the batch stays ambiguous (`maybe_written`) until a success. No
+later "not written" response clears that.
 
 Source: Sender.completeBatch and canRetry in Apache Kafka; the rows of docs/reference/errors.md were read in Kafka's
 source and tried on 3.9.1 and 4.3.1.
@@ -12,20 +12,22 @@ source and tried on 3.9.1 and 4.3.1.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._protocol.produce import PartitionResponse
 from aioproducer.errors import Outcome
 
+if TYPE_CHECKING:
+    from aioproducer._protocol.produce import PartitionResponse
+
 FEW_RETRIES: Final = 3
-"""Attempts after an answer that repetition is unlikely to change (CORRUPT_MESSAGE, UNSUPPORTED_VERSION)."""
+"""Attempts after an error that a retry is unlikely to cure (CORRUPT_MESSAGE, UNSUPPORTED_VERSION)."""
 
 NO_OFFSET: Final = -1
 
 
 class Policy(NamedTuple):
-    """What the configuration says."""
+    """The options of the producer that count."""
 
     acks: int
     """-1 (all), 0 or 1."""
@@ -33,27 +35,27 @@ class Policy(NamedTuple):
     retries: int
     """Attempts after the first."""
     is_transactional: bool = False
-    """No batch takes another identity than it has: one that would need to ends, and its transaction with it."""
+    """A batch that would need another identity fails, and its transaction with it."""
 
 
 class BatchFacts(NamedTuple):
-    """What is known of the batch when the answer comes."""
+    """What is known of the batch when the response comes."""
 
     attempts: int
-    """This one included, those left out that were put off for no fault of the batch's."""
+    """Including this one, without those that were put off for no fault of the batch."""
     records: int
     maybe_written: bool = False
     """An earlier attempt may have been appended."""
     is_first_unresolved: bool = True
-    """No earlier batch of the partition that has a sequence is without an end."""
+    """All earlier batches of the partition with a sequence have ended."""
     successor_acked: bool = False
     """A later batch of the partition is in the log."""
     is_behind_gap: bool = False
-    """A batch before it has ended unacknowledged, and the partition is to take another epoch for it."""
+    """An earlier batch has ended unacknowledged, so the partition must take another epoch."""
     repeats_offset: bool = False
-    """The answer is that to a copy of an earlier batch: its offset and its time, on the same connection."""
+    """The response repeats that of an earlier batch: its offset and time, on the same connection."""
     max_timestamp: int = -1
-    """The latest timestamp of its records, ms."""
+    """Latest timestamp of the records, ms."""
 
 
 class Complete(NamedTuple):
@@ -66,15 +68,15 @@ class Complete(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """Send it again."""
+    """Send the batch again."""
 
     maybe_written: bool
     """This attempt may have been appended."""
     refresh_metadata: bool = False
     is_soon: bool = False
-    """What the broker is busy with is over in a moment."""
+    """The broker will be ready in a moment."""
     is_consequence: bool = False
-    """It was refused because one before it was: it waits for that one, and for nothing else."""
+    """It was refused because an earlier batch was: it waits for that batch alone."""
     changes_epoch: bool = False
     """The partition must take a new epoch first."""
     loses_producer_id: bool = False
@@ -82,7 +84,7 @@ class Retry(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Too large as a whole: send its halves."""
+    """The batch is too large: send its halves."""
 
 
 class Refuse(NamedTuple):
@@ -90,7 +92,7 @@ class Refuse(NamedTuple):
 
     code: int
     records: tuple[tuple[int, str | None], ...]
-    """(index in the batch, the broker's word on it), ascending."""
+    """(index in the batch, the broker's message), ascending."""
 
 
 class Fail(NamedTuple):
@@ -100,7 +102,7 @@ class Fail(NamedTuple):
     code: int
     reason: str
     is_fatal: bool = False
-    """Nothing this producer sends later can succeed."""
+    """Nothing that this producer sends later can succeed."""
     loses_producer_id: bool = False
 
 
@@ -110,13 +112,7 @@ ProduceOutcome = Complete | Retry | Split | Refuse | Fail
 def decide(  # noqa: PLR0911  # one return for each kind of answer
     answer: PartitionResponse | None, facts: BatchFacts, policy: Policy
 ) -> ProduceOutcome:
-    """Say what becomes of a batch.
-
-    Args:
-        answer: for its partition; None if the response left the partition out, or could not be read.
-        facts: of the batch.
-        policy: of the producer.
-    """
+    """Decide the outcome of a batch; `answer` is None if the response left its partition out."""
     if answer is None or answer.base_offset < NO_OFFSET:
         return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
     if not answer.error_code:
@@ -138,7 +134,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
             refresh_metadata=row.refresh_metadata,
             is_soon=row is ErrorCode.CONCURRENT_TRANSACTIONS,
         )
-    # Without idempotence there is no identity to be lost: each record is refused for itself.
+    # Without idempotence no identity is lost: each record is refused for itself.
     is_fatal = (row.fatal and policy.is_idempotent) or (
         row is ErrorCode.INVALID_PRODUCER_ID_MAPPING and policy.is_transactional
     )
@@ -146,7 +142,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
 
 
 def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
-    """Say what becomes of a batch whose connection was lost before its answer came, or its bytes had left (acks=0)."""
+    """Decide the outcome of a batch whose connection was lost before the response came, or the bytes left (acks=0)."""
     return _unanswered(facts, policy, "the connection was lost before the broker's answer came")
 
 
@@ -163,7 +159,7 @@ def _written(answer: PartitionResponse, facts: BatchFacts) -> ProduceOutcome:
             int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
             "the broker took the batch for a copy of an earlier one: its producer id is used twice",
         )
-    # To a copy brokers answer the batch's own latest timestamp as if the log had given it.
+    # For a copy brokers return the batch's own latest timestamp as the log append time.
     is_echo = facts.maybe_written and answer.log_append_time == facts.max_timestamp
     return Complete(answer.base_offset, -1 if is_echo else answer.log_append_time, answer.log_start_offset)
 
@@ -203,14 +199,14 @@ def _too_large_or_refused(
     refused = tuple(sorted(dict(answer.record_errors).items()))
     if may_leave_out and is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
         return Refuse(int(row), refused)
-    if facts.records == 1 and refused and refused[0][1]:  # what is said of the record says more
+    if facts.records == 1 and refused and refused[0][1]:  # the record's message says more
         return Fail(outcome, int(row), f"{row.name}: {refused[0][1]}")
     return Fail(outcome, int(row), _reason(row, answer))
 
 
 def _may_retry(row: ErrorCode, facts: BatchFacts, policy: Policy) -> bool:
     if row is ErrorCode.CONCURRENT_TRANSACTIONS and policy.is_transactional:
-        return True  # also behind the last of `retries`: to wait for markers is no failure
+        return True  # beyond `retries` too: waiting for markers is no failure
     if facts.attempts > policy.retries:
         return False
     if row.few_retries:

@@ -1,50 +1,43 @@
-"""One Produce request on its way: which batches it carries, and which answer belongs to which."""
+"""One Produce request: its batches, and which part of the response belongs to which batch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._protocol.messages import PRODUCE
+from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer._protocol.produce import (
-    NO_TOPIC_ID,
     BatchToSend,
     PartitionResponse,
     ProduceResponse,
     encode_produce_request,
+    largest_produce_response,
 )
-from aioproducer._protocol.response_limits import largest_produce_response
 from aioproducer.errors import UnsupportedVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._protocol.produce import Buffer
     from aioproducer.cluster import Cluster
 
 LAST_VERSION_WITHOUT_ADDING: Final = 11
-"""From the next version on a Produce adds its partitions to the transaction itself (KIP-890)."""
+"""From version 12 on a Produce request adds its partitions to the transaction (KIP-890)."""
 LAST_VERSION_BY_NAME: Final = 12
-"""From the next version on topics are named by their ids (KIP-516)."""
+"""From version 13 on topics are named by their ids (KIP-516)."""
 
 
 class ProduceTransaction(NamedTuple):
-    """The transaction that all batches of a request belong to."""
+    """The transaction of all batches of a request."""
 
     transactional_id: str
     is_v2: bool
-    """Brokers add partitions as they are written to."""
+    """Brokers add partitions when they are written to."""
 
 
 class ProduceRequest:
-    """Batches of different partitions, for one node.
-
-    Args:
-        node_id: the leader of all of them.
-        batches: at most one a partition.
-        cluster: for topic ids.
-        transaction: that the batches belong to.
-    """
+    """Batches for one node, at most one per partition; `cluster` knows the topic ids."""
 
     def __init__(
         self,
@@ -58,37 +51,36 @@ class ProduceRequest:
         self.batches = batches
         self._transaction = transaction
         self.version = 0
-        """Of the request as sent, so of its answer; set when the connection is known."""
+        """Version of request and response, set when the connection is known."""
         self.topic_ids: dict[str, bytes] = {}
-        """By name, as metadata had them when the request was made."""
+        """By name, from the metadata at the time of the request."""
         for batch in batches:
             topic = batch.queue.topic_partition.topic
             if topic not in self.topic_ids:
-                self.topic_ids[topic] = cluster.topic_id(topic)
+                view = cluster.topics.get(topic)
+                self.topic_ids[topic] = NO_TOPIC_ID if view is None else view.topic_id
         self._names = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
 
     @property
     def topics(self) -> Collection[str]:
-        """The topics it writes to."""
         return self.topic_ids.keys()
 
     @property
     def highest_version(self) -> int:
-        """The last version that can say what must be said: topic ids may be unknown."""
+        """The highest version that this request can use: topic ids may be unknown."""
         if self._transaction is not None and not self._transaction.is_v2:
             return LAST_VERSION_WITHOUT_ADDING
         return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
 
     @property
     def largest_response(self) -> int:
-        """Bytes that its answer may have."""
         return largest_produce_response(len(self.batches), sum(batch.count for batch in self.batches))
 
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
-        """Return the body in pieces; the batches' records are not copied.
+        """Return the body in pieces, without a copy of the records.
 
         Raises:
-            UnsupportedVersionError: the version cannot say what its transaction needs.
+            UnsupportedVersionError: the version does not support the transaction.
         """
         transaction = self._transaction
         if transaction is not None and transaction.is_v2 and version <= LAST_VERSION_WITHOUT_ADDING:
@@ -100,7 +92,7 @@ class ProduceRequest:
         )
 
     def answers(self, response: ProduceResponse) -> dict[tuple[str | None, int], PartitionResponse]:
-        """Return the answers by partition, without those that the response left out. The first answer counts."""
+        """Return the parts of the response by partition; of two for one partition the first counts."""
         found: dict[tuple[str | None, int], PartitionResponse] = {}
         for answer in response.partitions:
             found.setdefault((self._topic_of(answer), answer.partition), answer)
@@ -119,11 +111,6 @@ class ProduceRequest:
             to_send.append(BatchToSend(topic, self.topic_ids[topic], partition, batch.header(records), records))
         return to_send
 
-    def __repr__(self) -> str:
-        """Show where it goes and how much it carries."""
-        return f"<ProduceRequest node={self.node_id} batches={len(self.batches)}>"
-
 
 def topic_of(batch: ProducerBatch) -> str:
-    """The topic of a batch."""
     return batch.queue.topic_partition.topic

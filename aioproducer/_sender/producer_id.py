@@ -1,9 +1,9 @@
-"""Fetches the producer id in the background, whenever idempotent records wait for one.
+"""Fetches the producer id in the background when idempotent records wait for one.
 
-A fresh cluster answers the first InitProducerId with COORDINATOR_LOAD_IN_PROGRESS for about a second, so this asks
-again, with backoff, until there is an id or the cluster says that there never will be one. Where the right to write
-is missing (brokers before 2.8 want IdempotentWrite on the cluster), what waits for the id fails, and this asks again:
-rights are granted while programs run.
+A new cluster refuses InitProducerId with COORDINATOR_LOAD_IN_PROGRESS for about a second, so the fetcher asks
+again, with backoff, until it gets an id or a permanent refusal. If the permission is missing (brokers before 2.8 need
+IdempotentWrite on the cluster), the waiting records fail and the fetcher asks again, since permissions may be granted
+while the program runs.
 
 Source: TransactionManager.InitProducerIdHandler, Sender.shouldHandleAuthorizationError in Apache Kafka (KIP-98).
 """
@@ -33,15 +33,9 @@ if TYPE_CHECKING:
 
 
 class ProducerIdFetcher:
-    """Assigns the identity an id when it is asked for one.
+    """Fetches producer ids for the identity.
 
-    Args:
-        client: asks the least loaded broker.
-        identity: gets the id.
-        backoff: between attempts.
-        on_assigned: called when partitions that waited may go on.
-        on_refused: called with the reason why what waits gets no id now.
-        log: one event an id.
+    `on_assigned` is called when waiting partitions may continue, `on_refused` with the error of the waiting records.
     """
 
     def __init__(
@@ -64,14 +58,14 @@ class ProducerIdFetcher:
         self._warned_of: int | None = None  # the code that the last warning has named
 
     def ask(self) -> None:
-        """Fetch an id soon, unless one is being fetched."""
+        """Fetch an id soon, unless a fetch is under way."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Serve until cancelled.
+        """Run until cancelled.
 
         Raises:
-            KafkaError: no id will ever be given: brokers are too old, or refuse for good.
+            KafkaError: brokers are too old, or refuse permanently.
         """
         while True:
             await self._wanted.wait()
@@ -110,12 +104,12 @@ class ProducerIdFetcher:
         return False
 
     def _note_refusal(self, answer: ProducerIdResponse) -> None:
-        """Keep what a broker answered for errors of records; the second answer with one code is a warning, once.
+        """Keep the refusal for the errors of records, and log it.
 
-        The first is none: a fresh cluster refuses once or twice with COORDINATOR_LOAD_IN_PROGRESS.
+        The second refusal with the same code is a warning, once: a new cluster refuses the first request or two.
         """
         code, before = answer.error_code, self._identity.last_error
-        reason = ErrorCode.in_words(code) if code else f"the id {answer.producer_id}, which cannot be"
+        reason = ErrorCode.in_words(code) if code else f"the invalid id {answer.producer_id}"
         self._identity.last_error = BrokerError.of(code, f"InitProducerId was answered with {reason}", retriable=True)
         write = self._log.debug
         if isinstance(before, BrokerError) and before.code == code != self._warned_of:

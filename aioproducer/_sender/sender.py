@@ -1,10 +1,10 @@
-"""Sends what is ready, and applies what brokers answer.
+"""Sends ready batches, and applies the responses.
 
-One task. Each turn (`run_once`) does Kafka's steps: timers fire, memory that came back is granted, what is overdue
-ends, what is missing (leaders, a producer id) is asked for, and every ready node gets its requests. Then it sleeps
-until it is woken or the next deadline comes. Nothing here awaits anything else.
+The sender is one task. Each turn (`run_once`) does Kafka's steps: fire timers, grant returned memory, end overdue
+batches, ask for missing leaders or a producer id, and send every ready node its requests. Then the task sleeps until it
+is woken or the next deadline comes; it awaits nothing else.
 
-Answers arrive between turns: `decide` (`_sender/produce_outcome.py`) says what one means, `Settlement` does it.
+Responses arrive between turns: `decide` (`_sender/produce_outcome.py`) interprets one, `Settlement` applies it.
 
 Source: Sender in Apache Kafka.
 """
@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.producer_batch import BatchState
-from aioproducer._network.requests import OutgoingRequest
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer._protocol.produce import decode_produce_response, request_is_flexible
@@ -30,12 +29,13 @@ from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.wait_queues import WaitQueues
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
+    from aioproducer._network.requests import RequestEnd
     from aioproducer._protocol.produce import PartitionResponse, ProduceResponse
     from aioproducer._sender.compressor import BatchCompressor
     from aioproducer._sender.produce_request import ProduceTransaction
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from aioproducer.records import TopicPartition
 
 LONGEST_SLEEP_S: Final = 3600.0
-"""Loops refuse times that are too far away, and options like `linger.ms` may be 2**63 - 1."""
+"""Event loops refuse times that are too far away, and options such as `linger.ms` may be 2**63 - 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +62,7 @@ class SendPath:
 
 
 class Sender:
-    """Drains ready batches to brokers and has each outcome applied.
-
-    Args:
-        policy: of the producer.
-        path: see there.
-        loop: for time and sleep.
-        request_timeout_ms: for two thirds of it a broker may wait for replicas, so that its answer comes before the
-            connection is given up.
-        ask_producer_id: called when records wait for a producer id.
-        transaction: says which one batches belong to; None: the producer has no transactional id.
-    """
+    """The sender task; `transaction` returns that of the batches, and is None without a transactional id."""
 
     def __init__(
         self,
@@ -85,7 +75,7 @@ class Sender:
         transaction: Callable[[], ProduceTransaction] | None = None,
     ) -> None:
         self.turns = 0
-        """How often the sender looked for work; a producer with nothing to do makes none."""
+        """Number of turns; an idle producer makes none."""
         self._policy = policy
         self._accumulator = path.accumulator
         self._lines = path.lines
@@ -96,7 +86,7 @@ class Sender:
         self._client = path.client
         self._metadata = path.metadata
         self._loop = loop
-        self._replica_timeout_ms = request_timeout_ms * 2 // 3
+        self._replica_timeout_ms = request_timeout_ms * 2 // 3  # for replicas, so that the response comes in time
         self._ask_producer_id = ask_producer_id
         self._transaction = transaction
         self._sleep: asyncio.Future[None] | None = None
@@ -104,7 +94,6 @@ class Sender:
         self._alarm_at = 0.0
         self._is_woken = True
         self._defect: Exception | None = None
-        path.timers.on_earlier = self._set_alarm
 
     # The task
 
@@ -112,7 +101,7 @@ class Sender:
         """Work until cancelled.
 
         Raises:
-            Exception: a defect of our own, here or while an answer was applied; the producer cannot go on.
+            Exception: a defect of our own, here or while a response was applied; the producer cannot continue.
         """
         try:
             while True:
@@ -126,18 +115,13 @@ class Sender:
             self._sealing.close()
 
     def wake(self) -> None:
-        """Make the next turn come soon; cheap, and may be called from anywhere on the loop."""
+        """Make the next turn come soon; cheap, and callable from anywhere on the loop."""
         # No reason is passed: the turn looks at what is ready, so no caller can forget to report an event.
         self._is_woken = True
         if self._sleep is not None and not self._sleep.done():
             self._sleep.set_result(None)
 
     def run_once(self, now: float) -> None:
-        """Do one turn.
-
-        Args:
-            now: monotonic seconds.
-        """
         self.turns += 1
         self._timers.fire(now)
         if self._accumulator.deadlines.due:
@@ -164,24 +148,22 @@ class Sender:
             return
         self._sleep = self._loop.create_future()
         if when is not None:
-            self._set_alarm(when)
+            self.set_alarm(when)
         try:
             await self._sleep
         finally:
             self._sleep = None
 
-    def _set_alarm(self, when: float) -> None:
-        """Sleep no longer than until `when`; whoever sets a timer while the sender sleeps need not wake it.
-
-        An alarm that is earlier stays, also through turns that need none: setting one costs more than looking again.
-        """
+    def set_alarm(self, when: float) -> None:
+        """Sleep until `when` at the latest, so that setting a timer need not wake the sender."""
+        # An earlier alarm stays, also through turns that need none: setting one costs more than looking again.
         if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
             return
         now = self._loop.time()
         if now < when < now + TICK_S:
-            when = now + TICK_S  # or uvloop calls at once, and again and again until it is time
+            when = now + TICK_S  # else uvloop calls at once, repeatedly until it is time
         if self._alarm is not None and self._alarm_at <= when:
-            return  # set while more than a tick was left, it rings within one
+            return  # set while more than a tick was left, it fires within one
         self._stop_alarm()
         self._alarm_at = min(when, now + LONGEST_SLEEP_S)
         self._alarm = self._loop.call_at(self._alarm_at, self._ring)
@@ -194,7 +176,7 @@ class Sender:
         if when <= self._loop.time():
             self.wake()
         else:
-            self._set_alarm(when)
+            self.set_alarm(when)
 
     def _stop_alarm(self) -> None:
         if self._alarm is not None:
@@ -240,18 +222,16 @@ class Sender:
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
                 largest_response=request.largest_response,
                 expects_response=acks != 0,
-                on_response=partial(self._answered, request),
-                on_lost=lambda error: self._guard(request, partial(self._lost, request, error)),
-                on_written=lambda: self._guard(request, partial(self._written, request)),
+                on_end=partial(self._ended, request),
             )
             self._client.send(request.node_id, outgoing)
-            for topic in request.topics:  # behind the sending: what is done here, is done while the broker works
+            for topic in request.topics:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
         except KafkaError as error:
             self._not_sent(request, error)
 
     def _not_sent(self, request: ProduceRequest, error: KafkaError) -> None:
-        """Nothing was handed to a transport: the batches stay what they were, or end if no attempt can succeed."""
+        """Queue the batches again, or fail them if no attempt can succeed: no transport got the request."""
         now = self._loop.time()
         for batch in request.batches:
             batch.last_error = error
@@ -275,16 +255,18 @@ class Sender:
 
     # Answers
 
-    def _answered(self, request: ProduceRequest, payload: memoryview, now: float) -> None:
-        # What decoding raises closes the connection, and `_lost` follows.
-        response = decode_produce_response(request.version, payload)
-        self._guard(request, partial(self._apply, request, response, now))
-
-    def _guard(self, request: ProduceRequest, step: Callable[[], None]) -> None:
-        """Let a defect of our own end the sender, and with it the producer: nobody knows what was left undone."""
+    def _ended(self, request: ProduceRequest, end: RequestEnd) -> None:
+        if isinstance(end, Answered):
+            # An error of decoding closes the connection, which then ends the request as lost.
+            response = decode_produce_response(request.version, end.payload)
+            step = partial(self._apply, request, response, end.now)
+        elif isinstance(end, Lost):
+            step = partial(self._lost, request, end.error)
+        else:
+            step = partial(self._written, request)
         try:
             step()
-        except Exception as defect:  # noqa: BLE001  # one of the two places that may: everything fails, loudly
+        except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
             self._defect = defect
             self._settlement.rescue(request.batches, defect, self._loop.time())
             self.wake()
@@ -292,11 +274,11 @@ class Sender:
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         answers = request.answers(response)
         hints: dict[TopicPartition, PartitionView] = {}
-        has_to_be_heeded = response.throttle_time_ms > 0  # asked here, and not of a method: it nearly never has
+        has_to_be_heeded = response.throttle_time_ms > 0  # checked here, because it is nearly always False
         for batch in request.batches:
             answer = answers.get(batch.queue.topic_partition)
             if answer is None or answer.base_offset < NO_OFFSET:
-                text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
+                text = f"node {request.node_id} answered Produce without {batch.queue.topic_partition}"
                 batch.last_error = ProtocolError(text)
                 self._client.disconnect(request.node_id, batch.last_error)
             elif answer.error_code:
@@ -308,13 +290,13 @@ class Sender:
             self._settlement.apply(batch, outcome, now)
         if has_to_be_heeded:
             self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
-        if hints:  # all at once: there may be thousands
+        if hints:  # in one call: there may be thousands
             endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
             self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)
         self._wake_if_held_back(request.node_id)
 
     def _wake_if_held_back(self, node_id: int) -> None:
-        """A request has ended: there is work if something waited for its place on the wire, or for its memory."""
+        """Wake the sender after a request ended, if a batch waited for its place on the wire or for its memory."""
         if self._accumulator.ready.count(node_id) or self._lines.records or self._identity.is_missing:
             self.wake()
 
@@ -332,36 +314,16 @@ class Sender:
             self._settlement.apply(batch, decide_lost(facts, self._policy), now)
         self.wake()
 
-    # Saying why
-
-    def explain(self, batch: ProducerBatch) -> str:
-        """Say what a batch is waiting for, for the text of an error."""
-        if batch.state is BatchState.ON_WIRE:
-            return f"node {batch.node_id} has not answered"
-        node_id = batch.queue.leader_id
-        if node_id is None:
-            return f"the partition has no leader ({self._metadata.last_error or 'as far as metadata says'})"
-        if self._identity.is_missing and not batch.is_stamped:
-            return f"no broker has given the producer an id yet ({self._identity.last_error or 'none has answered'})"
-        error = self._client.last_error(node_id)
-        if error is None and batch.last_error is not None:
-            return f"the last attempt failed: {batch.last_error}"
-        is_in = batch.queue.identity.is_send_allowed
-        why = "it was busy with earlier requests" if is_in else "the partition is not part of the transaction yet"
-        return f"node {node_id} could not be sent to ({error or why})"
-
     def __repr__(self) -> str:
-        """Show what is ready and whether it sleeps."""
         return f"<Sender sleeping={self._sleep is not None} {self._accumulator.ready!r}>"
 
 
 def _outcome_before(batch: ProducerBatch) -> Outcome:
-    """What the attempts before this one, which was never made, have left; not `batch.outcome`: it is on the wire."""
+    # This attempt was never made; `batch.outcome` would count it, since the batch is on the wire.
     return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
 
 
 def _error_of(batch: ProducerBatch, answer: PartitionResponse) -> BrokerError:
-    """What a node has just said of a batch that may be sent again."""
     place, code = batch.queue.topic_partition, ErrorCode.of(answer.error_code)
     text = f"{place.topic}-{place.partition}: {ErrorCode.in_words(answer.error_code)}"
     is_retriable = code is not None and code.retriable

@@ -1,7 +1,7 @@
-"""Ends or requeues batches: does what an outcome says, at deadlines and at the end of the producer too.
+"""Ends or requeues batches: applies outcomes, deadlines and the end of the producer.
 
-`decide` (`_sender/produce_outcome.py`) says what an answer means for a batch; here that is done, to the batch, to its
-partition's order and identity, to its memory and its callers. Step 10 of docs/explanation/life_of_a_record.md.
+An outcome changes the batch, the order and identity of its partition, its memory and its deliveries.
+Step 10 of docs/explanation/life_of_a_record.md.
 
 Source: Sender.completeBatch, reenqueueBatch, failBatch in Apache Kafka.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import around, halves, neighbours
-from aioproducer._accumulator.producer_batch import BatchState
+from aioproducer._accumulator.partition_queue import BatchState
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import deadline_error
 from aioproducer._sender.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioproducer._accumulator.batch_splitter import BatchSplitter
-    from aioproducer._accumulator.partition_queue import PartitionQueue
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.events import ProducerEvents
+    from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._network.network_client import NetworkClient
     from aioproducer._protocol.produce import PartitionResponse
     from aioproducer._sender.completion import Completion
     from aioproducer._timing.retry_backoff import ExponentialBackoff
@@ -42,29 +44,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class SettlementCounts:
-    """Totals, under Kafka's meanings."""
-
     records_retried: int = 0
     batches_split: int = 0
 
 
 class Settlement:
-    """Applies outcomes.
+    """Applies outcomes to batches."""
 
-    Args:
-        accumulator: takes batches that are sent again.
-        splitter: takes batches apart.
-        identity: loses its producer id when brokers forgot it.
-        backoff: before another attempt.
-        completion: tells callers, and gives memory back.
-        clock: monotonic seconds.
-        delivery_timeout_s: for the text of errors.
-        refresh_metadata: called with the topic that a broker refused because leaders or topics have changed.
-        explain: says what a batch was waiting for, for the text of errors.
-        on_fatal: called with the error after which nothing can be sent any more.
-    """
-
-    def __init__(  # noqa: PLR0913  # what a batch can end in
+    def __init__(  # noqa: PLR0913  # all that the end of a batch touches
         self,
         *,
         accumulator: RecordAccumulator,
@@ -73,10 +60,9 @@ class Settlement:
         backoff: ExponentialBackoff,
         completion: Completion,
         clock: Callable[[], float],
-        delivery_timeout_s: float,
-        refresh_metadata: Callable[[str], None],
-        explain: Callable[[ProducerBatch], str],
-        on_fatal: Callable[[KafkaError], None],
+        client: NetworkClient,
+        metadata: MetadataRefresher,
+        events: ProducerEvents,
     ) -> None:
         self.counts = SettlementCounts()
         self._accumulator = accumulator
@@ -85,21 +71,15 @@ class Settlement:
         self._backoff = backoff
         self._completion = completion
         self._clock = clock
-        self._delivery_timeout_s = delivery_timeout_s
-        accumulator.partitions.on_renewed = self.renew
-        self._refresh_metadata = refresh_metadata
-        self._explain = explain
-        self._on_fatal = on_fatal
+        self._client = client
+        self._metadata = metadata
+        self._events = events
         self._soon = backoff.within(*SOON_MS)
-        self.on_resolved: Callable[[], None] = _nothing
-        """Called when a batch that nobody waited for any more was answered, or its connection was lost."""
-        self.on_log_lost: Callable[[PartitionQueue], None] = _nothing
-        """Called with a partition whose log no longer has what was acknowledged: its topic was made again, mostly."""
 
     # Outcomes
 
     def facts(self, batch: ProducerBatch, answer: PartitionResponse | None) -> BatchFacts:
-        """What is known of a batch when an answer, or none, has come for it."""
+        """Collect what is known of a batch; `answer` is None if the response left its partition out."""
         identity = batch.queue.identity
         return BatchFacts(
             attempts=batch.attempts - batch.put_off,
@@ -115,18 +95,18 @@ class Settlement:
         )
 
     def apply(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
-        """Do what an outcome says to a batch that comes back from the wire."""
+        """Apply an outcome to a batch that was on the wire."""
         queue = batch.queue
         queue.take_from_wire(batch)
         if isinstance(outcome, Complete):
             queue.identity.acknowledge(batch, outcome.base_offset, now, log_append_time=outcome.log_append_time)
             if queue.identity.has_lost_log:
-                self.on_log_lost(queue)
+                self._events.log_lost(queue)
         else:
             queue.identity.require_confirmation()
         if batch.is_abandoned:
             self._end(batch, is_acknowledged=isinstance(outcome, Complete))
-            self.on_resolved()
+            self._events.abandoned_batch_ended()
         else:
             self._apply_to_waiting(batch, outcome, now)
         self._settle(queue, now)
@@ -136,8 +116,7 @@ class Settlement:
             case Complete():
                 batch.move_to(BatchState.DONE)
                 self._completion.complete(batch, outcome, now)
-                if (limits := self._accumulator.open_batches.limits).by_topic:
-                    limits.acknowledged(topic_of(batch))
+                self._accumulator.batch_acknowledged(batch)
                 self._end_part(batch)
             case Retry():
                 self._retry(batch, outcome, now)
@@ -159,7 +138,7 @@ class Settlement:
         if outcome.changes_epoch:
             batch.queue.identity.begin_change()
         if outcome.refresh_metadata:
-            self._refresh_metadata(topic_of(batch))
+            self._metadata.request_update("produce_refused", topic=topic_of(batch))
         is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
         backoff = self._soon if is_soon else self._backoff
         failures = batch.attempts - (0 if outcome.is_soon else batch.put_off)
@@ -168,13 +147,13 @@ class Settlement:
         self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
 
     def take_back(self, batch: ProducerBatch, now: float) -> None:
-        """Queue a batch again that was drained and could not be handed to a transport: there was no attempt."""
+        """Queue a drained batch again that no transport got; this counts as no attempt."""
         batch.queue.take_from_wire(batch)
         self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(max(batch.attempts - 1, 0)))
         self._settle(batch.queue, now)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
-        self._accumulator.open_batches.limits.refused(topic_of(batch), batch.uncompressed_wire_size)
+        self._accumulator.batch_too_large(batch)
         self._take_apart(batch, keeps_sequences=True, now=now)
 
     def _take_apart(self, batch: ProducerBatch, *, keeps_sequences: bool, now: float) -> None:
@@ -187,7 +166,7 @@ class Settlement:
         self._replace(batch, parts)
 
     def _refuse(self, batch: ProducerBatch, outcome: Refuse, now: float) -> None:
-        """Fail the records that the broker named, and send the others again without them."""
+        """Fail the records that the broker named, and send the others again."""
         reasons = dict(outcome.records)
         refused = neighbours(reasons)
         ranges = around(batch, refused)
@@ -229,15 +208,15 @@ class Settlement:
             self._identity.discard(batch.identity.producer_id)
         self._fail(batch, error, now)
         if outcome.is_fatal:
-            self._on_fatal(error)
+            self._events.failed_for_good(error)
 
     def _fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """Fail a batch that no connection holds any more."""
+        """Fail a batch that is not on the wire."""
         self._completion.fail(batch, error, now)
         self._end(batch)
 
     def _end(self, batch: ProducerBatch, *, is_acknowledged: bool = False) -> None:
-        """Let go of a batch whose caller knows already."""
+        """End a batch whose deliveries have ended."""
         was_sealing = batch.state is BatchState.SEALING
         batch.move_to(BatchState.DONE)
         if batch.is_stamped and not is_acknowledged:
@@ -251,32 +230,31 @@ class Settlement:
             batch.queue.parts -= 1
 
     def _settle(self, queue: PartitionQueue, now: float) -> None:
-        """Let the partition go on: a new epoch if it was waiting for this, then the next batch."""
+        """Let the partition continue: with a new epoch if that was pending, then with the next batch."""
         for overtaken in queue.restamp_if_resolved():
             text = "a later batch was acknowledged before this one could be sent again, and order is kept"
             self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
         self._accumulator.offer(queue)
 
-    def renew(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
-        """Go on with a partition of a topic that was deleted and made again.
+    def renew(self, queue: PartitionQueue, *, exists: bool) -> None:
+        """Continue with a partition of a topic that was deleted and created again.
 
-        A batch that may have been written fails: it is gone with the old log, or in the new one, and nobody can tell.
-        What was never sent goes on, unless its partition no longer exists: under a new identity if the old log had any
-        batch of the present one.
+        A batch that may have been written fails: it may be in the old log or in the new one. Batches never sent are
+        kept, unless the partition no longer exists, under a new identity if the old log had a batch of this one.
         """
         now = self._clock()
         text = "the topic was deleted and made again"
         if exists:
             ended = [batch for batch in queue.queued if batch.maybe_written]
         else:
-            self._accumulator.open_batches.close(queue)
+            self._accumulator.close_open(queue)
             ended = [batch for batch in (*queue.on_wire, *queue.queued) if not batch.is_abandoned]
             text += " without the record's partition"
         for batch in ended:
             self._give_up(batch, KafkaError(text, outcome=batch.outcome), now)
         if ended or queue.on_wire or queue.identity.is_bound_to_log:
             queue.identity.forget_log()
-            self.on_log_lost(queue)
+            self._events.log_lost(queue)
         else:
             queue.identity.require_confirmation()
         self._settle(queue, now)
@@ -284,20 +262,18 @@ class Settlement:
     # Ends without an answer
 
     def expire(self, queue: PartitionQueue, overdue: Sequence[ProducerBatch], now: float) -> None:
-        """Fail batches of a partition at their deadline.
-
-        One on the wire stays the wire's until its answer or the connection's loss.
-        """
+        """Fail batches at their deadline; one on the wire stays there until it is answered or its connection lost."""
         for batch in overdue:
             if self._identity.is_missing and not batch.is_stamped:
                 batch.last_error = batch.last_error or self._identity.last_error
-            self._accumulator.partitions.note_failure(queue)
-            self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
+            self._accumulator.note_failure(queue)
+            why = why_waiting(batch, self._identity, self._client, self._metadata)
+            self._give_up(batch, deadline_error(batch, self._accumulator.delivery_timeout_s, why), now)
         # Once, after all of them: settling after each batch blocked the loop for 2 s with 8,000 batches.
         self._settle(queue, now)
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
-        """Fail all that was accepted and has no end: the producer closes, or something it needs has died."""
+        """Fail all unfinished batches: the producer closes or has failed."""
         for queue, batches in self._accumulator.unfinished():
             for batch in batches:
                 if not batch.is_abandoned:
@@ -305,7 +281,7 @@ class Settlement:
             self._settle(queue, now)
 
     def fail_unstamped(self, error: KafkaError) -> None:
-        """Fail what was never sent under a sequence: there is no producer id for it."""
+        """Fail all batches without a sequence: there is no producer id for them."""
         now = self._clock()
         for queue, batches in self._accumulator.unfinished():
             for batch in batches:
@@ -314,7 +290,7 @@ class Settlement:
             self._settle(queue, now)
 
     def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
-        """After a defect of our own: fail those of its batches that it left nowhere, so that nobody waits for ever."""
+        """Fail the batches that a defect of our own has lost: their waiters must be woken."""
         for batch in batches:
             queue = batch.queue
             is_lost = batch not in queue.on_wire and batch not in queue.queued and not batch.result.moved
@@ -323,7 +299,7 @@ class Settlement:
                 self._completion.fail(batch, KafkaError(text, outcome=Outcome.UNKNOWN), now)
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """End a batch for its callers; `_settle` its partition after the last: that looks at all that is queued."""
+        """Fail the deliveries of a batch; call `_settle` once per partition afterwards: it looks at all its batches."""
         if batch.state is BatchState.ON_WIRE:
             batch.is_abandoned = True
             self._completion.fail(batch, error, now)
@@ -335,10 +311,25 @@ class Settlement:
 
 
 def _size_of(batch: ProducerBatch) -> str:
-    """Its bytes; a topic with a codec of its own limits the size that the broker has compressed it to."""
+    # A topic with a codec of its own limits the size after the broker has compressed the batch.
     packed = f"{batch.wire_size} bytes"
     return f"{packed} ({batch.uncompressed_wire_size} uncompressed)" if batch.compression else packed
 
 
-def _nothing(*_: object) -> None:
-    """Stands for a listener that nobody has set."""
+def why_waiting(  # noqa: PLR0917  # each knows another reason
+    batch: ProducerBatch, identity: ProducerIdentity, client: NetworkClient, metadata: MetadataRefresher
+) -> str:
+    """Return what a batch is waiting for, for the text of an error."""
+    if batch.state is BatchState.ON_WIRE:
+        return f"node {batch.node_id} has not answered"
+    node_id = batch.queue.leader_id
+    if node_id is None:
+        return f"the partition has no leader ({metadata.last_error or 'as far as metadata says'})"
+    if identity.is_missing and not batch.is_stamped:
+        return f"no broker has given the producer an id yet ({identity.last_error or 'none has answered'})"
+    error = client.last_error(node_id)
+    if error is None and batch.last_error is not None:
+        return f"the last attempt failed: {batch.last_error}"
+    is_allowed = batch.queue.identity.is_send_allowed
+    why = "it was busy with earlier requests" if is_allowed else "the partition is not part of the transaction yet"
+    return f"node {node_id} could not be sent to ({error or why})"

@@ -1,18 +1,18 @@
-"""Failures that nobody looked at, kept for the flush or close that raises them.
+"""Failures whose deliveries were not looked at, kept for the flush or close that raises them.
 
-A failure is raised by every flush that was waiting for its record, else by the next one. What is kept between
-flushes is bounded: the last hundred failed batches, and a count of the records of those before.
+A failure is raised by every flush that was waiting for its record, else by the next flush. Kept between flushes are the
+last hundred failed batches, and a count of the records of those before.
 
-A batch that was trimmed to a count points to the tally that counts it, and not the other way round: a caller that still
-holds a delivery of the batch, and looks at it however late, takes the record off the tally; of a batch that no caller
-holds nothing is left but the number.
+A trimmed batch points to the tally that counts it: a caller that still holds a delivery of the batch and looks at it,
+however late, takes the record off the tally. Of a batch that no caller holds only the number is left.
 
-A count does not know its records: those that two flushes waited for are counted twice if one flush raised them and the
-other was cancelled. It is never too small.
+A tally does not know its records: those that two flushes waited for are counted twice if one flush raised them and the
+other was cancelled. The count is never too small.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import MAX_SUB_ERRORS, UndeliveredError
@@ -24,47 +24,40 @@ if TYPE_CHECKING:
 KEPT: Final = MAX_SUB_ERRORS
 
 
+@dataclass(slots=True, eq=False)
 class FailedBatch:
-    """A failed batch, and who will raise it: several flushes may have waited for it."""
+    """A failed batch, and the number of flushes that will raise it."""
 
-    __slots__ = ("holders", "result", "was_raised")
-
-    def __init__(self, result: BatchResult) -> None:
-        """Be held by nobody."""
-        self.result = result
-        self.holders = 0
-        self.was_raised = False
+    result: BatchResult
+    holders: int = 0
+    was_raised: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Tally:
-    """Number of failed records that only a count is left of; their results count down when a caller looks."""
+    """Number of failed records of trimmed batches; it falls when a caller looks at one of them."""
 
-    __slots__ = ("records",)
-
-    def __init__(self) -> None:
-        """Start at zero."""
-        self.records = 0
+    records: int = 0
 
 
 class FailedBatches:
-    """Failed batches in the order of their failing; the oldest give way to a count."""
+    """Failed batches, oldest first; the oldest are trimmed to a count."""
 
     __slots__ = ("_alone", "_batches", "_example", "_shared")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._batches: list[FailedBatch] = []
-        self._alone = [Tally()]  # of trimmed batches that no other flush holds; the first is this object's own, the
-        self._shared = [Tally()]  # others were taken over; and of those that other flushes hold too
+        # Of trimmed batches that no other flush holds, and of those that others hold; the first of each is its own, the
+        # others were taken over.
+        self._alone, self._shared = [Tally()], [Tally()]
         self._example: KafkaError | None = None
 
     def add(self, batch: FailedBatch) -> None:
-        """Keep a failed batch."""
         batch.holders += 1
         self._batches.append(batch)
 
     def add_all(self, later: FailedBatches) -> None:
-        """Take over what another one holds."""
+        """Take over the batches and tallies of another object."""
         self._alone += [tally for tally in later._alone if tally.records]  # of the same class
         self._shared += [tally for tally in later._shared if tally.records]
         self._example = self._example or later._example
@@ -72,11 +65,11 @@ class FailedBatches:
 
     @property
     def records(self) -> int:
-        """How many records that failed nobody has looked at."""
+        """Number of failed records that were not looked at."""
         return self._trimmed + sum(batch.result.unseen() for batch in self._batches)
 
     def trim(self) -> None:
-        """Keep no more than a hundred; call it when the tasks that wait for deliveries have been woken."""
+        """Keep at most a hundred batches; call it after the waiters of deliveries were woken."""
         if len(self._batches) <= KEPT:
             return
         unseen = [batch for batch in self._batches if batch.result.unseen()]
@@ -88,7 +81,7 @@ class FailedBatches:
             self._example = batch.result.error
 
     def take_error(self) -> UndeliveredError | None:
-        """Forget all, and return the error to raise for records nobody looked at; None if there are none."""
+        """Forget all failures, and return the error to raise for those not looked at, if any."""
         unseen = [batch.result for batch in self._batches if batch.result.unseen()]
         count = self._trimmed + sum(result.unseen() for result in unseen)
         found = [result.error for result in unseen] if unseen else [self._example]
@@ -99,7 +92,7 @@ class FailedBatches:
         return UndeliveredError.of(errors, count=count) if count and errors else None
 
     def leave_to_others(self) -> None:
-        """Forget what another flush has raised, or will raise: the caller of this one gave up."""
+        """Forget what another flush has raised or will raise: the caller of this flush was cancelled."""
         alone = []
         for batch in self._batches:
             batch.holders -= 1
@@ -114,51 +107,46 @@ class FailedBatches:
         return sum(tally.records for tally in (*self._alone, *self._shared))
 
     def __len__(self) -> int:
-        """Return how many batches are kept, those that only a count is left of as one."""
+        """Return the number of kept batches; all trimmed ones count as one."""
         return len(self._batches) + bool(self._trimmed)
 
 
 class UnseenFailures:
-    """Hands each failed batch to the flushes that wait for it, or keeps it for the next."""
+    """Assigns each failed batch to the flushes that wait for it, or keeps it for the next flush."""
 
     def __init__(self) -> None:
-        """Start with no failures and no flush."""
         self._kept = FailedBatches()
         self._flushes: dict[FailedBatches, int] = {}
 
     @property
     def keeps_any(self) -> bool:
-        """Whether the next flush would raise, or look at, something that no flush has waited for."""
+        """Whether failures are kept for the next flush."""
         return len(self._kept) > 0
 
     @property
     def records(self) -> int:
-        """How many records have failed that the next flush would raise."""
+        """Number of failed records that the next flush would raise."""
         return self._kept.records
 
     def record(self, result: BatchResult, generation: int) -> None:
-        """Note a failed batch of a flush generation."""
         waiting = [failed for failed, upto in self._flushes.items() if generation <= upto]
         batch = FailedBatch(result)
         for failed in waiting or [self._kept]:
             failed.add(batch)
 
     def trim(self) -> None:
-        """Bound what is kept; call it when the tasks that wait for deliveries have been woken."""
+        """Bound what is kept; call it after the waiters of deliveries were woken."""
         for failed in (self._kept, *self._flushes):
             failed.trim()
 
     def begin_flush(self, generation: int) -> FailedBatches:
-        """Return what a flush up to `generation` will raise: what was kept, and what fails while it waits."""
+        """Return the failures that a flush up to `generation` will raise: those kept, and those while it waits."""
         failed, self._kept = self._kept, FailedBatches()
         self._flushes[failed] = generation
         return failed
 
     def end_flush(self, failed: FailedBatches) -> None:
-        """Collect no more for a flush.
-
-        What it did not take, because it was cancelled, is kept for the next; but for what others took, or wait for.
-        """
+        """End a flush; failures that it did not take, and that no other flush takes, are kept for the next one."""
         del self._flushes[failed]
         failed.leave_to_others()
         if len(failed):

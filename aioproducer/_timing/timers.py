@@ -46,24 +46,27 @@ class Timer:
 
 
 class TimerHeap:
-    """Timers by time; takes the time from its caller."""
+    """Timers by time; takes the time from its caller.
 
-    __slots__ = ("_cancelled", "_heap", "_order", "on_earlier")
+    Args:
+        on_earlier: called with the time of a new timer that is due before all others.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_cancelled", "_heap", "_on_earlier", "_order")
+
+    def __init__(self, on_earlier: Callable[[float], None]) -> None:
         """Start with no timers."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._cancelled = 0
-        self.on_earlier: Callable[[float], None] = _nothing
-        """Called with the time of a new timer that is due before all others: who sleeps must sleep less."""
+        self._on_earlier = on_earlier
 
     def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
         """Call `callback(now)` in the first `fire` at or after `when` (monotonic seconds)."""
         timer = Timer(when, callback, self)
         heappush(self._heap, (when, next(self._order), timer))
         if self._heap[0][2] is timer:
-            self.on_earlier(when)
+            self._on_earlier(when)
         return timer
 
     def next_at(self) -> float | None:
@@ -93,7 +96,3 @@ class TimerHeap:
 
     def __repr__(self) -> str:
         return f"<TimerHeap pending={len(self)} next_at={self.next_at()}>"
-
-
-def _nothing(_: float) -> None:
-    """Stands for a listener that nobody has set."""

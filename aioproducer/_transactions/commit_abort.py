@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._transactions.errors import end_unknown_error
 from aioproducer._transactions.state_checks import TransactionStateChecks
 from aioproducer._transactions.states import TransactionState
-from aioproducer._transactions.waiting import TransactionCounts, TransactionResult
+from aioproducer._transactions.waiting import TransactionCounts, TransactionLock, TransactionResult
 from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioproducer._transactions.manager import TransactionManager
     from aioproducer._transactions.records import TransactionRecords
-    from aioproducer._transactions.waiting import TransactionLock, TransactionWaits
+    from aioproducer._transactions.waiting import TransactionWaits
     from aioproducer.errors import KafkaError
 
 CLOSING: Final = "the producer is closing: no transaction begins any more"
@@ -49,7 +49,6 @@ class TransactionCompleter:
         records: TransactionRecords,
         waits: TransactionWaits,
         *,
-        turns: TransactionLock,
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
     ) -> None:
@@ -59,14 +58,13 @@ class TransactionCompleter:
         self._manager = manager
         self._records = records
         self._waits = waits
-        self._turns = turns
+        self.turns = TransactionLock(loop, self.is_open)
         self._loop = loop
         self._wake = wake
         self._ending: TransactionResult | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._is_abandoned = False
         self._patience: asyncio.TimerHandle | None = None
-        turns.is_over = lambda number: not self.is_open(number)
 
     # Commit
 
@@ -197,10 +195,10 @@ class TransactionCompleter:
         """
         if ending.is_told or self._is_abandoned:
             self._stop_patience()
-            self._turns.transaction_ended(ending.number)
+            self.turns.transaction_ended(ending.number)
         elif ending.is_left and self._patience is None and not self.is_closing:
             # Not at once: the second commit of a caller that gave up would commit what the next transaction has begun.
-            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self._turns.transaction_ended, ending.number)
+            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self.turns.transaction_ended, ending.number)
 
     def _stop_patience(self) -> None:
         if self._patience is not None:
@@ -213,7 +211,7 @@ class TransactionCompleter:
         """Abort the open transaction because the producer closes; a running commit may end."""
         self.is_closing = True
         self._stop_patience()
-        self._turns.end(ProducerClosedError(CLOSING))
+        self.turns.end(ProducerClosedError(CLOSING))
         self._waits.tell()
         while self.refusals.is_open:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.transaction_messages import ADD_PARTITIONS_TO_TXN
 from aioproducer._sender.produce_request import ProduceTransaction
-from aioproducer._transactions.manager import FIRST_V2
-from aioproducer._transactions.requests import places_with
-from aioproducer._transactions.states import TransactionState
+from aioproducer._transactions.states import FIRST_V2, TransactionState
 from aioproducer.errors import KafkaError, UnsupportedVersionError
 
 if TYPE_CHECKING:
@@ -128,6 +126,6 @@ class Coordinators:
 
     def _take(self, request: TransactionRequest, answer: TransactionResponse) -> None:
         if request.api is ADD_PARTITIONS_TO_TXN:  # no leader reports it, since no record is sent before
-            for place in places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, request, answer):
+            for place in request.places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, answer):
                 self._metadata.request_update("partition_unknown", topic=place.topic)
         self.manager.answered(request, answer, self._clock())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._transactions.requests import places_with
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerFencedError, TransactionAbortableError
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def answered_error(
         return forgotten_error(transactional_id)
     if row is ErrorCode.INVALID_PRODUCER_EPOCH:
         return BrokerError.of(code, f"{request.api.name} of {request.coordinator.key!r}: {_OTHER_EPOCH}")
-    places = places_with(code, request, answer)
+    places = request.places_with(code, answer)
     where = f" for {_listed(places)}" if places else ""
     topic, partition = places[0] if len(places) == 1 else (None, None)
     hint = f"; {_HINTS[row]}" if row is not None and row in _HINTS else ""

@@ -19,7 +19,7 @@ from aioproducer._accumulator.producer_identity import PartitionIdentity, Produc
 from aioproducer._accumulator.record_batch_header import BatchIdentity, sequence_after
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.record_batch_header import StampedBatch
 
 
 def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> ProducerIdentity:
@@ -130,7 +130,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self._shared.has_stamped = True
         return identity
 
-    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
+    def acknowledge(self, batch: StampedBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
         super().acknowledge(batch, base_offset, now, log_append_time=log_append_time)
         if not self.is_send_allowed or not self._has_stamped(batch):
             return  # the batch is of an earlier transaction, whose abort did not wait for it
@@ -138,7 +138,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         if self._shared.first_response_s is None and batch.attempts == 1:
             self._shared.first_response_s = now - batch.sent_at
 
-    def _reach(self, batch: ProducerBatch, base_offset: int) -> None:
+    def _reach(self, batch: StampedBatch, base_offset: int) -> None:
         order, offset = self._reached
         if base_offset >= 0 and batch.order > order:
             self._has_lost_log = self._has_lost_log or base_offset <= offset
@@ -151,7 +151,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self._is_fresh = False
         super().require_confirmation()
 
-    def abandon(self, batch: ProducerBatch) -> None:
+    def abandon(self, batch: StampedBatch) -> None:
         """Give no more sequences; the batch is still on the wire, so it is not yet known whether it leaves a gap."""
         if self._has_stamped(batch):
             self.is_changing = True

@@ -33,7 +33,7 @@ from aioproducer._transactions.requests import (
     codes_of,
     find_coordinator,
 )
-from aioproducer._transactions.states import TRANSITIONS, TransactionState
+from aioproducer._transactions.states import FIRST_V2, TRANSITIONS, TransactionState
 from aioproducer._transactions.verdicts import (
     ErrorAction,
     TransactionEffect,
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from aioproducer._timing.retry_backoff import ExponentialBackoff
     from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
-FIRST_V2: Final = 2
-
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
 
@@ -69,7 +67,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         stray_delay_s: how long a copy of an unanswered request may still arrive.
     """
 
-    def __init__(
+    def __init__(  # what it takes from outside
         self,
         transactional_id: str,
         *,
@@ -77,6 +75,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         identity: TransactionalIdentity,
         backoff: ExponentialBackoff,
         stray_delay_s: float,
+        on_joined: Callable[[list[PartitionQueue]], None],
     ) -> None:
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
@@ -97,8 +96,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._is_renewing = False  # InitProducerId decides whether the identity is still ours
         self._is_doubted = False  # the identity may have expired, or be a successor's
         self._has_looked = False  # DescribeTransactions has just shown no successor's transaction
-        self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
-        """Called with partitions that may now be sent to."""
+        self._on_joined = on_joined
 
     # Calls of the user
 
@@ -212,7 +210,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         if self._is_asking or now < self.next_at(now):
             return None
         if self.is_v2 and self.state in _OPEN and self._joining:
-            self.on_joined(self._join([*self._joining]))
+            self._on_joined(self._join([*self._joining]))
         request = self._wanted()
         if request is None:
             return None
@@ -352,7 +350,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             self._offsets.forward(request)
         else:
             assert isinstance(request.subject, Collection)
-            self.on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
+            self._on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
 
     def _look_at(self, description: TransactionDescription | None) -> None:
         """React to the coordinator's description of an identity in doubt; None if it cannot give one."""

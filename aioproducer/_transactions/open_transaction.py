@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import INIT_PRODUCER_ID
-from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
+from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, ONGOING
 from aioproducer._protocol.transaction_messages import ADD_OFFSETS_TO_TXN, END_TXN, FIND_COORDINATOR
-from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest
-from aioproducer._transactions.verdicts import ONGOING
 
 if TYPE_CHECKING:
     from aioproducer._protocol.transaction_admin_messages import TransactionDescription
+    from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest
 
 
 _OF_NO_TRANSACTION: Final = frozenset((FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS))
@@ -120,9 +119,8 @@ class PendingOffsets:
         return self._queue[0]
 
     def forward(self, request: TransactionRequest) -> None:
-        """Note a response: the group is added, or its offsets are committed."""
-        offsets = request.subject
-        assert isinstance(offsets, OffsetsToSend)
+        """Note that a request for offsets was answered: their group is added, or they are committed."""
+        offsets = cast("OffsetsToSend", request.subject)
         if request.api is ADD_OFFSETS_TO_TXN:
             offsets.is_added = True
             return

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
@@ -51,27 +51,6 @@ class TransactionRecords:
         self._flushes = flushes
         self._completion = completion
         self._taken_before = 0  # by transactions that are over
-
-    def listen(
-        self,
-        *,
-        use: Callable[[PartitionQueue], None],
-        failed: Callable[[KafkaError], None],
-        resolved: Callable[[], None],
-        log_lost: Callable[[PartitionQueue], None],
-    ) -> None:
-        """Say whom to tell.
-
-        Args:
-            use: of a partition that has a batch.
-            failed: of records that failed otherwise than by their call.
-            resolved: when a batch that nobody waited for any more has left the wire.
-            log_lost: of a partition whose records are gone, mostly with its topic.
-        """
-        self._accumulator.open_batches.on_opened = use
-        self._completion.on_failure = failed
-        self._settlement.on_resolved = resolved
-        self._settlement.on_log_lost = log_lost
 
     def open(self) -> None:
         self._appender.closed = False

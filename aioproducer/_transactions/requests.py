@@ -102,6 +102,12 @@ class TransactionRequest:
     subject: object = None
     """Partitions, offsets, identity or `is_commit`, by `api`."""
 
+    def places_with(self, code: int, answer: TransactionResponse) -> list[TopicPartition]:
+        """Return the partitions that were answered with a code; empty if the response has one code for all."""
+        if not isinstance(answer, PartitionsResponse):
+            return []
+        return [place for place, each in zip(_places(self), codes_of(self, answer), strict=True) if each == code]
+
 
 def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
     return TransactionRequest(
@@ -149,13 +155,6 @@ def _is_new_identity(request: TransactionRequest, answer: ProducerIdResponse) ->
     if answer.error_code or not isinstance(asked, TransactionIdentity):
         return False
     return answer.producer_id != asked.producer_id and asked.producer_epoch < _FIRST_USED_UP_EPOCH
-
-
-def places_with(code: int, request: TransactionRequest, answer: TransactionResponse) -> list[TopicPartition]:
-    """Return the partitions that were answered with a code; empty if the response has one code for all."""
-    if not isinstance(answer, PartitionsResponse):
-        return []
-    return [place for place, each in zip(_places(request), codes_of(request, answer), strict=True) if each == code]
 
 
 def _places(request: TransactionRequest) -> Collection[TopicPartition]:
@@ -218,7 +217,6 @@ class TransactionRequests:
         return TransactionIdentity(self.coordinator.key, self._identity.producer_id, self._identity.first_epoch)
 
     def describe(self) -> TransactionRequest:
-        """Ask for the coordinator's state of the transactional id; changes nothing there."""
         key = self.coordinator.key
         return TransactionRequest(
             api=DESCRIBE_TRANSACTIONS,
@@ -228,13 +226,7 @@ class TransactionRequests:
         )
 
     def init(self, *, is_guarded: bool) -> TransactionRequest:
-        """Ask for a new identity, which fences all older producers, or for the next epoch of the current one (KIP-360).
-
-        Brokers before Kafka 2.5 cannot be told the current one, and give a new one.
-
-        Args:
-            is_guarded: refuse such brokers: the current identity may be a successor's, which would be fenced.
-        """
+        """Ask for the first identity, or the next epoch of the current one; `is_guarded` as in `init_producer_id`."""
         identity = None if self._identity.producer_id is None else self.identity
         key, timeout_ms = self.coordinator.key, self._timeout_ms
         return TransactionRequest(
@@ -246,7 +238,6 @@ class TransactionRequests:
         )
 
     def add(self, queues: Iterable[PartitionQueue]) -> TransactionRequest:
-        """Add partitions to the transaction, before they are written to."""
         partitions = {queue.topic_partition: queue for queue in queues}.keys()
         return TransactionRequest(
             api=ADD_PARTITIONS_TO_TXN,
@@ -262,7 +253,6 @@ class TransactionRequests:
         return self.commit_offsets(offsets, is_v2=is_v2) if is_v2 or offsets.is_added else self.add_offsets(offsets)
 
     def add_offsets(self, offsets: OffsetsToSend) -> TransactionRequest:
-        """Add a group to the transaction (V1)."""
         return TransactionRequest(
             api=ADD_OFFSETS_TO_TXN,
             coordinator=self.coordinator,
@@ -283,7 +273,6 @@ class TransactionRequests:
         )
 
     def end(self, *, is_commit: bool, is_v2: bool) -> TransactionRequest:
-        """Commit or abort."""
         return TransactionRequest(
             api=END_TXN,
             coordinator=self.coordinator,

@@ -16,7 +16,7 @@ from aioproducer._transactions.manager import TransactionManager
 from aioproducer._transactions.records import TransactionRecords
 from aioproducer._transactions.requests import OffsetsToSend
 from aioproducer._transactions.states import TransactionState
-from aioproducer._transactions.waiting import TransactionLock, TransactionWaits
+from aioproducer._transactions.waiting import TransactionWaits
 from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError
 
 if TYPE_CHECKING:
@@ -62,27 +62,18 @@ class TransactionRunner:
         log: EventLog,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self.turns = TransactionLock(self._loop)
         self._coordinators = coordinators
         self._manager = coordinators.manager
         self._records = records
         self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
-        self.endings = TransactionCompleter(
-            self._manager, records, self.waits, turns=self.turns, loop=self._loop, wake=self.wake
-        )
+        self.endings = TransactionCompleter(self._manager, records, self.waits, loop=self._loop, wake=self.wake)
+        self.turns = self.endings.turns
         self.refusals = self.endings.refusals
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._told: KafkaError | None = None
-        self._manager.on_joined = records.offer
-        records.listen(
-            use=self._use,
-            failed=self._record_failed,
-            resolved=self.endings.batch_resolved,
-            log_lost=self._log_lost,
-        )
         coordinators.when_nodes_change(self.wake)
 
     # The task
@@ -128,22 +119,23 @@ class TransactionRunner:
         """Return the transactional fields of a Produce request."""
         return self._coordinators.produce_transaction()
 
-    def _use(self, queue: PartitionQueue) -> None:
+    def batch_opened(self, queue: PartitionQueue) -> None:
+        """Add the partition of a new batch to the transaction."""
         if not self._manager.use(queue, self._loop.time()):
             self.wake()
 
-    def _record_failed(self, error: KafkaError) -> None:
+    def records_failed(self, error: KafkaError) -> None:
         """Require the open transaction to be aborted."""
         if self._manager.state in _TAKING:
             self._manager.fail_transaction(error)  # does nothing once EndTxn was sent to commit
             self._loop.call_soon(self._changed)  # later: the caller is in the middle of failing a batch
 
-    def _log_lost(self, queue: PartitionQueue) -> None:
+    def log_lost(self, queue: PartitionQueue) -> None:
         """Fail the transaction if it has written to this partition: a commit would miss these records."""
         if queue.identity.is_send_allowed:
             topic = queue.topic_partition.topic
             text = f"topic {topic!r} was deleted and made again, or lost its end: records of the transaction are gone"
-            self._record_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))
+            self.records_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))
 
     # Failing
 
@@ -308,6 +300,7 @@ class TransactionParts:
             identity=identity,
             backoff=self._backoff,
             stray_delay_s=config.request_timeout_ms / 1000,
+            on_joined=records.offer,
         )
         coordinators = Coordinators(self._client, self._metadata, manager, clock=self._loop.time, log=self._log)
         max_block_s = config.max_block_ms / 1000

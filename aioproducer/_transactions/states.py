@@ -37,6 +37,8 @@ class TransactionState(Enum):
     __hash__ = object.__hash__  # Enum's own is Python code
 
 
+FIRST_V2: Final = 2
+
 _STATE = TransactionState
 
 TRANSITIONS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import INIT_PRODUCER_ID
 from aioproducer._protocol.offset_messages import TXN_OFFSET_COMMIT
-from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
+from aioproducer._protocol.transaction_admin_messages import (
+    ABORTED,
+    DESCRIBE_TRANSACTIONS,
+    ONGOING,
+    TransactionDescription,
+)
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -48,11 +53,6 @@ class ErrorAction(IntEnum):
     """The coordinator has another epoch: InitProducerId decides whether this producer may continue."""
     FATAL = 6
 
-
-ONGOING: Final = "Ongoing"
-"""Coordinator state of an open transaction."""
-ABORTED: Final = "CompleteAbort"
-"""Coordinator state after an abort."""
 
 _E = ErrorCode
 

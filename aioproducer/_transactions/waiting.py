@@ -162,13 +162,12 @@ class TransactionLock:
         loop: makes their futures.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, is_open: Callable[[int], bool]) -> None:
         self._loop = loop
+        self._is_open = is_open
         self._holder: LockHolder | None = None
         self._waiting: deque[tuple[asyncio.Future[None], LockHolder]] = deque()
         self._error: KafkaError | None = None
-        self.is_over: Callable[[int], bool] = lambda _: False
-        """Whether the transaction with a number has ended."""
 
     async def take(self, deadline: float) -> LockHolder:
         """Wait for the lock.
@@ -230,7 +229,7 @@ class TransactionLock:
     def pass_on(self) -> None:
         """Release the lock if its transaction is over: the task begins another, so will not wait for that end again."""
         held = self._holder
-        if held is not None and held.transaction is not None and self.is_over(held.transaction):
+        if held is not None and held.transaction is not None and not self._is_open(held.transaction):
             self.give(held)
 
     @property

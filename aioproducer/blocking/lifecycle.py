@@ -13,9 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer._logs import event_log
-from aioproducer._producer.lifecycle import CLOSE_AFTER_ERROR_S, take_over
 from aioproducer._producer.process_end import at_process_end, count_undelivered, in_words, tell_not_closed
-from aioproducer._producer.producer_state import check_timeout
+from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
 from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
 from aioproducer._threads.real_threads import allocate_lock, start_thread, wait_for_lock
 from aioproducer.blocking.background_loop import BackgroundLoop
@@ -71,7 +70,7 @@ class BlockingLifetime:
             reject=partial(_reject_commit, producer),
             log=self._log,
         )
-        self._running = take_over(producer)
+        self._running = producer._take_over_report()  # noqa: SLF001  # of this package
         self._background = BackgroundLoop(self._log.call, last=partial(producer.close, 0))
         self._made_at = made_at
         self._is_closed = False

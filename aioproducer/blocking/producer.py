@@ -5,21 +5,21 @@ The columns of `send_many`, for callers without an event loop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, overload
 
 from aioproducer._producer.arguments import owned, owned_headers
-from aioproducer._producer.bulk import BulkDelivery, BulkResult
+from aioproducer._producer.bulk import BulkResult
 from aioproducer._producer.lifecycle import caller
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
 from aioproducer.blocking.handoff_queue import QueuedRecord, check_given, size_of, time_of_call
-from aioproducer.blocking.topic import BlockingTopic
+from aioproducer.blocking.topic import BlockingTopic, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
 from aioproducer.records import check_payload, check_topic_name, normalize_headers
@@ -337,18 +337,6 @@ class BlockingProducer(BlockingTransactions):
         if not is_serialized:
             check_payload(name, payload)
         return owned(payload)
-
-
-class SendMany(Protocol):
-    """`send_many` of a producer or a topic, with all but the columns."""
-
-    def __call__(self, values: Iterable[object], *, keys: Iterable[object] | None) -> Awaitable[BulkDelivery]:
-        """Enqueue one record for each value."""
-        ...
-
-
-SendColumns: TypeAlias = Callable[[SendMany, Iterable[object], Iterable[object] | None], BulkResult]
-"""Calls it on the loop with values and keys, and waits until all records have ended."""
 
 
 def read_columns(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from aioproducer._producer.arguments import owned, owned_headers
 from aioproducer._threads.calls import wait_for
@@ -16,14 +16,25 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer._producer.bulk import BulkResult
+    from aioproducer._producer.bulk import BulkDelivery, BulkResult
     from aioproducer._producer.topic import Topic, TopicRecords
-    from aioproducer.blocking.producer import SendColumns
     from aioproducer.records import RecordMetadata
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
+
+
+class SendMany(Protocol):
+    """`send_many` of a producer or a topic, with all but the columns."""
+
+    def __call__(self, values: Iterable[object], *, keys: Iterable[object] | None) -> Awaitable[BulkDelivery]:
+        """Enqueue one record for each value."""
+        ...
+
+
+SendColumns: TypeAlias = "Callable[[SendMany, Iterable[object], Iterable[object] | None], BulkResult]"
+"""Calls it on the loop with values and keys, and waits until all records have ended."""
 
 
 class InTurn(Protocol):

@@ -60,6 +60,15 @@ class LoopTimers:
         return loop.call_at(when, lambda: callback(loop.time()))
 
 
+class NoListener:
+    """Events of the network go nowhere: no sender and no metadata follow them."""
+
+    def wake(self) -> None:
+        """Nothing waits for it."""
+
+    node_failed = node_tried_again = wake
+
+
 class ClusterQuestions:
     """Requests to one cluster; made by `asking`.
 
@@ -189,7 +198,7 @@ async def asking(
         ),
         timers=LoopTimers(),
         random=Random(),  # noqa: S311  # jitter
-        wake=lambda: None,
+        events=NoListener(),
         log=event_log(client_id),
         client_id=client_id,
     )

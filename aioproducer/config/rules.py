@@ -10,16 +10,59 @@ org.apache.kafka.clients.CommonClientConfigs.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from aioproducer.config.option_types import INT32_MAX
 from aioproducer.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from aioproducer.config.producer_config import ProducerConfig
-
 ACKS_ALL = -1
 MAX_IN_FLIGHT_IDEMPOTENT = 5  # a broker remembers the last five batches of a producer and partition
+
+
+class _Options(Protocol):
+    """The options of a `ProducerConfig` that rules read."""
+
+    @property
+    def acks(self) -> int: ...
+
+    @property
+    def delivery_timeout_ms(self) -> int: ...
+
+    @property
+    def enable_idempotence(self) -> bool: ...
+
+    @property
+    def linger_ms(self) -> int: ...
+
+    @property
+    def max_in_flight_requests_per_connection(self) -> int: ...
+
+    @property
+    def reconnect_backoff_max_ms(self) -> int: ...
+
+    @property
+    def reconnect_backoff_ms(self) -> int: ...
+
+    @property
+    def request_timeout_ms(self) -> int: ...
+
+    @property
+    def retries(self) -> int: ...
+
+    @property
+    def retry_backoff_max_ms(self) -> int: ...
+
+    @property
+    def retry_backoff_ms(self) -> int: ...
+
+    @property
+    def socket_connection_setup_timeout_max_ms(self) -> int: ...
+
+    @property
+    def socket_connection_setup_timeout_ms(self) -> int: ...
+
+    @property
+    def transactional_id(self) -> str | None: ...
 
 
 class Adjustment(NamedTuple):
@@ -30,14 +73,14 @@ class Adjustment(NamedTuple):
     reason: str
 
 
-def adjust_reconnect_backoff(config: ProducerConfig, given: AbstractSet[str]) -> Adjustment | None:
+def adjust_reconnect_backoff(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
     """Who sets only `reconnect_backoff_ms` wants that wait every time: no growth."""
     if "reconnect_backoff_max_ms" in given or "reconnect_backoff_ms" not in given:
         return None
     return Adjustment("reconnect_backoff_max_ms", config.reconnect_backoff_ms, "only reconnect_backoff_ms was given")
 
 
-def adjust_retry_backoff(config: ProducerConfig, given: AbstractSet[str]) -> Adjustment | None:
+def adjust_retry_backoff(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
     """A first backoff above the default maximum lifts the maximum."""
     if "retry_backoff_max_ms" in given or config.retry_backoff_ms <= config.retry_backoff_max_ms:
         return None
@@ -45,7 +88,7 @@ def adjust_retry_backoff(config: ProducerConfig, given: AbstractSet[str]) -> Adj
     return Adjustment("retry_backoff_max_ms", config.retry_backoff_ms, reason)
 
 
-def adjust_connection_setup_timeout(config: ProducerConfig, given: AbstractSet[str]) -> Adjustment | None:
+def adjust_connection_setup_timeout(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
     """A first time-out above the default maximum lifts the maximum."""
     first = config.socket_connection_setup_timeout_ms
     if "socket_connection_setup_timeout_max_ms" in given or first <= config.socket_connection_setup_timeout_max_ms:
@@ -54,7 +97,7 @@ def adjust_connection_setup_timeout(config: ProducerConfig, given: AbstractSet[s
     return Adjustment("socket_connection_setup_timeout_max_ms", first, reason)
 
 
-def adjust_delivery_timeout(config: ProducerConfig, given: AbstractSet[str]) -> Adjustment | None:
+def adjust_delivery_timeout(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
     """The default grows with the linger and the request time-out it must cover."""
     needed = _shortest_delivery_timeout_ms(config)
     if "delivery_timeout_ms" in given or config.delivery_timeout_ms >= needed:
@@ -62,7 +105,7 @@ def adjust_delivery_timeout(config: ProducerConfig, given: AbstractSet[str]) -> 
     return Adjustment("delivery_timeout_ms", needed, "linger_ms + request_timeout_ms")
 
 
-def adjust_idempotence(config: ProducerConfig, given: AbstractSet[str]) -> Adjustment | None:
+def adjust_idempotence(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
     """Without all acknowledgements or without retries there is no idempotence to be had."""
     if "enable_idempotence" in given or (config.acks == ACKS_ALL and config.retries > 0):
         return None
@@ -70,7 +113,7 @@ def adjust_idempotence(config: ProducerConfig, given: AbstractSet[str]) -> Adjus
     return Adjustment("enable_idempotence", False, reason)
 
 
-def require_idempotence_has_acks_all(config: ProducerConfig) -> None:
+def require_idempotence_has_acks_all(config: _Options) -> None:
     """An idempotent producer hears of every record from all replicas in sync.
 
     Raises:
@@ -82,7 +125,7 @@ def require_idempotence_has_acks_all(config: ProducerConfig) -> None:
         )
 
 
-def require_idempotence_has_retries(config: ProducerConfig) -> None:
+def require_idempotence_has_retries(config: _Options) -> None:
     """What may not be sent again needs no protection from duplicates.
 
     Raises:
@@ -94,7 +137,7 @@ def require_idempotence_has_retries(config: ProducerConfig) -> None:
         )
 
 
-def require_idempotence_has_few_in_flight(config: ProducerConfig) -> None:
+def require_idempotence_has_few_in_flight(config: _Options) -> None:
     """Beyond five requests in flight a broker could not tell a duplicate.
 
     Raises:
@@ -109,7 +152,7 @@ def require_idempotence_has_few_in_flight(config: ProducerConfig) -> None:
         )
 
 
-def require_transactions_are_idempotent(config: ProducerConfig) -> None:
+def require_transactions_are_idempotent(config: _Options) -> None:
     """A transaction is made of batches that are written once, by all replicas in sync.
 
     Raises:
@@ -123,7 +166,7 @@ def require_transactions_are_idempotent(config: ProducerConfig) -> None:
         )
 
 
-def require_delivery_timeout_covers_a_request(config: ProducerConfig) -> None:
+def require_delivery_timeout_covers_a_request(config: _Options) -> None:
     """A record must have the time to linger and be answered once.
 
     Raises:
@@ -140,12 +183,12 @@ def require_delivery_timeout_covers_a_request(config: ProducerConfig) -> None:
         )
 
 
-def _shortest_delivery_timeout_ms(config: ProducerConfig) -> int:
+def _shortest_delivery_timeout_ms(config: _Options) -> int:
     # Who wants a batch to wait for company without end gives the longest of both, which have one range in Kafka.
     return min(config.linger_ms + config.request_timeout_ms, INT32_MAX)
 
 
-def require_backoff_maxima_not_below(config: ProducerConfig) -> None:
+def require_backoff_maxima_not_below(config: _Options) -> None:
     """A maximum below the first value is a mistake in one of the two.
 
     Raises:

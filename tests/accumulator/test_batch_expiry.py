@@ -1,6 +1,6 @@
 """No batch outlives its deadline, with one timer a partition."""
 
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from tests.fakes.core_parts import CoreParts
 
 TIMEOUT_S = 120.0

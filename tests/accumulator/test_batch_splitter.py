@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._accumulator.batch_splitter import MOST_CUT_OUT, Range, around, halves, neighbours, uncompressed
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY
 from aioproducer._native.delivery import Delivery
 from aioproducer._protocol.compression import CompressionType, compress

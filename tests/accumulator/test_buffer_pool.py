@@ -87,6 +87,7 @@ def test_chunk_that_a_transport_still_reads_is_not_lent_again() -> None:
     """The chunk's bytes count until its last view is gone; then the pool is notified."""
     returns = Returns()
     pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
+    pool.is_awaited = True
     chunk = lend(pool, 2048)
     view = memoryview(chunk)[10:20]
 
@@ -160,6 +161,7 @@ def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
     """The loan shrinks to the compressed bytes, and waiters for memory are notified."""
     returns = Returns()
     pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
+    pool.is_awaited = True
     chunk = lend(pool, BATCH)
 
     smaller = pool.replace(chunk, b"compressed")
@@ -241,6 +243,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.pool = BufferPool(TOTAL, BATCH, on_return=self.note)
+        self.pool.is_awaited = True
         self.transport: list[object] = []
         chunk = lend(self.pool, 1)
         self.transport += (self.transport, memoryview(chunk))

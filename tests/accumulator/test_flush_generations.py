@@ -76,6 +76,7 @@ def test_split_batch_is_waited_for_until_its_last_part() -> None:
 def test_end_of_a_generation_is_notified_once() -> None:
     finished = Finished()
     generations = FlushGenerations(finished.note)
+    generations.is_awaited = True
     units = [generations.enter() for _ in range(3)]
 
     told = []

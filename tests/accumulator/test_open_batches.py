@@ -6,8 +6,7 @@ from itertools import pairwise
 import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
 from aioproducer.records import TopicPartition
@@ -142,7 +141,7 @@ def test_partitioner_may_send_when_told_of_a_full_batch() -> None:
         if len(told) == 1:
             core.send(b"from within")
 
-    core.open_batches.on_full = send_once
+    core.events.on_filled = send_once
     deliveries = [core.send(bytes(600)) for _ in range(3)]
     core.wait_queues.serve()
 
@@ -152,13 +151,11 @@ def test_partitioner_may_send_when_told_of_a_full_batch() -> None:
 
 def test_full_batch_is_notified_with_its_size() -> None:
     core = CoreParts(batch_size=1024)
-    told: list[tuple[TopicPartition, int]] = []
-    core.open_batches.on_full = lambda place, size: told.append((place, size))
 
     for _ in range(2):
         core.send(bytes(600))
 
-    assert told == [(TopicPartition("t", 0), core.queue().queued[0].size)]
+    assert core.events.filled == [(TopicPartition("t", 0), core.queue().queued[0].size)]
 
 
 # Becoming ready
@@ -338,15 +335,13 @@ def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
 
 
 def test_opening_a_batch_is_notified() -> None:
-    """A transaction learns from the listener which partitions it has."""
-    core = CoreParts()
-    opened: list[PartitionQueue] = []
-    core.open_batches.on_opened = opened.append
+    """A transaction learns which partitions it has."""
+    core = CoreParts(is_transactional=True)
 
     core.send()
     core.send()
 
-    assert opened == [core.queue()]
+    assert core.events.opened == [core.queue()]
 
 
 # What open batches refuse, what limits them, and how they are counted
@@ -365,13 +360,11 @@ def test_partition_that_the_topic_does_not_have_is_refused() -> None:
 
 def test_refused_partition_has_brokers_asked_again() -> None:
     core = CoreParts(leaders=(1, 1))
-    asked: list[str] = []
-    core.accumulator.open_batches.on_unknown_partition = asked.append
 
     with pytest.raises(InvalidPartitionError):
         core.send(partition=2)
 
-    assert asked == ["t"]
+    assert core.events.unknown == ["t"]
 
 
 def test_record_that_no_batch_can_hold_is_refused() -> None:

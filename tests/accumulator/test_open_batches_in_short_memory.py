@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from tests.fakes.core_parts import CoreParts
 
 BATCH = 4096

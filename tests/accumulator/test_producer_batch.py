@@ -4,8 +4,7 @@ from itertools import product
 
 import pytest
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import TRANSITIONS, BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import TRANSITIONS, BatchState, PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, BatchTimes
 from aioproducer._native.delivery import BatchResult

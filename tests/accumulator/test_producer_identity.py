@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
 from aioproducer._accumulator.producer_identity import (
     LAST_EPOCH,
     QUIET_TOO_LONG_S,

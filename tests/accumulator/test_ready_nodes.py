@@ -2,10 +2,9 @@
 
 import pytest
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
-from aioproducer._accumulator.ready_nodes import ReadyNodes
+from aioproducer._accumulator.record_accumulator import ReadyNodes
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, values
 
@@ -18,38 +17,38 @@ def partition(number: int, leader_id: int | None = 1) -> PartitionQueue:
 
 
 def test_partitions_are_taken_in_the_order_they_became_ready() -> None:
-    ready, first, second = ReadyNodes(), partition(0), partition(1)
-    ready.offer(first)
-    ready.offer(second)
+    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
+    ready.add(first)
+    ready.add(second)
 
     assert [ready.take_first(1) for _ in range(3)] == [first, second, None]
 
 
 def test_partition_stands_in_its_queue_once() -> None:
-    ready, only = ReadyNodes(), partition(0)
-    ready.offer(only)
-    ready.offer(only)
+    ready, only = ReadyNodes(lambda: None), partition(0)
+    ready.add(only)
+    ready.add(only)
 
     assert ready.count(1) == 1
     assert [ready.take_first(1), ready.take_first(1)] == [only, None]
 
 
 def test_partition_offered_again_goes_to_the_end() -> None:
-    ready, first, second = ReadyNodes(), partition(0), partition(1)
-    ready.offer(first)
-    ready.offer(second)
+    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
+    ready.add(first)
+    ready.add(second)
 
     taken = ready.take_first(1)
     assert taken is first
-    ready.offer(first)
+    ready.add(first)
 
     assert [ready.take_first(1), ready.take_first(1)] == [second, first]
 
 
 def test_partition_without_room_in_a_request_keeps_its_turn() -> None:
-    ready, first, second = ReadyNodes(), partition(0), partition(1)
-    ready.offer(first)
-    ready.offer(second)
+    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
+    ready.add(first)
+    ready.add(second)
     ready.take_first(1)
 
     ready.offer_first(first)
@@ -58,8 +57,8 @@ def test_partition_without_room_in_a_request_keeps_its_turn() -> None:
 
 
 def test_partition_that_keeps_its_turn_can_still_move() -> None:
-    ready, only = ReadyNodes(), partition(0)
-    ready.offer(only)
+    ready, only = ReadyNodes(lambda: None), partition(0)
+    ready.add(only)
     ready.take_first(1)
 
     ready.offer_first(only)
@@ -69,9 +68,9 @@ def test_partition_that_keeps_its_turn_can_still_move() -> None:
 
 
 def test_nodes_are_served_apart() -> None:
-    ready, here, there = ReadyNodes(), partition(0, 1), partition(1, 2)
-    ready.offer(here)
-    ready.offer(there)
+    ready, here, there = ReadyNodes(lambda: None), partition(0, 1), partition(1, 2)
+    ready.add(here)
+    ready.add(there)
     assert ready.node_ids == [1, 2]
 
     ready.take_first(1)
@@ -80,18 +79,18 @@ def test_nodes_are_served_apart() -> None:
 
 
 def test_partition_without_a_leader_is_remembered() -> None:
-    ready, lost = ReadyNodes(), partition(0, None)
+    ready, lost = ReadyNodes(lambda: None), partition(0, None)
 
-    ready.offer(lost)
+    ready.add(lost)
 
     assert (list(ready.leaderless["t"]), ready.node_ids) == ([lost], [])
 
 
 def test_withdrawn_partition_stands_nowhere() -> None:
     """The leader is about to change; a partition that was not queued stays so."""
-    ready, led, lost, idle = ReadyNodes(), partition(0), partition(1, None), partition(2)
-    ready.offer(led)
-    ready.offer(lost)
+    ready, led, lost, idle = ReadyNodes(lambda: None), partition(0), partition(1, None), partition(2)
+    ready.add(led)
+    ready.add(lost)
 
     for each in (led, lost, idle):
         ready.withdraw(each)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._protocol.compression import CompressionType
 from tests.fakes.core_parts import CoreParts, sequences, values

@@ -10,7 +10,7 @@ from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 from aioproducer._native.append import OpenPartition, TopicInfo
 from aioproducer._native.delivery import Delivery
-from aioproducer._protocol.produce import NO_TOPIC_ID
+from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
@@ -332,8 +332,7 @@ def test_choice_ends_with_a_batch_after_a_tenth_of_a_second() -> None:
 def test_choice_ends_by_bytes_when_not_adaptive_or_transactional() -> None:
     """A transaction would have to end in each further partition."""
     plain = CoreParts(leaders=[1] * 50, linger_s=0, is_adaptive=False)
-    transactional = CoreParts(leaders=[1] * 50, linger_s=0)
-    transactional.open_batches.on_opened = lambda _: None
+    transactional = CoreParts(leaders=[1] * 50, linger_s=0, is_transactional=True)
 
     assert [len(set(places_of_a_trickle(core))) for core in (plain, transactional)] == [1, 1]
 

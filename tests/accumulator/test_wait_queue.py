@@ -58,7 +58,7 @@ def test_queue_may_be_left_during_iteration() -> None:
 
 
 def test_unwatched_queue_cancels_its_timer() -> None:
-    line, timers = WaitQueue(), TimerHeap()
+    line, timers = WaitQueue(), TimerHeap(lambda _: None)
     line.timer = timers.schedule(1.0, lambda _: None)
 
     line.stop_watching()

@@ -3,16 +3,12 @@
 import random
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import NoReturn
-
-import pytest
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queue import WaitingRecord
@@ -23,6 +19,7 @@ from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, Node, Partitions, PartitionView, TopicView
 from aioproducer.errors import KafkaError
 from aioproducer.records import TopicPartition
+from tests.fakes.producer_events import EventNotes
 
 TOPIC_ID = bytes(range(16))
 
@@ -35,33 +32,29 @@ def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topi
     return Cluster(nodes=MappingProxyType(nodes), topics=MappingProxyType({topic: view}))
 
 
-def refuse() -> NoReturn:
-    pytest.fail("the appender is closed")
-
-
 class CoreParts:
     """Wired as in a producer; `now` is the time, in seconds."""
 
     def __init__(self, *, leaders: Sequence[int] = (1,), memory: int = 1024 * 1024, **settings: float) -> None:
         self.now = 1000.0
-        self.wakes = 0
+        self.events = EventNotes()
         self.on_clock: Callable[[], None] = _nothing
         self.finished_generations = 0
         self.failed: list[tuple[WaitingRecord, KafkaError]] = []
-        self.timers = TimerHeap()
+        self.timers = TimerHeap(self.events.timer_set_earlier)
         self.generations = FlushGenerations(self._note_generation)
         self.identity = ProducerIdentity(is_enabled=bool(settings.pop("idempotent", True)))
         if self.identity.is_enabled:
             self.identity.assign(7, 0)
         ignore_keys = bool(settings.pop("ignore_keys", False))
         self.settings = _settings(settings)
-        self.pool = BufferPool(memory, self.settings.batch_size, on_return=lambda: None)
+        self.pool = BufferPool(memory, self.settings.batch_size, on_return=self.events.nothing)
         self.accumulator = RecordAccumulator(self.settings, self._surroundings())
         self.open_batches = self.accumulator.open_batches
         self.splitter = BatchSplitter(self.pool, self.generations)
         self.appender = RecordAppender(
             self.open_batches,
-            refuse=refuse,
+            refuse=self.events.raise_not_accepting,
             batch_size=self.settings.batch_size,
             max_record_size=self.settings.max_record_size,
             wall_clock=lambda: int(self.now * 1000),
@@ -87,7 +80,7 @@ class CoreParts:
             producer_identity=self.identity,
             random=random.Random(1),
             clock=self._read_clock,
-            wake=self._note_wake,
+            events=self.events,
             loop=None,  # type: ignore[arg-type]  # nothing is awaited here
         )
 
@@ -95,11 +88,13 @@ class CoreParts:
         self.on_clock()
         return self.now
 
-    def _note_wake(self) -> None:
-        self.wakes += 1
-
     def _note_generation(self) -> None:
         self.finished_generations += 1
+
+    @property
+    def wakes(self) -> int:
+        """How often the sender was woken."""
+        return self.events.wakes
 
     # What tests do
 
@@ -181,6 +176,7 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
         max_request_size=int(given.pop("max_request_size", 1024 * 1024)),
         compression=int(given.pop("compression", 0)),
         is_adaptive=bool(given.pop("is_adaptive", True)),
+        is_transactional=bool(given.pop("is_transactional", False)),
     )
 
 

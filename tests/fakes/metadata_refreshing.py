@@ -41,6 +41,7 @@ async def refreshing(
     refresher = MetadataRefresher(
         network.client, settings or MetadataSettings(), random=random.Random(1), log=network.log
     )
+    network.driver.events.follow(refresher)
     task = asyncio.create_task(refresher.run())
     try:
         yield refresher, network

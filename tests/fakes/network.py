@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkContext, NetworkSettings
 from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.requests import OutgoingRequest
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
 from aioproducer.errors import KafkaError
 from tests.fakes.event_log import EventList
 from tests.fakes.memory_transport import MemoryTransport, connect_in_memory
@@ -31,9 +31,7 @@ class Ends:
             flexible=True,
             buffers=[body],
             expects_response=acks != 0,
-            on_response=lambda payload, _now: self.all.append((name, bytes(payload))),
-            on_lost=lambda error: self.all.append((name, error)),
-            on_written=lambda: self.all.append((name, "written")),
+            on_end=lambda end: self.all.append((name, _how(end))),
         )
 
     def names(self) -> list[str]:
@@ -42,6 +40,20 @@ class Ends:
 
     def errors(self) -> list[KafkaError]:
         return [how for _, how in self.all if isinstance(how, KafkaError)]
+
+
+def _how(end: RequestEnd) -> object:
+    match end:
+        case Answered(payload):
+            return bytes(payload)
+        case Lost(error):
+            return error
+        case Written():
+            return "written"
+
+
+def nothing(_connection: BrokerConnection, _error: KafkaError) -> None:
+    """Follow no connection's end."""
 
 
 class Pair(NamedTuple):
@@ -58,7 +70,7 @@ def environment(settings: NetworkSettings | None = None) -> NetworkContext:
         loop=loop,
         timers=driver.heap,
         random=random.Random(1),
-        wake=driver.wake,
+        events=driver.events,
         log=EventList(),
         client_id="tests",
         settings=settings or NetworkSettings(),
@@ -68,7 +80,7 @@ def environment(settings: NetworkSettings | None = None) -> NetworkContext:
 async def connected(broker: ScriptedBroker | None = None, settings: NetworkSettings | None = None) -> Pair:
     surroundings = environment(settings)
     broker = broker or ScriptedBroker()
-    connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+    connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
     transport, _ = connect_in_memory(surroundings.loop, connection, broker)
     await connection.ready
     return Pair(connection, broker, transport, surroundings)
@@ -92,7 +104,7 @@ def client_on(
         settings=settings or NetworkSettings(),
         timers=driver.heap,
         random=random.Random(1),
-        wake=driver.wake,
+        events=driver.events,
         log=log,
         client_id="tests",
     )

@@ -14,11 +14,13 @@ class Moves:
         self.seen: list[tuple[int, int | None]] = []
         self.renewed: list[tuple[int, bool]] = []
 
-    def set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
+    def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        """Give a partition another leader."""
         queue.leader_id = leader_id
         self.seen.append((queue.topic_partition.partition, leader_id))
 
-    def note_renewed(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+    def note_renewed(self, queue: PartitionQueue, *, exists: bool) -> None:
+        """A topic was made again."""
         self.renewed.append((queue.topic_partition.partition, exists))
 
 
@@ -35,8 +37,8 @@ def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None
         identity or ProducerIdentity(is_enabled=True),
         max_in_flight=5,
         random=random.Random(1),
-        set_leader=moves.set_leader,
+        move=moves.move,
+        on_recreated=moves.note_renewed,
         is_adaptive=is_adaptive,
     )
-    partitions.on_renewed = moves.note_renewed
     return partitions, moves

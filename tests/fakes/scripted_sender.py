@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVarTuple, cast
 
-from aioproducer._accumulator.producer_batch import ProducerBatch
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.requests import OutgoingRequest
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest
 from aioproducer._protocol.compression import CompressionType
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._protocol.messages import Api
@@ -146,13 +145,15 @@ class ScriptedSender:
         self.client = ScriptedClient()
         self.metadata = ScriptedMetadata(cluster_of(leaders))
         self.ids_asked = 0
-        self.fatal: list[KafkaError] = []
+        self.fatal = self.core.events.fatal
         self.log = EventList()
         loop = loop or cast("asyncio.AbstractEventLoop", self.loop)
         core = self.core
         self.latency = LatencyHistogram()
-        self.completion = Completion(loop, core.pool, core.generations, latency=self.latency, log=self.log)
-        self.refreshed: list[str] | None = []
+        self.completion = Completion(
+            loop, core.pool, core.generations, latency=self.latency, events=core.events, log=self.log
+        )
+        core.events.on_recreated = lambda queue, exists: self.settlement.renew(queue, exists=exists)
         self.settlement = Settlement(
             accumulator=core.accumulator,
             splitter=core.splitter,
@@ -160,10 +161,9 @@ class ScriptedSender:
             backoff=ExponentialBackoff(100, 1000, 0.0, random=random.Random(1)),
             completion=self.completion,
             clock=lambda: core.now,
-            delivery_timeout_s=core.settings.delivery_timeout_s,
-            refresh_metadata=self._note_refresh,
-            explain=self._explain,
-            on_fatal=self.fatal.append,
+            client=cast("NetworkClient", self.client),
+            metadata=cast("MetadataRefresher", self.metadata),
+            events=core.events,
         )
         self.sender = self._make_sender(
             loop, Policy(acks=acks, is_idempotent=core.identity.is_enabled, retries=retries)
@@ -184,13 +184,6 @@ class ScriptedSender:
             metadata=cast("MetadataRefresher", self.metadata),
         )
         return Sender(policy, path, loop, request_timeout_ms=30_000, ask_producer_id=self._note_asked)
-
-    def _note_refresh(self, topic: str) -> None:
-        assert self.refreshed is not None, "a defect"
-        self.refreshed.append(topic)
-
-    def _explain(self, batch: ProducerBatch) -> str:
-        return self.sender.explain(batch)
 
     def _note_asked(self) -> None:
         self.ids_asked += 1
@@ -215,7 +208,7 @@ class ScriptedSender:
     def answer(self, node_id: int, said: dict[int, Said], *, throttle_ms: int = 0) -> None:
         """Have a node answer its oldest request, and the sender make its next turn."""
         request = self.client.requests[node_id].pop(0)
-        request.on_response(memoryview(response(said, throttle_ms=throttle_ms)), self.core.now)
+        request.on_end(Answered(memoryview(response(said, throttle_ms=throttle_ms)), self.core.now))
         self.loop.run()
         self.turn()
 
@@ -223,7 +216,7 @@ class ScriptedSender:
         lost, self.client.requests[node_id] = self.client.requests[node_id], []
         self.client.connections[node_id] += 100
         for request in lost:
-            request.on_lost(BrokerConnectionError("gone"))
+            request.on_end(Lost(BrokerConnectionError("gone")))
         self.loop.run()
 
 

@@ -3,20 +3,23 @@
 import asyncio
 
 from aioproducer._timing.timers import TimerHeap
+from tests.fakes.producer_events import EventNotes
 
 
 class TimerDriver:
     """One `call_at` at a time, for the earliest timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.heap = TimerHeap()
-        self.heap.on_earlier = lambda _when: self._set_alarm()
-        self.wakes = 0
+        self.events = EventNotes()
+        self.events.on_timer = lambda _when: self._set_alarm()
+        self.heap = TimerHeap(self.events.timer_set_earlier)
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
 
-    def wake(self) -> None:
-        self.wakes += 1
+    @property
+    def wakes(self) -> int:
+        """How often a turn of the sender was asked for."""
+        return self.events.wakes
 
     def _set_alarm(self) -> None:
         if self._handle is not None:

@@ -44,11 +44,15 @@ class Scene:
         self.version = version
         self.identity = TransactionalIdentity()
         backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))
-        self.manager = TransactionManager(
-            "billing-1", timeout_ms=60_000, identity=self.identity, backoff=backoff, stray_delay_s=STRAY_DELAY_S
-        )
         self.joined: list[PartitionQueue] = []
-        self.manager.on_joined = self.joined.extend
+        self.manager = TransactionManager(
+            "billing-1",
+            timeout_ms=60_000,
+            identity=self.identity,
+            backoff=backoff,
+            stray_delay_s=STRAY_DELAY_S,
+            on_joined=self.joined.extend,
+        )
 
     def queue(self, number: int = 0, topic: str = "t") -> PartitionQueue:
         return PartitionQueue(TopicPartition(topic, number), self.identity.of_partition(), max_in_flight=5)

@@ -3,8 +3,9 @@
 import asyncio
 from functools import partial
 
-from aioproducer import Producer
 from aioproducer._sender.await_hint import STREAK
+
+from aioproducer import Producer
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.log_capture import LogCapture
 from tests.fakes.virtual_cluster import in_virtual_time

@@ -418,7 +418,7 @@ async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None
 async def test_lock_given_to_a_cancelled_task_goes_on() -> None:
     """Otherwise it would be lost, and all tasks behind would wait forever."""
     loop = asyncio.get_running_loop()
-    turns = TransactionLock(loop)
+    turns = TransactionLock(loop, lambda _: True)
     held = await turns.take(loop.time() + 1)
     given_up = asyncio.ensure_future(turns.take(loop.time() + 1))
     following = asyncio.ensure_future(turns.take(loop.time() + 1))

@@ -75,7 +75,7 @@ def join(parts: CoreParts, row: "Row") -> None:
     result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
     record = WaitingRecord("t", result, timestamp=at, size=size, called_at=parts.now)
     record.value, record.key, record.partition, record.headers = as_bytes, key_as_bytes, partition, headers
-    parts.lines.join(record, is_counted=False)
+    parts.wait_queues.join(record, is_counted=False)
 
 
 def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
@@ -84,7 +84,7 @@ def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
         for batch in batches:
             ends.sent.append((batch.queue.topic_partition, batch.count, bytes(memoryview(batch.chunk)[: batch.size])))
             parts.acknowledge(batch, base_offset=1000 * len(ends.sent))
-        parts.lines.serve()
+        parts.wait_queues.serve()
 
 
 def both(given_table: RecordTable, settings: dict[str, int]) -> tuple[Ends, Ends]:

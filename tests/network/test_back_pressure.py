@@ -12,7 +12,7 @@ from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkContext, NetworkSettings
 from aioproducer._network.write_stream import honours_back_pressure
 from tests.fakes.event_log import EventList
-from tests.fakes.network import Ends
+from tests.fakes.network import Ends, nothing
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.timer_driver import TimerDriver
 
@@ -50,13 +50,13 @@ async def connect(broker: ScriptedBroker) -> tuple[BrokerConnection, asyncio.Abs
         loop=loop,
         timers=driver.heap,
         random=random.Random(1),
-        wake=driver.wake,
+        events=driver.events,
         log=EventList(),
         client_id="tests",
         settings=NetworkSettings(max_in_flight=1000, write_buffer_bytes=64 * 1024),
     )
     _, connection = await loop.create_connection(
-        lambda: BrokerConnection(surroundings, "broker 1"), *server.sockets[0].getsockname()
+        lambda: BrokerConnection(surroundings, "broker 1", nothing), *server.sockets[0].getsockname()
     )
     await connection.ready
     return connection, server

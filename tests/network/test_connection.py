@@ -8,10 +8,11 @@ import pytest
 
 from aioproducer._network.connection import TRANSITIONS, BrokerConnection, ConnectionState
 from aioproducer._network.context import NetworkSettings
+from aioproducer._network.requests import Answered, Lost, RequestEnd
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, TlsError, UnsupportedVersionError
 from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, environment
+from tests.fakes.network import Ends, connected, environment, nothing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
 
@@ -23,7 +24,7 @@ def echo(broker: ScriptedBroker, heard: Heard) -> None:
 async def refused(broker: ScriptedBroker) -> KafkaError:
     """Why a connection to this broker does not become ready."""
     surroundings = environment()
-    connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+    connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
     connect_in_memory(surroundings.loop, connection, broker)
     with pytest.raises(KafkaError) as caught:
         await connection.ready
@@ -51,7 +52,7 @@ def test_handshake_failing_after_cancellation_is_silent() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: complaints.append(context))
         surroundings = environment()
-        connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+        connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
         connect_in_memory(surroundings.loop, connection, ScriptedBroker(echo))
         connection.close(BrokerConnectionError("called off"))
         await connection.closed
@@ -177,17 +178,21 @@ def test_broker_too_old_is_named() -> None:
 
 
 def test_garbled_answer_is_lost_with_later_ones() -> None:
-    """An `on_response` that raises ProtocolError counts as not called: first lost of all."""
+    """An `on_end` that raises ProtocolError counts as not called: first lost of all."""
 
     async def story() -> list[str]:
         pair = await connected()
         ends = Ends()
         garbled = ends.request("a")
 
-        def cannot_read(_payload: memoryview, _now: float) -> None:
-            raise ProtocolError("garbled")
+        note = garbled.on_end
 
-        garbled.on_response = cannot_read
+        def cannot_read(end: RequestEnd) -> None:
+            if isinstance(end, Answered):
+                raise ProtocolError("garbled")
+            note(end)
+
+        garbled.on_end = cannot_read
         pair.connection.send(garbled)
         pair.connection.send(ends.request("b"))
         await asyncio.sleep(0.01)
@@ -207,13 +212,18 @@ def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
         ends, memory = Ends(), bytearray(b"body")
         garbled = ends.request("a", body=memoryview(memory))  # type: ignore[arg-type]  # a buffer, as of a batch
 
-        def cannot_read(_payload: memoryview, _now: float) -> None:
+        note = garbled.on_end
+
+        def cannot_read(end: RequestEnd) -> None:
+            if isinstance(end, Lost):
+                note(end)
+                return
             try:
                 struct.unpack(">i", b"")
             except struct.error as error:
                 raise ProtocolError("garbled") from error
 
-        garbled.on_response = cannot_read
+        garbled.on_end = cannot_read
         pair.connection.send(garbled)
         await asyncio.sleep(0.01)
         pair.broker.answer(pair.broker.requests[0], b"")
@@ -235,7 +245,7 @@ def test_callback_may_close_the_connection() -> None:
         pair = await connected()
         ends = Ends()
         first = ends.request("a")
-        first.on_response = lambda _payload, _now: pair.connection.close(BrokerConnectionError("omitted a partition"))
+        first.on_end = lambda _end: pair.connection.close(BrokerConnectionError("omitted a partition"))
         pair.connection.send(first)
         pair.connection.send(ends.request("b"))
         await asyncio.sleep(0.01)
@@ -332,7 +342,7 @@ def test_idle_connection_stays_when_told_so() -> None:
     assert run(story())
 
 
-def test_failing_on_lost_does_not_keep_others_waiting() -> None:
+def test_failing_on_end_does_not_keep_others_waiting() -> None:
     """The failure goes to the loop's handler, the next request ends all the same."""
 
     async def story() -> tuple[list[str], list[str]]:
@@ -342,10 +352,10 @@ def test_failing_on_lost_does_not_keep_others_waiting() -> None:
         ends = Ends()
         broken = ends.request("a")
 
-        def fail(_error: KafkaError) -> None:
+        def fail(_end: RequestEnd) -> None:
             raise RuntimeError("a defect")
 
-        broken.on_lost = fail
+        broken.on_end = fail
         pair.connection.send(broken)
         pair.connection.send(ends.request("b"))
         pair.connection.close(BrokerConnectionError("enough"))

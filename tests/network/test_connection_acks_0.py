@@ -9,7 +9,8 @@ from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkSettings
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, environment
+from tests.fakes.network import Ends, connected, environment, nothing
+from tests.fakes.producer_events import EventNotes
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
 
@@ -171,20 +172,20 @@ def test_choked_transport_takes_no_request() -> None:
     """Above the mark the connection is not ready; below it again, it is, and the sender is woken."""
 
     async def story() -> tuple[list[bool], int]:
-        wakes: list[None] = []
+        events = EventNotes()
         settings = NetworkSettings(write_buffer_bytes=1000)
-        surroundings = dataclasses.replace(environment(settings), wake=lambda: wakes.append(None))
-        connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+        surroundings = dataclasses.replace(environment(settings), events=events)
+        connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
         transport, _ = connect_in_memory(surroundings.loop, connection, ScriptedBroker())
         await connection.ready
         transport.is_stuck = True
         connection.send(Ends().request("a", body=bytes(2000)))
         choked = connection.can_send
-        wakes.clear()
+        events.wakes = 0
         transport.is_stuck = False
         transport.flush()
         await asyncio.sleep(0.01)
-        return [choked, connection.can_send], len(wakes)
+        return [choked, connection.can_send], events.wakes
 
     assert run(story()) == ([False, True], 1)
 

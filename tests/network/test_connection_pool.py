@@ -31,7 +31,7 @@ def test_wait_for_a_change_ends_when_a_timeout_coincides(*, is_change_first: boo
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        links = ConnectionPool((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
+        links = ConnectionPool((SEED,), environment())
         when = loop.time() + 0.5
         if is_change_first:
             loop.call_at(when, links.forget_known)
@@ -49,7 +49,7 @@ def test_cancelled_waiter_is_forgotten() -> None:
     """The next change may take long, and many waiters may give up."""
 
     async def story() -> str:
-        links = ConnectionPool((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
+        links = ConnectionPool((SEED,), environment())
         for _ in range(3):
             waiting = asyncio.ensure_future(links.wait_for_change(0.5))
             await asyncio.sleep(0)
@@ -57,7 +57,7 @@ def test_cancelled_waiter_is_forgotten() -> None:
             await asyncio.wait([waiting])
         return repr(links)
 
-    assert run(story()) == "<NodeLinks 1 waiting=0>"
+    assert run(story()) == "<ConnectionPool 1 waiting=0>"
 
 
 def test_bootstrap_address_is_free_again_after_its_node_left() -> None:
@@ -170,3 +170,34 @@ def test_errors_name_the_node_of_a_bootstrap_connection() -> None:
         return [str(error) for error in ends.errors()]
 
     assert run(story()) == ["broker 5 at seed:9092: the producer was closed"]
+
+
+def test_node_0_is_looked_for_where_it_is_now() -> None:
+    """As when its machine was exchanged."""
+
+    async def story() -> list[str]:
+        network = client_on()
+        network.loop.servers["a", 1] = network.loop.servers["b", 1] = ScriptedBroker
+        for host in ("a", "b"):
+            name_nodes(network, Node(0, host, 1))
+            network.client.connect(0)
+            await asyncio.sleep(1)
+        await network.client.close()
+        return [host for _, host, _ in network.loop.connects]
+
+    assert run(story()) == ["a", "b"]
+
+
+def test_failure_of_node_0_is_reported() -> None:
+    """Others may lead its partitions by now."""
+
+    async def story() -> int:
+        network = client_on()
+        network.loop.servers["a", 1] = HangsUp
+        name_nodes(network, Node(0, "a", 1))
+        network.client.connect(0)
+        await asyncio.sleep(0.5)
+        await network.client.close()
+        return network.driver.events.failed_nodes
+
+    assert run(story()) == 1

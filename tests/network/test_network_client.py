@@ -362,3 +362,18 @@ def test_counters_count() -> None:
     assert (counters.connections_created, counters.connections_closed, counters.connection_failures) == (1, 1, 0)
     assert counters.bytes_out > 0
     assert counters.bytes_in > 0
+
+
+def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
+    """Metadata names it."""
+
+    async def story() -> tuple[list[str], dict[int, int]]:
+        network = client_on()
+        network.loop.servers["a", 1] = network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+        network.client.update_nodes(cluster_of(Node(0, "a", 1)))
+        await producer_id(network)
+        in_flight = network.client.requests_in_flight()
+        await network.client.close()
+        return [host for _, host, _ in network.loop.connects], in_flight
+
+    assert run(story()) == (["a"], {0: 0})

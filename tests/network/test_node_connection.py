@@ -5,8 +5,8 @@ from typing import NoReturn
 
 import pytest
 
+from aioproducer._network.connection_pool import NodeConnection
 from aioproducer._network.context import NetworkSettings
-from aioproducer._network.node_connection import NodeConnection
 from aioproducer.cluster import Node
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.event_log import EventList
@@ -56,7 +56,7 @@ def test_cancelled_attempt_can_be_made_again(turns: int) -> None:
         await link.close(BrokerConnectionError("done"))
         return is_connecting, is_open, text
 
-    assert run(story()) == (False, True, "<NodeLink bootstrap broker seed:9092 not connected failures=0>")
+    assert run(story()) == (False, True, "<NodeConnection bootstrap broker seed:9092 not connected failures=0>")
 
 
 @pytest.mark.parametrize("is_lost, failures", [(False, 1), (True, 0)], ids=["never made", "made and lost"])

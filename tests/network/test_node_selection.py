@@ -93,3 +93,18 @@ def test_request_to_a_throttled_node_waits_for_its_pause() -> None:
         return network.loop.time() - began
 
     assert run(story()) == pytest.approx(5, abs=0.1)
+
+
+def test_node_0_is_asked_when_it_is_meant() -> None:
+    """And not any broker: it alone coordinates what is asked for."""
+
+    async def story() -> list[int]:
+        network = client_on()
+        asked = asked_nodes(network, 0, 1)
+        await connect(network, 0, 1)
+        network.client.send(0, Ends().request("keeps it busy"))
+        await ask_and_give_up(network, after_s=0.1, node_id=0)
+        await network.client.close()
+        return asked
+
+    assert run(story()) == [0]

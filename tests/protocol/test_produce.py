@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
-from aioproducer._protocol.primitives import array_length, string
+from aioproducer._protocol.primitives import NO_TOPIC_ID, array_length, string
 from aioproducer._protocol.produce import (
-    NO_TOPIC_ID,
     BatchToSend,
     NodeEndpoint,
     PartitionResponse,

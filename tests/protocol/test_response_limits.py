@@ -4,7 +4,8 @@ import pytest
 
 from aioproducer._protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA
 from aioproducer._protocol.offset_messages import OFFSET_FETCH, TXN_OFFSET_COMMIT
-from aioproducer._protocol.response_limits import SMALL_RESPONSE, largest_produce_response, largest_response
+from aioproducer._protocol.produce import largest_produce_response
+from aioproducer._protocol.response_limits import SMALL_RESPONSE, largest_response
 from aioproducer._protocol.transaction_admin_messages import LIST_TRANSACTIONS
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,

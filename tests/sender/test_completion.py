@@ -71,7 +71,7 @@ def sent_twice() -> tuple[ScriptedSender, Delivery]:
     return script, delivery
 
 
-def test_error_tells_the_time_since_the_call_and_not_since_the_last_attempt() -> None:
+def test_error_has_the_time_since_the_call() -> None:
     """What a caller compares with `delivery_timeout_ms`."""
     script, delivery = sent_twice()
     refuse(script)
@@ -82,7 +82,7 @@ def test_error_tells_the_time_since_the_call_and_not_since_the_last_attempt() ->
     assert error.elapsed_s == pytest.approx(5)
 
 
-def test_latency_is_that_of_the_delivery_and_not_of_its_last_attempt() -> None:
+def test_latency_counts_all_attempts() -> None:
     """A retry is part of what the caller waits for."""
     script, _ = sent_twice()
     acknowledge(script)
@@ -90,7 +90,7 @@ def test_latency_is_that_of_the_delivery_and_not_of_its_last_attempt() -> None:
     assert script.latency.quantile_s(1.0) == pytest.approx(5, rel=0.07)
 
 
-def test_failures_nobody_looks_at_are_bounded_for_as_long_as_they_come() -> None:
+def test_failures_not_looked_at_are_bounded() -> None:
     """Not after the first hundred alone."""
     script = ScriptedSender()
     for _ in range(3 * KEPT):

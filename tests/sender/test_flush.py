@@ -1,10 +1,10 @@
-"""Who waits for records to end, and that nobody who has left is kept."""
+"""Waiters of a flush are woken, and forgotten when they leave."""
 
 import asyncio
 
 from aioproducer._sender.flush import FlushWaiters
 
-NOBODY_WAITS = "<FlushWaiters 0 "
+NO_WAITERS = "<FlushWaiters 0 "
 
 
 async def test_waits_for_earlier_generations_too() -> None:
@@ -22,10 +22,10 @@ async def test_waits_for_earlier_generations_too() -> None:
 
 
 async def test_nothing_unfinished_is_waited_for_no_time() -> None:
-    """And nobody is kept for it."""
+    """No waiter is kept."""
     waiters = FlushWaiters(asyncio.get_running_loop())
     assert waiters.when_finished(waiters.generations.close()).done()
-    assert repr(waiters).startswith(NOBODY_WAITS)
+    assert repr(waiters).startswith(NO_WAITERS)
 
 
 async def test_caller_that_gives_up_is_forgotten_at_once() -> None:
@@ -34,14 +34,14 @@ async def test_caller_that_gives_up_is_forgotten_at_once() -> None:
     waiters.generations.enter()
     waiting = asyncio.create_task(waiters.wait_for(waiters.generations.close()))
     await asyncio.sleep(0)
-    assert not repr(waiters).startswith(NOBODY_WAITS)
+    assert not repr(waiters).startswith(NO_WAITERS)
 
     waiting.cancel()
     await asyncio.wait([waiting])
-    assert repr(waiters).startswith(NOBODY_WAITS)
+    assert repr(waiters).startswith(NO_WAITERS)
 
 
-async def test_future_that_was_given_up_is_forgotten_when_its_records_end() -> None:
+async def test_cancelled_future_is_forgotten_at_the_end() -> None:
     """As a commit's is, when an abort takes its place."""
     waiters = FlushWaiters(asyncio.get_running_loop())
     generation = waiters.generations.enter()
@@ -49,4 +49,4 @@ async def test_future_that_was_given_up_is_forgotten_when_its_records_end() -> N
     given_up.cancel()
 
     waiters.generations.leave(generation)
-    assert repr(waiters).startswith(NOBODY_WAITS)
+    assert repr(waiters).startswith(NO_WAITERS)

@@ -23,7 +23,7 @@ IDEMPOTENT = Policy(acks=-1, is_idempotent=True, retries=2**31 - 1)
 TRANSACTIONAL = Policy(acks=-1, is_idempotent=True, retries=2**31 - 1, is_transactional=True)
 PLAIN = Policy(acks=-1, is_idempotent=False, retries=2**31 - 1)
 LEADER_ONLY = Policy(acks=1, is_idempotent=False, retries=2**31 - 1)
-NOBODY = Policy(acks=0, is_idempotent=False, retries=2**31 - 1)
+NO_ACKS = Policy(acks=0, is_idempotent=False, retries=2**31 - 1)
 ONCE = Policy(acks=-1, is_idempotent=False, retries=0)
 
 FIRST = BatchFacts(attempts=1, records=5)
@@ -119,7 +119,7 @@ def outcome_of(decided: ProduceOutcome) -> Outcome | None:
 
 @pytest.mark.parametrize("policy", [IDEMPOTENT, LEADER_ONLY, ONCE], ids=["idempotent", "acks=1", "retries=0"])
 @pytest.mark.slow
-def test_every_code_has_an_outcome_and_only_zero_and_a_known_copy_mean_success(policy: Policy) -> None:
+def test_only_code_zero_and_known_copies_mean_success(policy: Policy) -> None:
     """From -32768 to 32767, for a fresh and for an ambiguous batch."""
     successes = {
         code
@@ -132,8 +132,8 @@ def test_every_code_has_an_outcome_and_only_zero_and_a_known_copy_mean_success(p
 
 
 @pytest.mark.slow
-def test_unknown_codes_fail_and_say_that_the_record_may_be_written() -> None:
-    """Neither success, nor a retry for ever, nor a promise that it is not there."""
+def test_unknown_codes_fail_with_unknown_outcome() -> None:
+    """Neither a success, nor an endless retry, nor a promise that it was not written."""
     known = set(range(-1, 134))
 
     decided = {decide(answer(code), FIRST, IDEMPOTENT) for code in range(-32768, 32768) if code not in known}
@@ -160,7 +160,7 @@ def test_row_of_the_reference_says_what_the_batch_is(code: int) -> None:
     "policy", [IDEMPOTENT, PLAIN, LEADER_ONLY, ONCE], ids=["idempotent", "plain", "acks=1", "once"]
 )
 @pytest.mark.parametrize("base_offset", [-1, 0, 7])
-def test_every_known_code_ends_or_goes_on_whatever_is_known_of_the_batch(policy: Policy, base_offset: int) -> None:
+def test_every_code_has_an_outcome_for_all_facts(policy: Policy, base_offset: int) -> None:
     """Success only for 0 and a copy; with no attempt left nothing is sent again but what waits for a predecessor."""
     for code, facts in product(range(-1, 134), ALL_FACTS):
         decided = decide(answer(code, base_offset=base_offset, records=((0, None),)), facts, policy)
@@ -202,7 +202,7 @@ def test_not_written_and_passing_is_tried_again(code: int) -> None:
 
 @pytest.mark.parametrize("code", range(-10, 200))
 def test_in_a_transaction_no_batch_ever_takes_another_identity(code: int) -> None:
-    """The epoch is the coordinator's: whatever would need another one ends the batch, and its transaction."""
+    """The epoch is the coordinator's: a batch that would need another one fails, and its transaction with it."""
     refused = ((0, "because"),)
 
     for facts in (FIRST, FIRST._replace(records=3), FIRST._replace(maybe_written=True)):
@@ -213,7 +213,7 @@ def test_in_a_transaction_no_batch_ever_takes_another_identity(code: int) -> Non
 
 
 @pytest.mark.parametrize("code", [45, 47, 48, 59, 120])
-def test_in_a_transaction_what_brokers_no_longer_know_of_it_ends_the_batch_alone(code: int) -> None:
+def test_forgotten_transaction_ends_the_batch_alone(code: int) -> None:
     """Its transaction is aborted, and the producer goes on."""
     outcome = decide(answer(code), FIRST, TRANSACTIONAL)
 
@@ -247,19 +247,19 @@ def test_retries_bound_the_attempts(code: int) -> None:
 
 @pytest.mark.parametrize("code", sorted(AMBIGUOUS_RETRIED | AMBIGUOUS_REFRESHED | {-1}))
 def test_retries_bound_ambiguous_attempts_too(code: int) -> None:
-    """Then nobody knows."""
+    """Then the outcome is unknown."""
     assert outcome_of(decide(answer(code), FIRST, ONCE)) is Outcome.UNKNOWN
 
 
-def test_unknown_server_error_is_repeated_only_where_a_copy_does_no_harm() -> None:
+def test_unknown_server_error_is_retried_if_idempotent() -> None:
     """The broker may have appended it."""
     assert decide(answer(-1), FIRST, IDEMPOTENT) == Retry(maybe_written=True)
     assert outcome_of(decide(answer(-1), FIRST, PLAIN)) is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize("code", [2, 35])
-def test_what_repetition_is_unlikely_to_change_is_repeated_a_few_times_only(code: int) -> None:
-    """A corrupt batch is more likely our own defect than the moment; a version is agreed on anew each time."""
+def test_lasting_errors_are_retried_a_few_times_only(code: int) -> None:
+    """A corrupt batch is probably our own defect; the version is negotiated again each time."""
     last, over = BatchFacts(attempts=3, records=1), BatchFacts(attempts=4, records=1)
 
     assert isinstance(decide(answer(code), last, IDEMPOTENT), Retry)
@@ -267,7 +267,7 @@ def test_what_repetition_is_unlikely_to_change_is_repeated_a_few_times_only(code
 
 
 def test_batch_in_a_version_that_is_refused_is_sent_again() -> None:
-    """The node may be another one than it was when the connection was made; the network agrees on versions anew."""
+    """The node may have been replaced since the connection was made; a new connection negotiates versions."""
     assert decide(answer(35), FIRST, PLAIN) == Retry(maybe_written=False)
 
 
@@ -290,13 +290,13 @@ def test_too_large_is_split_if_it_can_be(code: int) -> None:
 
 @pytest.mark.parametrize("code", [32, 87])
 def test_refused_records_are_named_once_and_in_order(code: int) -> None:
-    """Whatever the order of the answer."""
+    """The order of the response does not matter."""
     records = ((3, "bad"), (1, None), (3, "bad"))
 
     assert decide(answer(code, records=records), FIRST, IDEMPOTENT) == Refuse(code, ((1, None), (3, "bad")))
 
 
-def test_single_record_that_is_refused_fails_with_what_is_said_of_it() -> None:
+def test_refused_single_record_has_its_own_message() -> None:
     """Of the batch less is said."""
     decided = decide(answer(32, records=((0, "timestamp out of range"),)), SINGLE, IDEMPOTENT)
 
@@ -305,7 +305,7 @@ def test_single_record_that_is_refused_fails_with_what_is_said_of_it() -> None:
 
 
 @pytest.mark.parametrize("records", [(), ((5, None),), ((-1, None),)], ids=["none", "too high", "negative"])
-def test_refusal_that_names_no_record_of_the_batch_fails_all_of_it(records: tuple[tuple[int, str | None], ...]) -> None:
+def test_refusal_without_a_valid_record_fails_the_batch(records: tuple[tuple[int, str | None], ...]) -> None:
     """Nothing is guessed."""
     assert outcome_of(decide(answer(87, records=records), FIRST, IDEMPOTENT)) is Outcome.NOT_WRITTEN
 
@@ -331,7 +331,7 @@ def test_out_of_order_of_an_ambiguous_batch_is_the_end() -> None:
 
 
 @pytest.mark.parametrize("code", [45, 59])
-def test_batch_with_an_acknowledged_successor_is_not_sent_again_under_another_identity(code: int) -> None:
+def test_overtaken_batch_gets_no_other_identity(code: int) -> None:
     """Order would break."""
     overtaken = BatchFacts(attempts=2, records=5, successor_acked=True)
 
@@ -352,9 +352,7 @@ def test_copy_of_a_batch_sent_before_is_success_without_an_offset() -> None:
 
 @pytest.mark.parametrize("attempts", [1, 2])
 @pytest.mark.parametrize("code, repeats", [(46, False), (0, True)], ids=["error", "old offset"])
-def test_copy_of_what_was_never_written_means_an_identity_used_twice(
-    attempts: int, code: int, *, repeats: bool
-) -> None:
+def test_copy_of_an_unwritten_batch_fails(attempts: int, code: int, *, repeats: bool) -> None:
     """The broker dropped the record as a copy: never success, also not after attempts that wrote nothing."""
     facts = BatchFacts(attempts=attempts, records=5, repeats_offset=repeats)
 
@@ -392,5 +390,5 @@ def test_lost_connection_is_retried_as_ambiguous() -> None:
 
 
 def test_lost_connection_ends_records_that_ask_for_no_answer() -> None:
-    """Nobody knows what left."""
-    assert outcome_of(decide_lost(FIRST, NOBODY)) is Outcome.UNKNOWN
+    """The bytes may have left or not."""
+    assert outcome_of(decide_lost(FIRST, NO_ACKS)) is Outcome.UNKNOWN

@@ -1,4 +1,4 @@
-"""Which answer of a response belongs to which batch, whatever the broker makes of it."""
+"""Each part of a response is matched to its batch, also in odd responses."""
 
 import struct
 from dataclasses import replace
@@ -7,6 +7,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._network.requests import Answered
 from aioproducer._sender.produce_request import LAST_VERSION_BY_NAME, ProduceRequest
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
@@ -32,7 +33,7 @@ def test_first_of_two_answers_for_a_partition_counts(second: tuple[int, int, int
     script.turn()
     request = script.client.requests[1].pop()
 
-    request.on_response(answering((0, 0, 7), second, (5, 0, 3)), script.core.now)
+    request.on_end(Answered(answering((0, 0, 7), second, (5, 0, 3)), script.core.now))
     script.turn(seconds=5)
 
     assert delivery.result().offset == 7
@@ -40,13 +41,13 @@ def test_first_of_two_answers_for_a_partition_counts(second: tuple[int, int, int
 
 
 def test_refusal_before_an_acknowledgement_is_tried_again() -> None:
-    """Nobody knows which of the two is true; a copy of what was written is known as such by its sequence."""
+    """The first counts; a copy of a written batch is recognised by its sequence."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
     request = script.client.requests[1].pop()
 
-    request.on_response(answering((0, NOT_LEADER, -1), (0, 0, 7)), script.core.now)
+    request.on_end(Answered(answering((0, NOT_LEADER, -1), (0, 0, 7)), script.core.now))
     script.turn(seconds=5)
 
     assert (delivery.done(), script.in_flight()) == (False, 1)

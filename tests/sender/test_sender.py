@@ -1,12 +1,15 @@
-"""The sender's turns: what it asks for, sends, and does with answers, losses and deadlines."""
+"""The sender's turns: requests, responses, lost connections, deadlines, and the texts of errors."""
 
 import asyncio
+import struct
 
 import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
+from aioproducer._network.requests import WRITTEN, Answered
 from aioproducer._timing.timers import TICK_S
+from aioproducer.cluster import PartitionView
 from aioproducer.errors import (
     BrokerConnectionError,
     DeliveryTimeoutError,
@@ -19,9 +22,21 @@ from aioproducer.records import TopicPartition
 from tests.fakes.scripted_sender import ScriptedSender, response
 from tests.fakes.virtual_loop import run, virtual_loop
 
+WITH_HINTS = 10
+"""The first version of Produce whose responses name the new leader (KIP-951)."""
+
+NOT_LEADER = 6
+
+
+def answer(leader_id: int, leader_epoch: int) -> memoryview:
+    """The response of a node that leads partition 0 of topic t no longer, and names the new leader."""
+    hint = b"\x01\x00\x09" + struct.pack(">ii", leader_id, leader_epoch) + b"\x00"
+    partition = struct.pack(">ihqqq", 0, NOT_LEADER, -1, -1, -1) + b"\x01\x00" + hint
+    return memoryview(b"\x02\x02t\x02" + partition + b"\x00" + struct.pack(">i", 0) + b"\x00")
+
 
 def test_record_is_sent_and_acknowledged() -> None:
-    """With its offset; its memory is back."""
+    """The delivery has the offset, and the memory is back."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
@@ -33,8 +48,8 @@ def test_record_is_sent_and_acknowledged() -> None:
     assert script.core.pool.available_bytes == script.core.pool.total_bytes
 
 
-def test_one_request_takes_the_batches_of_many_partitions() -> None:
-    """At most one of each."""
+def test_one_request_takes_batches_of_many_partitions() -> None:
+    """At most one batch per partition."""
     script = ScriptedSender(leaders=[1] * 10)
     deliveries = [script.core.send(b"v", partition=number) for number in range(10)]
     script.turn()
@@ -45,8 +60,8 @@ def test_one_request_takes_the_batches_of_many_partitions() -> None:
     assert [delivery.result().offset for delivery in deliveries] == list(range(10))
 
 
-def test_nothing_is_sent_to_a_node_that_is_not_ready() -> None:
-    """It goes once it is."""
+def test_node_that_is_not_ready_is_sent_nothing() -> None:
+    """The batch goes when the node is ready."""
     script = ScriptedSender()
     script.client.connections[1] = 0
     script.core.send(b"v")
@@ -59,8 +74,8 @@ def test_nothing_is_sent_to_a_node_that_is_not_ready() -> None:
     assert script.in_flight() == 1
 
 
-def test_missing_leader_makes_metadata_be_asked_for() -> None:
-    """And the topic be followed."""
+def test_missing_leader_is_asked_for() -> None:
+    """The topic is added to those in use, and metadata is requested."""
     script = ScriptedSender(leaders=[-1])
     script.core.send(b"v")
     script.turn()
@@ -68,7 +83,7 @@ def test_missing_leader_makes_metadata_be_asked_for() -> None:
     assert (script.metadata.added, script.metadata.reasons) == (["t"], ["no_leader"])
 
 
-def test_missing_producer_id_is_asked_for_and_nothing_is_sent() -> None:
+def test_missing_producer_id_is_asked_for() -> None:
     """An unstamped batch would be written without protection."""
     script = ScriptedSender()
     script.core.identity.discard(7)
@@ -78,8 +93,8 @@ def test_missing_producer_id_is_asked_for_and_nothing_is_sent() -> None:
     assert (script.ids_asked, script.in_flight()) == (1, 0)
 
 
-def test_confirmed_partition_has_up_to_five_requests_on_the_wire() -> None:
-    """Before that, one."""
+def test_confirmed_partition_has_five_requests_in_flight() -> None:
+    """Before the first acknowledgement it has one."""
     script = ScriptedSender(batch_size=0)
     for _ in range(8):
         script.core.send(b"v")
@@ -91,8 +106,8 @@ def test_confirmed_partition_has_up_to_five_requests_on_the_wire() -> None:
     assert script.in_flight() == 5
 
 
-def test_partition_left_out_of_the_answer_is_resent_on_another_connection() -> None:
-    """Aiokafka hung."""
+def test_partition_left_out_of_the_response_is_resent() -> None:
+    """The connection is closed; aiokafka hung here."""
     script = ScriptedSender(leaders=[1, 1])
     deliveries = [script.core.send(b"v", partition=number) for number in (0, 1)]
     script.turn()
@@ -106,14 +121,14 @@ def test_partition_left_out_of_the_answer_is_resent_on_another_connection() -> N
     assert deliveries[1].result().offset == 4
 
 
-def test_answer_that_cannot_be_read_is_the_connections_business() -> None:
-    """It closes, and the request is lost."""
+def test_unreadable_response_raises() -> None:
+    """The connection then closes, and the request is lost."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
     [request] = script.client.requests[1]
     with pytest.raises(ProtocolError):
-        request.on_response(memoryview(b"\x00\x00"), script.core.now)
+        request.on_end(Answered(memoryview(b"\x00\x00"), script.core.now))
     script.lose(1)
     script.turn(seconds=1)
 
@@ -122,8 +137,8 @@ def test_answer_that_cannot_be_read_is_the_connections_business() -> None:
     assert delivery.result().offset == 9
 
 
-def test_node_that_refuses_the_version_is_connected_to_anew() -> None:
-    """And its batch sent again, with the version agreed on then."""
+def test_refused_version_leads_to_a_new_connection() -> None:
+    """The batch is sent again in the version of the new connection."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
@@ -137,7 +152,7 @@ def test_node_that_refuses_the_version_is_connected_to_anew() -> None:
 
 
 def test_throttle_time_is_passed_on() -> None:
-    """To the connection of that node."""
+    """The connection to the node applies it."""
     script = ScriptedSender()
     script.core.send(b"v")
     script.turn()
@@ -147,8 +162,8 @@ def test_throttle_time_is_passed_on() -> None:
     assert script.client.throttled == [(1, 250)]
 
 
-def test_lost_requests_are_resent_in_order_on_the_new_connection() -> None:
-    """One at a time until the first is acknowledged."""
+def test_lost_requests_are_resent_in_order() -> None:
+    """One at a time, until the first is acknowledged on the new connection."""
     script = ScriptedSender(batch_size=0)
     script.confirm()
     deliveries = [script.core.send(b"%d" % number) for number in range(4)]
@@ -164,8 +179,8 @@ def test_lost_requests_are_resent_in_order_on_the_new_connection() -> None:
     assert [delivery.result().offset for delivery in deliveries] == [1, 2, 3, 4]
 
 
-def test_request_that_was_never_handed_over_leaves_no_doubt() -> None:
-    """Whatever ends its records later, they are not written."""
+def test_request_never_handed_over_is_not_written() -> None:
+    """Its records end as not written, also later."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
@@ -177,8 +192,8 @@ def test_request_that_was_never_handed_over_leaves_no_doubt() -> None:
     assert error.outcome is Outcome.NOT_WRITTEN
 
 
-def test_request_that_was_never_handed_over_is_no_attempt() -> None:
-    """Of one attempt that `retries=0` allows; it is no retry either."""
+def test_request_never_handed_over_is_no_attempt() -> None:
+    """With `retries=0` the batch is still sent, and no retry is counted."""
     script = ScriptedSender(retries=0)
     script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
@@ -194,15 +209,15 @@ def test_request_that_was_never_handed_over_is_no_attempt() -> None:
     assert error.attempts == 1
 
 
-def test_answer_that_uses_the_last_epoch_up_wakes_the_sender() -> None:
-    """Nothing else would before the next record: another id is to be asked for."""
+def test_use_of_the_last_epoch_wakes_the_sender() -> None:
+    """Another producer id must be asked for before the next record comes."""
     script = ScriptedSender()
     script.core.identity.assign(7, LAST_EPOCH)
     script.core.send(b"v")
     script.turn()
     request = script.client.requests[1].pop()
 
-    request.on_response(memoryview(response({0: 29})), script.core.now)
+    request.on_end(Answered(memoryview(response({0: 29})), script.core.now))
 
     assert script.core.identity.is_missing
     assert script.sender._is_woken  # noqa: SLF001  # no task sleeps here that could be seen to wake
@@ -210,8 +225,8 @@ def test_answer_that_uses_the_last_epoch_up_wakes_the_sender() -> None:
     assert script.ids_asked == 1
 
 
-def test_node_that_speaks_no_common_version_fails_its_records_at_once() -> None:
-    """As not written, and in its own words."""
+def test_missing_common_version_fails_records_at_once() -> None:
+    """The records are not written, and the error is the node's own."""
     script = ScriptedSender()
     script.client.version_error = UnsupportedVersionError("too old")
     delivery = script.core.send(b"v")
@@ -222,8 +237,8 @@ def test_node_that_speaks_no_common_version_fails_its_records_at_once() -> None:
     assert error.outcome is Outcome.NOT_WRITTEN
 
 
-def test_batch_on_the_wire_at_its_deadline_fails_and_keeps_its_memory() -> None:
-    """The transport may still read it."""
+def test_overdue_batch_on_the_wire_keeps_its_memory() -> None:
+    """Its delivery fails, but the transport may still read the memory."""
     script = ScriptedSender(delivery_timeout_s=10)
     delivery = script.core.send(b"v")
     script.turn()
@@ -238,7 +253,7 @@ def test_batch_on_the_wire_at_its_deadline_fails_and_keeps_its_memory() -> None:
     assert script.core.pool.lent_bytes == 0
 
 
-def test_partition_takes_a_new_epoch_only_after_the_late_answer() -> None:
+def test_new_epoch_waits_for_the_late_response() -> None:
     """Until then the old sequence may still be written."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.confirm()
@@ -257,8 +272,8 @@ def test_partition_takes_a_new_epoch_only_after_the_late_answer() -> None:
     assert script.core.queue().identity.epoch == 1
 
 
-def test_each_deadline_is_kept_after_the_partition_was_busy_before() -> None:
-    """Aiokafka and an earlier self forgot the later ones."""
+def test_deadline_holds_after_a_busy_time() -> None:
+    """Aiokafka forgets the later deadlines."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.confirm()
     script.turn(seconds=9)
@@ -272,8 +287,8 @@ def test_each_deadline_is_kept_after_the_partition_was_busy_before() -> None:
     assert isinstance(delivery.exception(), DeliveryTimeoutError)
 
 
-def test_memory_of_what_is_overdue_is_lent_in_the_same_turn() -> None:
-    """Nothing else may happen for long that would have it looked at."""
+def test_memory_of_overdue_batches_is_lent_in_the_same_turn() -> None:
+    """For a long time no other event may cause a turn."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.client.connections[1] = 0
     pool = script.core.pool
@@ -290,14 +305,12 @@ def test_memory_of_what_is_overdue_is_lent_in_the_same_turn() -> None:
     assert not waiting.is_waiting
 
 
-def test_records_without_acknowledgement_complete_when_written() -> None:
-    """And end unknown when the connection is lost before."""
+def test_acks_0_completes_when_written() -> None:
+    """If the connection is lost before, the outcome is unknown."""
     script = ScriptedSender(acks=0, idempotent=False)
     first, second = script.core.send(b"1"), None
     script.turn()
-    written = script.client.requests[1].pop(0)
-    assert written.on_written is not None
-    written.on_written()
+    script.client.requests[1].pop(0).on_end(WRITTEN)
     second = script.core.send(b"2")
     script.turn()
     script.lose(1)
@@ -308,8 +321,8 @@ def test_records_without_acknowledgement_complete_when_written() -> None:
     assert error.outcome is Outcome.UNKNOWN
 
 
-def test_fatal_answer_is_reported_once() -> None:
-    """Nothing this producer sends later can succeed."""
+def test_fatal_response_is_reported_once() -> None:
+    """Nothing that this producer sends later can succeed."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
@@ -321,7 +334,7 @@ def test_fatal_answer_is_reported_once() -> None:
 
 
 def test_known_new_leader_ends_the_pause_before_a_retry() -> None:
-    """The pause is for the one who refused (KAFKA-15415)."""
+    """The pause is for the node that refused (KAFKA-15415)."""
     script = ScriptedSender()
     script.core.send(b"v")
     script.turn()
@@ -332,10 +345,10 @@ def test_known_new_leader_ends_the_pause_before_a_retry() -> None:
     assert script.in_flight(2) == 1
 
 
-def test_defect_while_an_answer_is_applied_leaves_no_record_without_an_end() -> None:
-    """The batch it hit fails there; the others when the producer does."""
+def test_defect_in_applying_a_response_fails_its_batch() -> None:
+    """The other batches fail with the producer."""
     script = ScriptedSender()
-    script.refreshed = None  # asking for metadata fails
+    del script.metadata.reasons  # asking for metadata fails
     delivery = script.core.send(b"v")
     script.turn()
 
@@ -347,8 +360,8 @@ def test_defect_while_an_answer_is_applied_leaves_no_record_without_an_end() -> 
 
 
 @pytest.mark.parametrize("end", ["deadline", "close"])
-def test_overtaken_batch_ends_once_with_the_last_unresolved_one(end: str) -> None:
-    """It waits for a new epoch behind an ambiguous one when both are given up."""
+def test_overtaken_batch_ends_once(end: str) -> None:
+    """It waits for a new epoch behind an ambiguous batch, and both are given up."""
     script = ScriptedSender(batch_size=0, delivery_timeout_s=10)
     script.confirm()
     deliveries = [script.core.send(b"v") for _ in range(4)]
@@ -367,7 +380,7 @@ def test_overtaken_batch_ends_once_with_the_last_unresolved_one(end: str) -> Non
 
 @pytest.mark.parametrize("partitions", [10, 10_000])
 def test_idle_partitions_cost_a_turn_nothing(partitions: int) -> None:
-    """Only the one that has something is looked at."""
+    """Only the partition with a batch is looked at."""
     script = ScriptedSender(leaders=[1] * partitions)
     script.core.send(b"v", partition=3)
     script.turn()
@@ -376,8 +389,8 @@ def test_idle_partitions_cost_a_turn_nothing(partitions: int) -> None:
     assert TopicPartition("t", 3) == script.core.queue(3).topic_partition
 
 
-def test_alarm_that_rings_soon_is_not_put_off_by_a_timer_that_is_due_still_sooner() -> None:
-    """No alarm is set for less than a tick; one that was set before may have less than that left."""
+def test_alarm_within_a_tick_is_not_put_off() -> None:
+    """No alarm is set for less than a tick, but one set before may have less than that left."""
 
     async def story() -> list[str]:
         loop = virtual_loop()
@@ -394,3 +407,90 @@ def test_alarm_that_rings_soon_is_not_put_off_by_a_timer_that_is_due_still_soone
         return fired
 
     assert run(story()) == ["sooner", "first"]
+
+
+def test_written_request_wakes_the_sender() -> None:
+    """Without acknowledgements no response will come that does so."""
+    script = ScriptedSender(leaders=(1, 1), acks=0, idempotent=False)
+    script.core.send(b"v", partition=0)
+    script.turn()
+    script.client.connections[1] = 0
+    script.core.send(b"v", partition=1)
+    script.turn()
+    [request] = script.client.requests[1]
+    assert not script.sender._is_woken  # noqa: SLF001  # no task sleeps here that could be seen to wake
+
+    request.on_end(WRITTEN)
+
+    assert script.sender._is_woken  # noqa: SLF001  # as above
+
+
+def test_hint_that_names_node_0_is_taken() -> None:
+    """Ids of brokers begin at 0."""
+    script = ScriptedSender()
+    script.client.version = WITH_HINTS
+    script.core.send(b"v")
+    script.turn()
+
+    script.client.requests[1].pop(0).on_end(Answered(answer(leader_id=0, leader_epoch=8), script.core.now))
+
+    assert script.metadata.hints == {TopicPartition("t", 0): PartitionView(0, 8)}
+
+
+# Texts of errors
+
+
+def test_deadline_error_has_the_last_broker_error() -> None:
+    """It tells the user the cause."""
+    script = ScriptedSender(delivery_timeout_s=1)
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.answer(1, {0: 19})
+    script.client.connections[1] = 0
+    script.turn(seconds=1)
+
+    error = delivery.exception()
+    assert isinstance(error, DeliveryTimeoutError)
+    assert error.outcome is Outcome.NOT_WRITTEN
+    assert "min.insync.replicas" in str(error)
+    assert error.last_broker_error is not None
+
+
+def test_deadline_error_names_the_node_of_the_request() -> None:
+    """Another node leads by now, which was never sent to."""
+    script = ScriptedSender(delivery_timeout_s=10)
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.core.lead([2], epoch=1)
+    script.turn(seconds=10)
+
+    assert "node 1 has not answered" in str(delivery.exception())
+
+
+def test_error_of_a_missing_partition_response_says_so() -> None:
+    """An earlier attempt lost its connection; this one did not."""
+    script = ScriptedSender(delivery_timeout_s=100, retries=1)
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.lose(1)
+    script.turn(seconds=1)
+    script.answer(1, {})
+
+    error = delivery.exception()
+    assert isinstance(error, BrokerConnectionError)
+    assert "does not say what became of the batch" in str(error)
+    assert isinstance(error.last_broker_error, ProtocolError)
+
+
+def test_missing_common_version_keeps_an_unknown_outcome() -> None:
+    """The node was replaced by an older one: the first attempt may have been written."""
+    script = ScriptedSender()
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.lose(1)
+    script.client.version_error = UnsupportedVersionError("too old")
+    script.turn(seconds=5)
+
+    error = delivery.exception()
+    assert isinstance(error, UnsupportedVersionError)
+    assert error.outcome is Outcome.UNKNOWN

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from aioproducer import Delivery, KafkaError
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from aioproducer._protocol.compression import CompressionType
 from aioproducer._transactions.identity import TransactionalIdentity
 from tests.fakes.scripted_sender import ScriptedSender
@@ -35,7 +35,7 @@ def requests_at_once(script: ScriptedSender) -> int:
     return script.in_flight()
 
 
-def test_partition_pipelines_again_once_all_parts_are_acknowledged() -> None:
+def test_partition_pipelines_after_all_parts_are_acked() -> None:
     """Parts of parts too: until then they travel one by one."""
     script = ScriptedSender()
     script.confirm()
@@ -61,8 +61,8 @@ def test_parts_that_fail_are_parts_no_more() -> None:
     assert script.core.queue().parts == 0
 
 
-def test_part_was_handed_over_as_often_as_the_batch_that_it_was_in() -> None:
-    """An error told of no attempt, which means that the record was never sent; `retries` count anew."""
+def test_part_keeps_the_attempts_of_its_batch() -> None:
+    """An error without an attempt would mean that the record was never sent; `retries` count again from 0."""
     script = ScriptedSender(retries=0, delivery_timeout_s=10)
     for _ in range(4):
         last = script.core.send(b"v" * 100)
@@ -143,8 +143,8 @@ def test_every_record_of_a_batch_that_is_sent_again_is_counted() -> None:
     assert script.settlement.counts.records_retried == 7
 
 
-def test_what_is_not_over_in_a_moment_is_asked_for_at_the_ordinary_pace() -> None:
-    """A partition whose markers never come would otherwise be asked for fifty times a second, for ever."""
+def test_long_wait_is_retried_at_the_ordinary_pace() -> None:
+    """A partition whose markers never come would otherwise be tried fifty times a second."""
     script = ScriptedSender()
     script.core.send(b"v")
     for _ in range(51):
@@ -159,7 +159,7 @@ def test_what_is_not_over_in_a_moment_is_asked_for_at_the_ordinary_pace() -> Non
 
 
 @pytest.mark.parametrize("others", [1, 3])
-def test_batch_refused_for_the_one_before_it_has_all_its_retries_left(others: int) -> None:
+def test_consequence_of_a_refusal_uses_up_no_retry(others: int) -> None:
     """What was the fault of another is not counted against it; its own failures are."""
     script = ScriptedSender(retries=1)
     script.confirm()
@@ -208,7 +208,7 @@ def test_what_is_left_of_a_refused_batch_goes_under_a_new_epoch() -> None:
     assert (batch.count, batch.identity.epoch, batch.identity.base_sequence) == (2, 1, 0)
 
 
-def test_answer_about_an_id_that_was_left_does_not_end_the_new_one() -> None:
+def test_response_about_an_old_id_keeps_the_new_one() -> None:
     """Many partitions hear of it one after another; each would have another id asked for."""
     script = ScriptedSender(leaders=[1, 2])
     for partition in (0, 1):
@@ -223,7 +223,7 @@ def test_answer_about_an_id_that_was_left_does_not_end_the_new_one() -> None:
     assert script.core.identity.producer_id == 8
 
 
-def test_late_acknowledgement_of_a_batch_that_was_given_up_leaves_no_gap() -> None:
+def test_late_ack_of_an_abandoned_batch_leaves_no_gap() -> None:
     """Its sequences are in the log: a transactional producer needs no other epoch for them."""
     script = ScriptedSender(delivery_timeout_s=10)
     shared = TransactionalIdentity()
@@ -242,7 +242,7 @@ def test_late_acknowledgement_of_a_batch_that_was_given_up_leaves_no_gap() -> No
 
 
 class LookedAt(deque[ProducerBatch]):
-    """Batches, and how often somebody has gone through them."""
+    """Batches that count how often they are iterated."""
 
     looks = 0
 
@@ -254,7 +254,7 @@ class LookedAt(deque[ProducerBatch]):
 
 @pytest.mark.parametrize("ends", ["deadline", "failure", "close"])
 def test_long_queue_ends_in_one_go(ends: str) -> None:
-    """Nobody goes through it for each batch: the loop would stand still for seconds."""
+    """It is not iterated for each batch: that would block the loop for seconds."""
     script = ScriptedSender(delivery_timeout_s=10, batch_size=200)
     script.confirm()
     waiting = [script.core.send(b"v" * 150) for _ in range(300)]

@@ -1,4 +1,4 @@
-"""Failures that nobody looked at reach exactly the flush that must raise them, and their memory is bounded."""
+"""Failures not looked at reach exactly the flush that must raise them, and their memory is bounded."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from aioproducer.records import TopicPartition
 
 
 def failed_batch(records: int = 1, text: str = "no") -> BatchResult:
-    """A batch that failed, and whose deliveries nobody holds."""
-    result = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # nobody awaits it
+    """A failed batch, of which no caller holds a delivery."""
+    result = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # it is not awaited
     result.fail(KafkaError(text), records)
     return result
 
@@ -80,7 +80,7 @@ def test_flush_does_not_raise_what_was_accepted_after_it() -> None:
     assert unseen.begin_flush(1).take_error() is not None
 
 
-def test_cancelled_flush_leaves_its_failures_and_later_ones_to_the_next() -> None:
+def test_cancelled_flush_leaves_failures_to_the_next() -> None:
     """None is lost."""
     unseen = UnseenFailures()
     cancelled = unseen.begin_flush(0)
@@ -96,7 +96,7 @@ def test_cancelled_flush_leaves_its_failures_and_later_ones_to_the_next() -> Non
 
 @pytest.mark.parametrize("order", ["cancelled first", "cancelled last"])
 @pytest.mark.parametrize("batches", [1, KEPT + 50])
-def test_failure_that_another_flush_raises_is_not_left_behind_by_a_cancelled_one(order: str, batches: int) -> None:
+def test_failure_raised_by_another_flush_is_not_kept(order: str, batches: int) -> None:
     """It would be raised twice, one after the other."""
     unseen = UnseenFailures()
     cancelled, other = unseen.begin_flush(0), unseen.begin_flush(1)
@@ -117,7 +117,7 @@ def test_failure_that_another_flush_raises_is_not_left_behind_by_a_cancelled_one
 
 @pytest.mark.parametrize("batches", [1, KEPT + 50])
 def test_failure_that_all_flushes_left_behind_is_raised_once(batches: int) -> None:
-    """Whoever comes next is told, with the whole count."""
+    """The next flush raises the whole count."""
     unseen = UnseenFailures()
     flushes = [unseen.begin_flush(0), unseen.begin_flush(1)]
     for _ in range(batches):
@@ -157,7 +157,7 @@ def test_failure_that_was_looked_at_is_not_raised() -> None:
 
 def test_looking_twice_at_one_record_does_not_hide_another() -> None:
     """A callback and an awaiter of the same record are one look."""
-    batch = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # nobody awaits it
+    batch = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # it is not awaited
     batch.fail(KafkaError("no"), 2)
 
     batch.note_look_of(print, 0)
@@ -167,8 +167,8 @@ def test_looking_twice_at_one_record_does_not_hide_another() -> None:
     assert batch.unseen() == 1
 
 
-def test_what_is_kept_is_bounded_and_nothing_is_left_out_of_the_count() -> None:
-    """A thousand batches, and nobody flushes."""
+def test_kept_failures_are_bounded_and_all_counted() -> None:
+    """A thousand batches without a flush."""
     unseen = UnseenFailures()
     for number in range(1000):
         unseen.record(failed_batch(2, str(number)), 0)
@@ -181,7 +181,7 @@ def test_what_is_kept_is_bounded_and_nothing_is_left_out_of_the_count() -> None:
     assert len(error.exceptions) == KEPT
 
 
-def test_trimmed_failures_are_raised_although_the_kept_ones_were_looked_at() -> None:
+def test_trimmed_failures_are_raised_after_kept_are_seen() -> None:
     """A count without an example would be no error at all."""
     unseen = UnseenFailures()
     batches = [failed_batch(1, str(number)) for number in range(KEPT + 1)]

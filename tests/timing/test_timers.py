@@ -10,7 +10,7 @@ from aioproducer._timing.timers import TimerHeap
 
 
 def test_timers_fire_earliest_first() -> None:
-    heap, fired = TimerHeap(), list[str]()
+    heap, fired = TimerHeap(lambda _: None), list[str]()
     heap.schedule(2.0, lambda _: fired.append("b"))
     heap.schedule(1.0, lambda _: fired.append("a"))
     heap.schedule(2.0, lambda _: fired.append("c"))
@@ -21,7 +21,7 @@ def test_timers_fire_earliest_first() -> None:
 
 
 def test_timer_waits_until_its_time_has_come() -> None:
-    heap, fired = TimerHeap(), list[float]()
+    heap, fired = TimerHeap(lambda _: None), list[float]()
     heap.schedule(1.0, fired.append)
 
     heap.fire(0.999)
@@ -31,7 +31,7 @@ def test_timer_waits_until_its_time_has_come() -> None:
 
 
 def test_cancelled_timer_never_fires() -> None:
-    heap, fired = TimerHeap(), list[float]()
+    heap, fired = TimerHeap(lambda _: None), list[float]()
     timer = heap.schedule(1.0, fired.append)
 
     timer.cancel()
@@ -43,7 +43,7 @@ def test_cancelled_timer_never_fires() -> None:
 
 def test_timer_scheduled_for_the_past_runs_in_the_same_turn() -> None:
     """Otherwise it would not fire until the next deadline."""
-    heap, fired = TimerHeap(), list[str]()
+    heap, fired = TimerHeap(lambda _: None), list[str]()
 
     def schedule_another(_: float) -> None:
         heap.schedule(0.5, lambda _: fired.append("late"))
@@ -58,7 +58,7 @@ def test_timer_scheduled_for_the_past_runs_in_the_same_turn() -> None:
 def test_timers_left_after_many_cancellations_fire_in_time(seed: int) -> None:
     """The heap is cleaned up then, and must stay a heap."""
     chance = random.Random(seed)
-    heap, fired = TimerHeap(), list[int]()
+    heap, fired = TimerHeap(lambda _: None), list[int]()
     times = [chance.randrange(1_000) for _ in range(200)]
     timers = [heap.schedule(when, lambda _, when=when: fired.append(when)) for when in times]
     for timer in timers[:120]:
@@ -72,7 +72,7 @@ def test_timers_left_after_many_cancellations_fire_in_time(seed: int) -> None:
 
 
 def test_timer_cancelling_itself_is_counted_once() -> None:
-    heap = TimerHeap()
+    heap = TimerHeap(lambda _: None)
     heap.schedule(9.0, lambda _: None)
     timer = heap.schedule(1.0, lambda _: timer.cancel())
 
@@ -82,8 +82,8 @@ def test_timer_cancelling_itself_is_counted_once() -> None:
 
 
 def test_sleeper_is_woken_for_an_earlier_timer() -> None:
-    heap, told = TimerHeap(), list[float]()
-    heap.on_earlier = told.append
+    told = list[float]()
+    heap = TimerHeap(told.append)
 
     for when in (5.0, 7.0, 3.0, 4.0):
         heap.schedule(when, lambda _: None)
@@ -93,7 +93,7 @@ def test_sleeper_is_woken_for_an_earlier_timer() -> None:
 
 def test_ten_thousand_cancelled_timers_do_not_stay_in_memory() -> None:
     """The heap is cleaned up when cancelled timers outnumber the others."""
-    heap = TimerHeap()
+    heap = TimerHeap(lambda _: None)
     keep = heap.schedule(1e9, lambda _: None)
 
     for number in range(10_000):
@@ -103,7 +103,7 @@ def test_ten_thousand_cancelled_timers_do_not_stay_in_memory() -> None:
 
 
 def test_timer_that_fired_does_not_fire_again() -> None:
-    heap, fired = TimerHeap(), list[float]()
+    heap, fired = TimerHeap(lambda _: None), list[float]()
     timer = heap.schedule(1.0, fired.append)
     heap.fire(1.0)
 
@@ -114,7 +114,7 @@ def test_timer_that_fired_does_not_fire_again() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=200))
 def test_due_uncancelled_timers_fire(timers: list[tuple[float, bool]]) -> None:
-    heap, fired = TimerHeap(), list[float]()
+    heap, fired = TimerHeap(lambda _: None), list[float]()
     for when, is_cancelled in timers:
         timer = heap.schedule(when, lambda _, when=when: fired.append(when))  # type: ignore[misc]
         if is_cancelled:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._transactions.identity import TransactionalIdentity, identity_of
 from aioproducer._transactions.requests import OffsetsToSend

@@ -1,23 +1,28 @@
 """One request and its single answer, while a broker is busy with it."""
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from __future__ import annotations
 
-from aioproducer.testing.fake_broker.effects import Buffer, Effect
+import struct
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Where
-from aioproducer.testing.fake_broker.features import Features
-from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
-from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.schedule import Schedule
-from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-from aioproducer.testing.fake_broker.transactions.coordinators import Coordinators, ProducerIds
-from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
-from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
 from aioproducer.testing.fake_broker.wire.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.fake_broker.wire.messages import Tree, decode_request, encode_response
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aioproducer.testing.fake_broker.effects import Buffer, Effect
+    from aioproducer.testing.fake_broker.features import Features
+    from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
+    from aioproducer.testing.fake_broker.log.partition import Partition
+    from aioproducer.testing.fake_broker.schedule import Schedule
+    from aioproducer.testing.fake_broker.settings import ClusterSettings
+    from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
+    from aioproducer.testing.fake_broker.transactions.coordinators import Coordinators, ProducerIds
+    from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
+    from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
 
 _FIXED = struct.Struct(">hhi")
 
@@ -33,9 +38,9 @@ class ServingBroker(Protocol):
     header_tags: bytes
 
     @property
-    def cluster(self) -> "SharedState": ...
+    def cluster(self) -> SharedState: ...
 
-    def finish(self, exchange: "Exchange", parts: Sequence[Buffer] | None, now: float) -> None: ...
+    def finish(self, exchange: Exchange, parts: Sequence[Buffer] | None, now: float) -> None: ...
 
     def hang_up(self, connection_id: int, reason: str) -> None: ...
 
@@ -53,7 +58,7 @@ class SharedState(Protocol):
     coordinators: Coordinators
     markers: MarkerWriter
     transactions: TransactionCoordinator
-    observe: "Callable[[Exchange, object, float], None]"
+    observe: Callable[[Exchange, object, float], None]
 
     @property
     def brokers(self) -> Mapping[int, ServingBroker]: ...
@@ -62,7 +67,7 @@ class SharedState(Protocol):
 
     def emit(self, effect: Effect) -> None: ...
 
-    def note(self, request: "SeenRequest") -> None: ...
+    def note(self, request: SeenRequest) -> None: ...
 
 
 class SeenRequest(NamedTuple):

@@ -12,8 +12,8 @@ from time import perf_counter
 
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchTimes, encode_header
 from aioproducer._protocol.messages import PRODUCE
+from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer._protocol.produce import (
-    NO_TOPIC_ID,
     BatchToSend,
     decode_produce_response,
     encode_produce_request,

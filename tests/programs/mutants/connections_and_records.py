@@ -17,7 +17,7 @@ CONNECTIONS_AND_RECORDS: Final = (
                     try:
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
-                        request.on_response(payload, now)
+                        request.on_end(Answered(payload, now))
                     except KafkaError:
                         self._spoiled.append(request)
                         raise
@@ -26,7 +26,7 @@ CONNECTIONS_AND_RECORDS: Final = (
                     try:
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
-                        request.on_response(payload, now)
+                        request.on_end(Answered(payload, now))
                     except KafkaError:
                         raise
                     """,

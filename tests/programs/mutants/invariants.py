@@ -77,8 +77,8 @@ INVARIANTS: Final = (
         changes=(
             Change(
                 "_accumulator/record_accumulator.py",
-                "RecordAccumulator._set_leader",
-                "self.ready.withdraw(queue)",
+                "ReadyNodes.move",
+                "self.withdraw(queue)",
                 "pass",
             ),
         ),

@@ -328,7 +328,7 @@ PUBLISHED: Final = (
                 "ProducerRuntime",
                 '''
                     def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
-                        """Let a record wait for its topic or for memory."""
+                        """Queue a record until its topic is known and memory is free."""
                         if record.topic not in self.appender.topics:
                             self.metadata.add_topic(record.topic, record.called_at)
                         self.lines.join(record, is_counted=is_counted)
@@ -336,7 +336,7 @@ PUBLISHED: Final = (
                     ''',
                 '''
                     def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
-                        """Let a record wait for its topic or for memory."""
+                        """Queue a record until its topic is known and memory is free."""
                         if record.topic not in self.appender.topics:
                             self.metadata.add_topic(record.topic, record.called_at)
                         self.lines.join(record, is_counted=is_counted)
@@ -372,7 +372,7 @@ PUBLISHED: Final = (
         families=("D19",),
         changes=(
             Change(
-                "_network/node_connection.py",
+                "_network/connection_pool.py",
                 "NodeConnection.is_ready",
                 "self.connection is not None and (not self.is_throttled) and self.connection.can_send",
                 "self.connection is not None and self.connection.can_send",

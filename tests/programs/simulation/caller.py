@@ -10,7 +10,7 @@ from random import Random
 from typing import TypeVar
 
 from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, RecordMetadata, UndeliveredError
-from aioproducer._network.node_connection import LONGEST_THROTTLE_MS
+from aioproducer._network.connection_pool import LONGEST_THROTTLE_MS
 from tests.programs.simulation.drafts import Drafts
 from tests.programs.simulation.excuses import may_be_taken_apart
 from tests.programs.simulation.history import End, Story

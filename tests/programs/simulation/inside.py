@@ -6,8 +6,7 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer import Producer
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._native.append import OpenPartition, TopicInfo

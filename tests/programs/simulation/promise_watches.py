@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import ProtocolError, RecordMetadata
-from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.partition_queue import ProducerBatch
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from aioproducer.testing.fake_broker.faults import Fault
 from tests.programs.simulation.history import End, History, Story
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._native.append import OpenPartition
     from aioproducer._network.connection import BrokerConnection
-    from aioproducer._network.connection_pool import ConnectionPool
-    from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._network.connection_pool import ConnectionPool, NodeConnection
 
 
 TICK_S: Final = 0.001
@@ -257,7 +256,7 @@ def _is_out_of_sight(story: Story) -> bool:
 
 _SIZE: Final = struct.Struct(">i")
 _SMALLEST: Final = 4
-_OMITTED: Final = "without a word"
+_OMITTED: Final = "answered Produce without"
 
 
 class FrameWatch:

@@ -9,12 +9,17 @@ An id that is neither pending nor a member's is unknown, even if it was given ou
 Source: ClassicGroup in Apache Kafka; KIP-394 for pending ids, KIP-345 for instances.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from aioproducer.testing.fake_broker.schedule import Appointment
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
+
+if TYPE_CHECKING:
+    from aioproducer.testing.fake_broker.schedule import Appointment
 
 Reply = Callable[[Tree, float], None]
 """Sends the response to a waiting JoinGroup or SyncGroup: (response, now)."""
@@ -56,11 +61,11 @@ class Member:
         """Whether it need not send heartbeats, as its own request waits; new members have `NEW_MEMBER_JOIN_S`."""
         return not self.is_new and (self.join is not None or self.sync is not None)
 
-    def offers_as(self, other: "Member") -> bool:
+    def offers_as(self, other: Member) -> bool:
         """Whether it offers the same protocols, in the same order, with the same metadata."""
         return list(self.protocols.items()) == list(other.protocols.items())
 
-    def take_terms_of(self, again: "Member") -> None:
+    def take_terms_of(self, again: Member) -> None:
         """Take the arguments of a repeated JoinGroup."""
         self.protocols = again.protocols
         self.session_timeout_s = again.session_timeout_s

@@ -1,0 +1,261 @@
+"""Builds the parts of a running producer and connects them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioproducer._accumulator.batch_splitter import BatchSplitter
+from aioproducer._accumulator.buffer_pool import BufferPool
+from aioproducer._accumulator.open_batches import AccumulatorDependencies
+from aioproducer._accumulator.record_accumulator import RecordAccumulator
+from aioproducer._accumulator.wait_queues import WaitQueues
+from aioproducer._native.append import RecordAppender
+from aioproducer._network.metadata_refresher import MetadataRefresher
+from aioproducer._network.network_client import NetworkClient
+from aioproducer._network.requests import PendingCalls
+from aioproducer._producer.component_settings import (
+    accumulator_settings,
+    codec,
+    compression_level,
+    metadata_settings,
+    network_settings,
+    produce_policy,
+    retry_backoff,
+    waiting_limits,
+)
+from aioproducer._producer.metadata_waits import MetadataWaits
+from aioproducer._producer.record_hooks import RecordHooks
+from aioproducer._sender.completion import Completion
+from aioproducer._sender.compressor import BatchCompressor
+from aioproducer._sender.flush import FlushWaiters
+from aioproducer._sender.producer_id import ProducerIdFetcher
+from aioproducer._sender.sender import Sender, SendPath
+from aioproducer._sender.settlement import Settlement
+from aioproducer._timing.timers import TimerHeap
+from aioproducer._transactions.identity import identity_of
+from aioproducer.metrics import LatencyHistogram
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+    from collections.abc import Callable
+
+    from aioproducer._accumulator.events import ProducerEvents
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._logs import EventLog
+    from aioproducer._network.context import NetworkEvents
+    from aioproducer._timing.retry_backoff import ExponentialBackoff
+    from aioproducer._transactions.runner import TransactionRunner
+    from aioproducer.config import ProducerConfig
+    from aioproducer.interceptors import InterceptorChain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the parts get from outside."""
+
+    config: ProducerConfig
+    loop: asyncio.AbstractEventLoop
+    client_id: str
+    events: ProducerEvents
+    network_events: NetworkEvents
+    interceptors: InterceptorChain
+    random: random.Random
+    """Source of all jitter and choices."""
+    wall_clock: Callable[[], int] | None
+    """Milliseconds since the epoch; None reads the system's clock natively."""
+    log: EventLog
+
+
+class RecordParts(NamedTuple):
+    """The parts that hold records and end them."""
+
+    timers: TimerHeap
+    flushes: FlushWaiters
+    identity: ProducerIdentity
+    latency: LatencyHistogram
+    pool: BufferPool
+    accumulator: RecordAccumulator
+    appender: RecordAppender
+    completion: Completion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of one producer."""
+
+    records: RecordParts
+    client: NetworkClient
+    metadata: MetadataRefresher
+    metadata_waits: MetadataWaits
+    calls: PendingCalls
+    lines: WaitQueues
+    settlement: Settlement
+    producer_ids: ProducerIdFetcher
+    transactions: TransactionRunner | None
+    """None without a transactional id."""
+    sender: Sender
+    preparation: RecordHooks
+
+
+def build_parts(around: Surroundings) -> Parts:
+    """Build all parts, from the accumulator up to the sender."""
+    config, log = around.config, around.log
+    records = _record_parts(around)
+    client = _client(around, records.timers)
+    metadata = MetadataRefresher(client, metadata_settings(config), random=around.random, log=log)
+    metadata_waits = MetadataWaits(metadata, around.loop)
+    backoff = retry_backoff(config, around.random)
+    path = _send_path(around, records, metadata_waits=metadata_waits, client=client, metadata=metadata, backoff=backoff)
+    producer_ids = ProducerIdFetcher(
+        client,
+        records.identity,
+        backoff,
+        on_assigned=records.accumulator.offer_all,
+        on_refused=path.settlement.fail_unstamped,
+        log=log,
+    )
+    transactions = _transactions(around, records, path, backoff=backoff)
+    return Parts(
+        records=records,
+        client=client,
+        metadata=metadata,
+        metadata_waits=metadata_waits,
+        calls=PendingCalls(around.events.raise_not_accepting),
+        lines=path.lines,
+        settlement=path.settlement,
+        producer_ids=producer_ids,
+        transactions=transactions,
+        sender=Sender(
+            produce_policy(config),
+            path,
+            around.loop,
+            request_timeout_ms=config.request_timeout_ms,
+            ask_producer_id=producer_ids.ask if transactions is None else transactions.wake,
+            transaction=None if transactions is None else transactions.of_request,
+        ),
+        preparation=RecordHooks(
+            config,
+            around.interceptors,
+            appender=records.appender,
+            metadata=metadata,
+            completion=records.completion,
+            log=log,
+        ),
+    )
+
+
+def _record_parts(around: Surroundings) -> RecordParts:
+    config, events, loop = around.config, around.events, around.loop
+    timers = TimerHeap(events.timer_set_earlier)
+    flushes = FlushWaiters(loop)
+    identity = identity_of(config.transactional_id, is_idempotent=config.enable_idempotence)
+    latency = LatencyHistogram()
+    batching = accumulator_settings(config)
+    pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=events.memory_returned)
+    dependencies = AccumulatorDependencies(
+        pool=pool,
+        timers=timers,
+        generations=flushes.generations,
+        producer_identity=identity,
+        random=around.random,
+        clock=loop.time,
+        events=events,
+        loop=loop,
+    )
+    accumulator = RecordAccumulator(batching, dependencies)
+    appender = RecordAppender(
+        accumulator.open_batches,
+        refuse=events.raise_not_accepting,
+        batch_size=batching.batch_size,
+        max_record_size=batching.max_record_size,
+        wall_clock=around.wall_clock,
+        ignore_keys=config.partitioner_ignore_keys,
+    )
+    completion = Completion(loop, pool, flushes.generations, latency=latency, events=events, log=around.log)
+    return RecordParts(timers, flushes, identity, latency, pool, accumulator, appender, completion)
+
+
+def _send_path(
+    around: Surroundings,
+    records: RecordParts,
+    *,
+    metadata_waits: MetadataWaits,
+    client: NetworkClient,
+    metadata: MetadataRefresher,
+    backoff: ExponentialBackoff,
+) -> SendPath:
+    generations = records.flushes.generations
+    return SendPath(
+        accumulator=records.accumulator,
+        lines=WaitQueues(
+            records.appender,
+            records.accumulator.open_batches,
+            generations,
+            records.timers,
+            limits=waiting_limits(around.config),
+            on_failed=records.completion.fail_waiting,
+            trouble=metadata_waits.topic_trouble,
+        ),
+        sealing=_compressor(around, records.accumulator),
+        settlement=Settlement(
+            accumulator=records.accumulator,
+            splitter=BatchSplitter(records.pool, generations),
+            identity=records.identity,
+            backoff=backoff,
+            completion=records.completion,
+            clock=around.loop.time,
+            client=client,
+            metadata=metadata,
+            events=around.events,
+        ),
+        identity=records.identity,
+        timers=records.timers,
+        client=client,
+        metadata=metadata,
+    )
+
+
+def _client(around: Surroundings, timers: TimerHeap) -> NetworkClient:
+    return NetworkClient(
+        bootstrap=around.config.bootstrap,
+        settings=network_settings(around.config),
+        timers=timers,
+        random=around.random,
+        events=around.network_events,
+        log=around.log,
+        client_id=around.client_id,
+    )
+
+
+def _compressor(around: Surroundings, accumulator: RecordAccumulator) -> BatchCompressor:
+    return BatchCompressor(
+        around.loop,
+        accumulator,
+        codec=codec(around.config),
+        level=compression_level(around.config),
+        wake=around.events.wake,
+        log=around.log,
+    )
+
+
+def _transactions(
+    around: Surroundings, records: RecordParts, path: SendPath, *, backoff: ExponentialBackoff
+) -> TransactionRunner | None:
+    if around.config.transactional_id is None:
+        return None
+    from aioproducer._transactions.runner import TransactionParts, TransactionRecords  # noqa: PLC0415  # only then
+
+    parts = TransactionParts(
+        around.config, backoff=backoff, client=path.client, metadata=path.metadata, loop=around.loop, log=around.log
+    )
+    records_of_transaction = TransactionRecords(
+        appender=records.appender,
+        lines=path.lines,
+        accumulator=path.accumulator,
+        completion=records.completion,
+        settlement=path.settlement,
+        flushes=records.flushes,
+    )
+    return parts.runner(path.identity, records_of_transaction, on_fatal=around.events.failed_for_good)
