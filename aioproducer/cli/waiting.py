@@ -10,9 +10,6 @@ from aioproducer.cli.standard_streams import tell
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long commands wait for a broker by default."""
 
-SETUP_TIMEOUT_MS: Final = 4_000
-"""For one connection and its handshake: shorter than `CONNECT_TIMEOUT_S`, so that the reason is known in time."""
-
 HINT_AFTER_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.05
 

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
-from aioproducer.cli.cluster_questions import asking
+from aioproducer.cli.connecting import connected
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.tail.consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
@@ -81,7 +81,7 @@ def tail(
 
 async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
     """Show the records; a topic that is created later is shown from its first record."""
-    async with asking(parse_bootstrap_servers(settings.bootstrap_servers), CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
+    async with connected(parse_bootstrap_servers(settings.bootstrap_servers), CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
         """A broker answers: aiokafka's consumer gives up at the first refused connection, without the reason."""
     async with started_tail(settings) as tailed:
         log.is_shown = True

@@ -9,14 +9,14 @@ from typing import Annotated, NoReturn, TypeAlias
 
 import typer
 
+from aioproducer._admin.transactions import LONGEST_TRANSACTION_S, STATES, Transactions
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
-from aioproducer.cli.cluster_questions import asking
+from aioproducer.cli.connecting import connected
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.standard_streams import discard, tell
 from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
-from aioproducer.cli.txn.transactions import LONGEST_TRANSACTION_S, STATES, Transactions
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
@@ -194,8 +194,8 @@ def _answer(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions
 
     async def run() -> None:
         nonlocal code
-        async with asking(bootstrap, timeout_s) as questions:
-            code = await ask(Transactions(questions))
+        async with connected(bootstrap, timeout_s) as requests:
+            code = await ask(Transactions(requests))
 
     try:
         run_until_signal(run)

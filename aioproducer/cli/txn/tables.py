@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from shlex import quote
 
+from aioproducer._admin.transactions import CoordinatedTransaction, OpenTransaction
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.transaction_admin_messages import (
     NO_TRANSACTION,
     PartitionProducers,
     TransactionDescription,
 )
-from aioproducer.cli.txn.transactions import CoordinatedTransaction, OpenTransaction
 
 NO_TIME = -1
 

@@ -1,7 +1,7 @@
 """Which open transactions hang: decided without brokers."""
 
+from aioproducer._admin.transactions import hanging, open_transactions
 from aioproducer._protocol.transaction_admin_messages import ActiveProducer, PartitionProducers, TransactionDescription
-from aioproducer.cli.txn.transactions import hanging, open_transactions
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -5,10 +5,10 @@ from typing import TypeVar, cast
 
 import pytest
 
+from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests
+from aioproducer._admin.transactions import Transactions
 from aioproducer._network.response_future import RawResponse
 from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, array_length, string
-from aioproducer.cli.cluster_questions import ClusterQuestions, Inquiry
-from aioproducer.cli.txn.transactions import Transactions
 from aioproducer.errors import ProtocolError
 
 AnswerT = TypeVar("AnswerT")
@@ -22,11 +22,11 @@ class CoordinatorSaying:
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
 
-    async def of_coordinator(self, transactional_id: str, inquiry: Inquiry[AnswerT]) -> AnswerT:
+    async def to_coordinator(self, transactional_id: str, request: AdminRequest[AnswerT]) -> AnswerT:
         """Read and check the answer, whichever id it is about."""
         del transactional_id
-        answer = inquiry.read(RawResponse(1, 0, memoryview(self._payload)))
-        inquiry.check(answer)
+        answer = request.decode(RawResponse(1, 0, memoryview(self._payload)))
+        request.check(answer)
         return answer
 
 
@@ -48,7 +48,7 @@ def description_of(transactional_id: str) -> bytes:
 
 async def test_description_is_of_the_id_that_was_asked_about() -> None:
     """Another's would have its producer and its partitions shown, and an abort take its end for that of this one."""
-    transactions = Transactions(cast("ClusterQuestions", CoordinatorSaying(description_of("orders"))))
+    transactions = Transactions(cast("ClusterRequests", CoordinatorSaying(description_of("orders"))))
 
     assert (await transactions.described("orders")).producer_id == 4000
     with pytest.raises(ProtocolError, match="says nothing of 'payments'"):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, raise_refusal
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
@@ -39,7 +40,6 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_list_transactions_request,
     encode_write_txn_markers_request,
 )
-from aioproducer.cli.cluster_questions import ClusterQuestions, Inquiry, raise_refusal
 from aioproducer.errors import KafkaError
 
 OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -60,7 +60,6 @@ STATES: Final = (
 LOOK_EVERY_S: Final = 0.05
 FENCING_TIMEOUT_MS: Final = 1
 """The identity that fences begins no transactions, so its time-out does not matter."""
-
 
 LONGEST_TRANSACTION_S = 900.0
 """`transaction.max.timeout.ms` of a broker, unless changed."""
@@ -131,8 +130,8 @@ class NoSuchTopicError(KafkaError):
 class Transactions:
     """The transactions of one cluster."""
 
-    def __init__(self, questions: ClusterQuestions) -> None:
-        self._questions = questions
+    def __init__(self, requests: ClusterRequests) -> None:
+        self._requests = requests
 
     async def listed(
         self, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
@@ -140,29 +139,29 @@ class Transactions:
         """Ask every broker; returns the transactions by id, and states that brokers do not know.
 
         Raises:
-            KafkaError: a broker does not answer.
+            KafkaError: a broker does not response.
         """
-        inquiry = Inquiry(
+        request = AdminRequest(
             LIST_TRANSACTIONS,
             lambda version: encode_list_transactions_request(version, states=states, producer_ids=producer_ids),
-            lambda answer: decode_list_transactions_response(answer.version, answer.payload),
-            lambda answer: raise_refusal(answer.error_code, "list of transactions"),
+            lambda response: decode_list_transactions_response(response.version, response.payload),
+            lambda response: raise_refusal(response.error_code, "list of transactions"),
         )
-        nodes = sorted(self._questions.cluster.nodes)
-        answers = await asyncio.gather(*(self._questions.of_node(node_id, inquiry) for node_id in nodes))
+        nodes = sorted(self._requests.cluster.nodes)
+        responses = await asyncio.gather(*(self._requests.to_node(node_id, request) for node_id in nodes))
         found = [
             CoordinatedTransaction(transaction, node_id)
-            for node_id, answer in zip(nodes, answers, strict=True)
-            for transaction in answer.transactions
+            for node_id, response in zip(nodes, responses, strict=True)
+            for transaction in response.transactions
         ]
-        return sorted(found), {name for answer in answers for name in answer.unknown_state_filters}
+        return sorted(found), {name for response in responses for name in response.unknown_state_filters}
 
     async def described(self, transactional_id: str) -> TransactionDescription:
         """Ask the coordinator of a transactional id.
 
         Raises:
             NoSuchTransactionError: the coordinator does not know it.
-            KafkaError: it does not answer.
+            KafkaError: it does not response.
         """
 
         def check(described: TransactionDescription) -> None:
@@ -170,13 +169,13 @@ class Transactions:
                 raise NoSuchTransactionError(f"there is no transactional id {transactional_id!r}")
             raise_refusal(described.error_code, f"transactional id {transactional_id!r}")
 
-        inquiry = Inquiry(
+        request = AdminRequest(
             DESCRIBE_TRANSACTIONS,
             lambda _: encode_describe_transactions_request([transactional_id]),
-            lambda answer: decode_describe_transactions_response(answer.payload, transactional_id=transactional_id),
+            lambda response: decode_describe_transactions_response(response.payload, transactional_id=transactional_id),
             check,
         )
-        return await self._questions.of_coordinator(transactional_id, inquiry)
+        return await self._requests.to_coordinator(transactional_id, request)
 
     async def producers(self, partitions: Iterable[tuple[str, int]]) -> list[PartitionProducers]:
         """Ask the leaders of partitions for their producers; partitions without a leader are left out.
@@ -186,27 +185,27 @@ class Transactions:
         """
         by_leader: dict[int, list[tuple[str, int]]] = {}
         places = list(partitions)
-        if unknown := {topic for topic, _ in places} - set(self._questions.cluster.topics):
-            await self._questions.look(sorted(unknown))
+        if unknown := {topic for topic, _ in places} - set(self._requests.cluster.topics):
+            await self._requests.refresh(sorted(unknown))
         for topic, partition in places:
-            leader = self._questions.cluster.leader_of(topic, partition)
+            leader = self._requests.cluster.leader_of(topic, partition)
             if leader is not None:
                 by_leader.setdefault(leader, []).append((topic, partition))
-        answers = await asyncio.gather(*(self._producers_on(leader, led) for leader, led in by_leader.items()))
-        return sorted(found for answer in answers for found in answer.partitions)
+        responses = await asyncio.gather(*(self._producers_on(leader, led) for leader, led in by_leader.items()))
+        return sorted(found for response in responses for found in response.partitions)
 
     async def _producers_on(self, leader: int, led: Sequence[tuple[str, int]]) -> ProducersResponse:
         def check(found: ProducersResponse) -> None:
             for partition in found.partitions:
                 raise_refusal(partition.error_code, f"producers of {partition.topic}[{partition.partition}]")
 
-        inquiry = Inquiry(
+        request = AdminRequest(
             DESCRIBE_PRODUCERS,
             lambda _: encode_describe_producers_request(led),
-            lambda answer: decode_describe_producers_response(answer.payload),
+            lambda response: decode_describe_producers_response(response.payload),
             check,
         )
-        return await self._questions.of_node(leader, inquiry)
+        return await self._requests.to_node(leader, request)
 
     async def hanging(self, topics: Sequence[str] | None, *, longest_s: float) -> list[OpenTransaction]:
         """Find hanging transactions.
@@ -217,9 +216,9 @@ class Transactions:
 
         Raises:
             NoSuchTopicError: one of `topics` does not exist.
-            KafkaError: a broker does not answer.
+            KafkaError: a broker does not response.
         """
-        cluster = await self._questions.look(topics)
+        cluster = await self._requests.refresh(topics)
         for name in topics or ():
             if cluster.partition_count(name) is None:
                 raise NoSuchTopicError(f"there is no topic {name!r}")
@@ -249,15 +248,15 @@ class Transactions:
         """
         before = await self.described(transactional_id)
 
-        inquiry = Inquiry(
+        request = AdminRequest(
             INIT_PRODUCER_ID,
             lambda version: encode_init_producer_id_request(
                 version, transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS
             ),
-            lambda answer: decode_init_producer_id_response(answer.version, answer.payload),
-            lambda answer: raise_refusal(answer.error_code, f"taking over {transactional_id!r}"),
+            lambda response: decode_init_producer_id_response(response.version, response.payload),
+            lambda response: raise_refusal(response.error_code, f"taking over {transactional_id!r}"),
         )
-        await self._questions.of_coordinator(transactional_id, inquiry)
+        await self._requests.to_coordinator(transactional_id, request)
         while (await self.described(transactional_id)).state not in OVER:  # noqa: ASYNC110 - brokers send no events
             await asyncio.sleep(LOOK_EVERY_S)
         return before
@@ -269,8 +268,8 @@ class Transactions:
             NoSuchTransactionError: no transaction begins there.
             KafkaError: the leader does not answer, or refuses.
         """
-        await self._questions.look([topic])
-        leader = self._questions.cluster.leader_of(topic, partition)
+        await self._requests.refresh([topic])
+        leader = self._requests.cluster.leader_of(topic, partition)
         if leader is None:
             raise NoSuchTransactionError(f"partition {topic}[{partition}] does not exist, or has no leader")
         for found in await self.producers([(topic, partition)]):
@@ -283,14 +282,14 @@ class Transactions:
         raise NoSuchTransactionError(f"no open transaction begins at offset {start_offset} of {topic}[{partition}]")
 
     async def _write(self, leader: int, marker: TransactionMarker) -> None:
-        def check(answer: MarkersResponse) -> None:
-            for code in answer.error_codes:
+        def check(response: MarkersResponse) -> None:
+            for code in response.error_codes:
                 raise_refusal(code, f"marker in {marker.topic}[{marker.partition}]")
 
-        inquiry = Inquiry(
+        request = AdminRequest(
             WRITE_TXN_MARKERS,
             lambda _: encode_write_txn_markers_request(marker),
-            lambda answer: decode_write_txn_markers_response(answer.payload),
+            lambda response: decode_write_txn_markers_response(response.payload),
             check,
         )
-        await self._questions.of_node(leader, inquiry)
+        await self._requests.to_node(leader, request)

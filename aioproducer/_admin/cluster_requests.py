@@ -1,0 +1,236 @@
+"""Sends single requests: to any broker, to a coordinator, to the leader of a partition; retries what is retriable."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, Generic, Self
+
+from aioproducer._logs import event_log
+from aioproducer._network.context import NetworkSettings, Timer
+from aioproducer._network.network_client import NetworkClient
+from aioproducer._network.response_future import RawResponse, ResponseT
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import (
+    METADATA,
+    Api,
+    MetadataResponse,
+    decode_metadata_response,
+    encode_metadata_request,
+)
+from aioproducer._protocol.transaction_messages import (
+    FIND_COORDINATOR,
+    CoordinatorResponse,
+    CoordinatorType,
+    decode_find_coordinator_response,
+    encode_find_coordinator_request,
+)
+from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer._version import VERSION
+from aioproducer.cluster import Cluster
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+CLIENT_ID: Final = "aioproducer-admin"
+REQUEST_TIMEOUT_MS: Final = 5_000
+SETUP_TIMEOUT_MS: Final = 4_000
+"""For one connection and its handshake: short, so that the reason is known before the request's time is over."""
+BACKOFF_MS: Final = (50, 500)
+"""Between attempts, at first and at most."""
+
+
+class NoResponseError(KafkaError, TimeoutError):
+    """The cluster did not answer in time, or had no answer yet; the request may have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminRequest(Generic[ResponseT]):
+    """A request to one broker.
+
+    Attributes:
+        api: Kafka's request; its `max_version` caps the version.
+        encode: makes the body in a version.
+        decode: reads the response; may raise ProtocolError alone.
+        check: raises what the response refuses. A retriable `BrokerError` has the request sent again.
+    """
+
+    api: Api
+    encode: Callable[[int], bytes]
+    decode: Callable[[RawResponse], ResponseT]
+    check: Callable[[ResponseT], None]
+
+
+class LoopTimers:
+    """Timers on the event loop itself: no sender is there to fire them."""
+
+    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+        """Call back with the time at `when`."""
+        loop = asyncio.get_running_loop()
+        return loop.call_at(when, lambda: callback(loop.time()))
+
+
+class NoListener:
+    """Drops the events of the network: no sender and no metadata follow them."""
+
+    def wake(self) -> None:
+        """Do nothing."""
+
+    node_failed = node_tried_again = wake
+
+
+class ClusterRequests:
+    """Connections to a cluster for single requests; an async context manager, which connects to nothing by itself.
+
+    Args:
+        bootstrap: (host, port) pairs.
+        timeout_s: for each request, attempts included.
+        client_id: for the brokers' logs.
+    """
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], timeout_s: float, *, client_id: str = CLIENT_ID) -> None:
+        self._client = NetworkClient(
+            bootstrap=bootstrap,
+            settings=NetworkSettings(
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
+                connection_setup_timeout_ms=min(SETUP_TIMEOUT_MS, max(1, int(timeout_s * 400))),
+                software_version=VERSION,
+            ),
+            timers=LoopTimers(),
+            random=Random(),  # noqa: S311  # jitter
+            events=NoListener(),
+            log=event_log(client_id),
+            client_id=client_id,
+        )
+        self._timeout_s = timeout_s
+        self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
+        self.cluster = Cluster.empty()
+        """As of the last `refresh`."""
+        self.last_error: KafkaError | None = None
+        """Why the last attempt of a request failed; None if none has."""
+
+    async def __aenter__(self) -> Self:
+        self._client.start(asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._client.close()
+
+    @property
+    def transaction_version(self) -> int:
+        """`transaction.version` that the cluster has finalized, as far as a connection has said."""
+        return self._client.transaction_version
+
+    async def refresh(self, topics: Sequence[str] | None = ()) -> Cluster:
+        """Fetch the nodes, and the leaders of topics; None: of all topics.
+
+        Raises:
+            NoResponseError: no broker answers in time.
+        """
+
+        def encode(version: int) -> bytes:
+            body = encode_metadata_request(version, topics or [], allow_auto_topic_creation=False)
+            if topics is not None:
+                return body
+            every, none = (b"\x00", b"\x01") if METADATA.is_flexible(version) else (b"\xff" * 4, b"\x00" * 4)
+            return every + body[len(none) :]
+
+        def decode(response: RawResponse) -> MetadataResponse:
+            return decode_metadata_response(response.version, response.payload, from_node=response.node_id)
+
+        found = await self._until_answered(lambda: self._client.request(METADATA, encode, decode))
+        self.cluster = self.cluster.merge(found, asyncio.get_running_loop().time())
+        self._client.update_nodes(self.cluster)
+        return self.cluster
+
+    async def to_node(self, node_id: int, request: AdminRequest[ResponseT]) -> ResponseT:
+        """Send a request to a broker that `refresh` has found.
+
+        Raises:
+            NoResponseError: no answer in time.
+            KafkaError: a refusal.
+        """
+        return await self._until_answered(lambda: self._send(node_id, request))
+
+    async def to_coordinator(
+        self,
+        key: str,
+        request: AdminRequest[ResponseT],
+        *,
+        kind: CoordinatorType = CoordinatorType.TRANSACTION,
+        timeout_s: float | None = None,
+    ) -> ResponseT:
+        """Send a request to the current coordinator of a transactional id, or of a group.
+
+        The coordinator is looked up first, always: until then a new cluster has no topic for its state, and a broker
+        answers COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR for ever.
+
+        Raises:
+            NoResponseError: no answer in time.
+            KafkaError: a refusal.
+        """
+
+        async def attempt() -> ResponseT:
+            return await self._send(await self._coordinator(key, kind), request)
+
+        return await self._until_answered(attempt, timeout_s)
+
+    async def _send(self, node_id: int, request: AdminRequest[ResponseT]) -> ResponseT:
+        response = await self._client.request(request.api, request.encode, request.decode, node_id=node_id)
+        request.check(response)
+        return response
+
+    async def _coordinator(self, key: str, kind: CoordinatorType) -> int:
+        def encode(version: int) -> bytes:
+            return encode_find_coordinator_request(version, key, kind)
+
+        def decode(response: RawResponse) -> CoordinatorResponse:
+            return decode_find_coordinator_response(response.version, response.payload, key=key)
+
+        found = await self._client.request(FIND_COORDINATOR, encode, decode)
+        raise_refusal(found.error_code, f"coordinator of {key!r}")
+        if found.node_id not in self.cluster.nodes:
+            await self.refresh()
+        return found.node_id
+
+    async def _until_answered(
+        self, attempt: Callable[[], Awaitable[ResponseT]], timeout_s: float | None = None
+    ) -> ResponseT:
+        self.last_error = None
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._retry(attempt)
+        except TimeoutError:
+            why = "" if self.last_error is None else f": {self.last_error}"
+            raise NoResponseError(f"no answer in {limit_s:g} s{why}") from None
+
+    async def _retry(self, attempt: Callable[[], Awaitable[ResponseT]]) -> ResponseT:
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except BrokerConnectionError as error:
+                self.last_error = error
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                self.last_error = error
+            await asyncio.sleep(self._backoff.delay_s(failures))
+            failures += 1
+
+
+def raise_refusal(code: int, what: str) -> None:
+    """Do nothing for 0.
+
+    Raises:
+        BrokerError: for any other code, in words; retriable where the same request may succeed later.
+    """
+    if code == ErrorCode.NONE:
+        return
+    row = ErrorCode.of(code)
+    is_passing = row is not None and (row.retriable or row.renegotiate)
+    refusal = BrokerError.of(code, f"{what}: {ErrorCode.in_words(code)}", retriable=is_passing)
+    raise refusal

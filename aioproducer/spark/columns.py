@@ -1,0 +1,100 @@
+"""Columns of a DataFrame that is written: Spark's own names and types for Kafka, checked on the driver. No I/O."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from aioproducer.errors import ConfigurationError
+from aioproducer.spark.options import SinkOptions
+
+
+def _is_headers(kind: DataType) -> bool:
+    if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType)):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [field.name for field in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, BinaryType)
+    )
+
+
+def _is_instance(*kinds: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda kind: isinstance(kind, kinds)
+
+
+_ALLOWED: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
+    "value": (_is_instance(BinaryType, StringType), "binary or string"),
+    "key": (_is_instance(BinaryType, StringType), "binary or string"),
+    "topic": (_is_instance(StringType), "string"),
+    "partition": (_is_instance(IntegerType), "int"),
+    "timestamp": (_is_instance(TimestampType, TimestampNTZType, DoubleType), "timestamp, or double of seconds"),
+    "headers": (_is_headers, "array<struct<key: string, value: binary>>"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """Which parts of a record have a column."""
+
+    present: frozenset[str]
+    has_seconds: bool
+    """The timestamp is a double of seconds since 1970."""
+
+    def __contains__(self, part: object) -> bool:
+        return part in self.present
+
+
+def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
+    """Return the columns of what is written.
+
+    Raises:
+        ConfigurationError: `value` is missing, a column has a type that cannot be sent, is unknown, or stands twice;
+            or no topic is given.
+    """
+    names = [field.name for field in schema.fields]
+    for field in schema.fields:
+        _check_column(field.name, field.dataType, options)
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigurationError(f"column {twice[0]!r} stands twice")
+    if "value" not in names:
+        raise ConfigurationError(
+            f"column 'value' is missing; the columns are {', '.join(names) or 'none'}. Name one so, as with "
+            "select(to_json(struct('*')).alias('value'))"
+        )
+    if options.topic is None and "topic" not in names:
+        raise ConfigurationError("no topic: give the option topic, or a column topic", option="topic")
+    if options.headers and "headers" in names:
+        raise ConfigurationError("header.<name> cannot be added to a column headers: put it there", option="header.*")
+    present = frozenset(names) & frozenset(_ALLOWED)
+    if options.topic is not None:
+        present -= {"topic"}  # the option wins, as in Spark's own sink
+    kinds = {field.name: field.dataType for field in schema.fields}
+    return SinkColumns(present, isinstance(kinds.get("timestamp"), DoubleType))
+
+
+def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:
+    if name not in _ALLOWED:
+        if not options.ignores_extra_columns:
+            raise ConfigurationError(
+                f"column {name!r} is none of {', '.join(_ALLOWED)}: drop it, put it into the value, or give "
+                "extraColumns=ignore",
+                option="extraColumns",
+            )
+        return
+    is_allowed, words = _ALLOWED[name]
+    if not is_allowed(kind):
+        cure = ", as with CAST(CAST(x AS STRING) AS BINARY)" if name in {"key", "value"} else ""
+        raise ConfigurationError(f"column {name!r} is {kind.simpleString()}: it must be {words}{cure}")

@@ -1,0 +1,421 @@
+"""Options of the data source: read and checked as a whole on the driver, before any task.
+
+Spark gives an option as text and its name in lower case. Each error is a ConfigurationError that names the option as
+the documentation spells it, and what is allowed. No I/O.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, Literal, TypeVar
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigurationError
+from aioproducer.spark.decision import SinkIds
+
+ValueT = TypeVar("ValueT")
+
+KAFKA_PREFIX: Final = "kafka."
+HEADER_PREFIX: Final = "header."
+OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "triggerinterval"})
+"""Options that Spark itself reads and passes on."""
+
+BATCH_SIZE: Final = 262_144
+"""Of a task's producer unless `kafka.batch.size` is given: a task sends at once all it has."""
+LINGER_MS: Final = 20
+
+NOT_SETTABLE: Final = {
+    "key.serializer": "keys are the bytes, or the UTF-8, of the column",
+    "value.serializer": "values are the bytes, or the UTF-8, of the column",
+    "transactional.id": "give exactlyOnce=true and a sinkId",
+    "transaction.timeout.ms": "give transactionTimeout",
+    "interceptor.classes": "transform the DataFrame",
+}
+NOT_READABLE: Final = {
+    "group.id": "no consumer group decides what is read; offsetGroup=NAME commits what was read, for the tools",
+    "auto.offset.reset": "give startingOffsets",
+    "key.deserializer": "keys are bytes: cast the column",
+    "value.deserializer": "values are bytes: cast the column",
+    "enable.auto.commit": "give offsetGroup",
+    "interceptor.classes": "transform the DataFrame",
+    "isolation.level": "give isolation",
+}
+
+_DURATION = re.compile(r"(\d+) ?(ms|s|m|min|h)?", re.IGNORECASE)
+_MS_IN: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+def boolean(text: str) -> bool:
+    """Return what `true` or `false` says.
+
+    Raises:
+        ValueError: anything else; its text is what is allowed.
+    """
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def duration_ms(text: str) -> int:
+    """Return milliseconds; `15m`, `900s` and `900000` are the same.
+
+    Raises:
+        ValueError: anything else; its text is what is allowed.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or int(found[1]) == 0:
+        raise ValueError("a time such as 15m, 30s or 500ms")
+    return int(found[1]) * _MS_IN[(found[2] or "").lower()]
+
+
+def positive(text: str) -> int:
+    """Return a number of 1 or more.
+
+    Raises:
+        ValueError: anything else; its text is what is allowed.
+    """
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise ValueError("a whole number of 1 or more")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """Return a number of 0 or more.
+
+    Raises:
+        ValueError: anything else; its text is what is allowed.
+    """
+    if not text.strip().isdecimal():
+        raise ValueError("a whole number of 0 or more")
+    return int(text)
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """Return a reader of one of these words."""
+
+    def read(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(" or ".join(allowed))
+        return text.lower()
+
+    return read
+
+
+def text(given: str) -> str:
+    """Return text that is not empty.
+
+    Raises:
+        ValueError: anything else; its text is what is allowed.
+    """
+    if not given:
+        raise ValueError("text")
+    return given
+
+
+class OptionReader:
+    """Options as Spark gives them, taken one by one; what nothing took is an error.
+
+    Args:
+        given: name -> text; names in any case.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._known: dict[str, str] = {}
+
+    def take(self, name: str, read: Callable[[str], ValueT], default: ValueT) -> ValueT:
+        """Return the value of an option.
+
+        Raises:
+            ConfigurationError: it is not what `read` takes.
+        """
+        self._known[name.lower()] = name
+        given = self._given.get(name.lower())
+        if given is None:
+            return default
+        try:
+            return read(given)
+        except ConfigurationError:
+            raise
+        except ValueError as error:
+            raise ConfigurationError(f"{name}={given!r}: must be {error}", option=name) from None
+
+    def take_prefixed(self, prefix: str) -> dict[str, str]:
+        """Return the options whose names begin so, without the prefix."""
+        return {name[len(prefix) :]: value for name, value in self._given.items() if name.startswith(prefix)}
+
+    def check_all_taken(self, *prefixes: str) -> None:
+        """Do nothing if each option is known.
+
+        Raises:
+            ConfigurationError: one is not; near names are listed.
+        """
+        for name in self._given:
+            if name in self._known or name in OF_SPARK or name.startswith(prefixes):
+                continue
+            near = [self._known[each] for each in get_close_matches(name, self._known, n=3)]
+            if f"{KAFKA_PREFIX}{name}" in self._given or "." in name:
+                near.append(f"{KAFKA_PREFIX}{name}")
+            hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(self._known.values())}"
+            raise ConfigurationError(f"unknown option {name}{hint}", option=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """What a write is told; the fields are the options, whose names are the same in camel case."""
+
+    kafka: Mapping[str, str]
+    """Kafka's properties: checked, with the defaults of a task's producer."""
+    topic: str | None
+    exactly_once: bool
+    sink_id: str | None
+    run_id: str | None
+    batch_id: int | None
+    """Given by `foreach_batch`; otherwise Spark's own is used."""
+    decision_topic: str | None
+    transaction_timeout_ms: int
+    commit_timeout_ms: int
+    headers: tuple[tuple[str, bytes], ...]
+    ignores_extra_columns: bool
+    max_records_per_second: int | None
+    skips_oversize: bool
+    report: str | None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
+        """Return the options of a write.
+
+        Raises:
+            ConfigurationError: an option is unknown, wrong, or missing beside another.
+        """
+        reader = OptionReader(given)
+        options = cls(
+            kafka=sink_properties(reader.take_prefixed(KAFKA_PREFIX)),
+            topic=reader.take("topic", text, None),
+            exactly_once=reader.take("exactlyOnce", boolean, default=False),
+            sink_id=reader.take("sinkId", text, None),
+            run_id=reader.take("runId", text, None),
+            batch_id=reader.take("batchId", natural, None),
+            decision_topic=reader.take("decisionTopic", text, None),
+            transaction_timeout_ms=reader.take("transactionTimeout", duration_ms, 900_000),
+            commit_timeout_ms=reader.take("commitTimeout", duration_ms, 300_000),
+            headers=tuple((name, value.encode()) for name, value in reader.take_prefixed(HEADER_PREFIX).items()),
+            ignores_extra_columns=reader.take("extraColumns", one_of("error", "ignore"), "error") == "ignore",
+            max_records_per_second=reader.take("maxRecordsPerSecond", positive, None),
+            skips_oversize=reader.take("onOversize", one_of("fail", "skip"), "fail") == "skip",
+            report=reader.take("report", text, None),
+        )
+        reader.take("includeHeaders", boolean, default=False)  # Spark's sink accepts it too; the column decides
+        reader.check_all_taken(KAFKA_PREFIX, HEADER_PREFIX)
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """Do nothing if the options fit together.
+
+        Raises:
+            ConfigurationError: they do not.
+        """
+        if self.exactly_once and self.sink_id is None:
+            raise ConfigurationError(
+                "exactlyOnce=true needs sinkId: a name for this sink that stays the same over restarts and is used "
+                "by one query at a time",
+                option="sinkId",
+            )
+        if self.sink_id is not None:
+            SinkIds(self.sink_id)
+        for name, value in (("sinkId", self.sink_id), ("runId", self.run_id), ("decisionTopic", self.decision_topic)):
+            if value is not None and not self.exactly_once:
+                raise ConfigurationError(f"{name} is for exactlyOnce=true, which is not given", option=name)
+
+    @property
+    def topic_of_decision(self) -> str:
+        """Topic whose group offsets keep the decision.
+
+        Raises:
+            ConfigurationError: topics come from a column, and no decisionTopic is given.
+        """
+        topic = self.decision_topic or self.topic
+        if topic is None:
+            raise ConfigurationError(
+                "exactlyOnce=true with topics from a column needs decisionTopic: an existing topic, one of those or "
+                "another, whose group offsets keep the decision",
+                option="decisionTopic",
+            )
+        return topic
+
+
+def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return Kafka's properties of a task's producer, checked.
+
+    Raises:
+        ConfigurationError: the producer refuses one, or it is not to be set here.
+    """
+    for name, instead in NOT_SETTABLE.items():
+        if name in properties:
+            raise ConfigurationError(f"kafka.{name} cannot be set: {instead}", option=f"kafka.{name}")
+    if "bootstrap.servers" not in properties:
+        raise ConfigurationError("kafka.bootstrap.servers is missing", option="kafka.bootstrap.servers")
+    complete = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS), **properties}
+    try:
+        ProducerConfig.from_kafka_properties(complete)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"kafka.*: {error}", option=error.option) from error
+    return complete
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsChoice:
+    """Where to begin or to end: at the earliest or latest offset, or at given ones."""
+
+    word: Literal["earliest", "latest", "json"]
+    offsets: Mapping[str, Mapping[int, int]]
+    """Topic -> partition -> offset; -2 is the earliest, -1 the latest."""
+
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+
+def offsets_choice(given: str) -> OffsetsChoice:
+    """Return what `earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}` says.
+
+    Raises:
+        ValueError: anything else; its text is what is allowed.
+    """
+    expected = 'earliest, latest or JSON such as {"orders": {"0": 23, "1": -2}} (-2: earliest, -1: latest)'
+    match given.strip().lower():
+        case "earliest":
+            return OffsetsChoice("earliest", {})
+        case "latest":
+            return OffsetsChoice("latest", {})
+    try:
+        offsets = {
+            topic: {int(number): int(offset) for number, offset in partitions.items()}
+            for topic, partitions in json.loads(given).items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(expected) from None
+    if any(offset < EARLIEST for partitions in offsets.values() for offset in partitions.values()):
+        raise ValueError(expected)
+    return OffsetsChoice("json", offsets)
+
+
+def topic_names(given: str) -> tuple[str, ...]:
+    """Return topics from a list with commas.
+
+    Raises:
+        ValueError: anything else; its text is what is allowed.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
+    if not all(names):
+        raise ValueError("names of topics with commas between them")
+    return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a read is told; the fields are the options, whose names are the same in camel case."""
+
+    kafka: Mapping[str, str]
+    subscribe: tuple[str, ...]
+    starting_offsets: OffsetsChoice
+    ending_offsets: OffsetsChoice
+    max_offsets_per_trigger: int | None
+    fails_on_data_loss: bool
+    isolation: str
+    offset_group: str | None
+    includes_headers: bool
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, is_stream: bool) -> "SourceOptions":
+        """Return the options of a read; a stream begins at the latest offset unless told otherwise, as Spark's own.
+
+        Raises:
+            ConfigurationError: an option is unknown, wrong or missing.
+        """
+        reader = OptionReader(given)
+        default = OffsetsChoice("latest" if is_stream else "earliest", {})
+        options = cls(
+            kafka=source_properties(reader.take_prefixed(KAFKA_PREFIX)),
+            subscribe=reader.take("subscribe", topic_names, ()),
+            starting_offsets=reader.take("startingOffsets", offsets_choice, default),
+            ending_offsets=reader.take("endingOffsets", offsets_choice, OffsetsChoice("latest", {})),
+            max_offsets_per_trigger=reader.take("maxOffsetsPerTrigger", positive, None),
+            fails_on_data_loss=reader.take("failOnDataLoss", boolean, default=True),
+            isolation=reader.take("isolation", one_of("read_committed", "read_uncommitted"), "read_committed"),
+            offset_group=reader.take("offsetGroup", text, None),
+            includes_headers=reader.take("includeHeaders", boolean, default=False),
+        )
+        reader.check_all_taken(KAFKA_PREFIX)
+        options.check(is_stream=is_stream)
+        return options
+
+    def check(self, *, is_stream: bool) -> None:
+        """Do nothing if the options fit together.
+
+        Raises:
+            ConfigurationError: they do not.
+        """
+        if not self.subscribe:
+            raise ConfigurationError("subscribe is missing: the names of topics to read", option="subscribe")
+        if not is_stream and self.starting_offsets.word == "latest":
+            raise ConfigurationError("startingOffsets=latest reads nothing in a batch", option="startingOffsets")
+        if self.ending_offsets.word == "earliest":
+            raise ConfigurationError("endingOffsets must be latest or JSON", option="endingOffsets")
+        for name, choice in (("startingOffsets", self.starting_offsets), ("endingOffsets", self.ending_offsets)):
+            if strangers := set(choice.offsets) - set(self.subscribe):
+                found = ", ".join(sorted(strangers))
+                raise ConfigurationError(f"{name} names topics that subscribe does not: {found}", option=name)
+
+
+_CONSUMER_ARGUMENTS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "bootstrap.servers": ("bootstrap_servers", text),
+    "client.id": ("client_id", text),
+    "fetch.min.bytes": ("fetch_min_bytes", positive),
+    "fetch.max.bytes": ("fetch_max_bytes", positive),
+    "fetch.max.wait.ms": ("fetch_max_wait_ms", natural),
+    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", positive),
+    "request.timeout.ms": ("request_timeout_ms", positive),
+    "retry.backoff.ms": ("retry_backoff_ms", natural),
+    "metadata.max.age.ms": ("metadata_max_age_ms", positive),
+    "connections.max.idle.ms": ("connections_max_idle_ms", positive),
+    "check.crcs": ("check_crcs", boolean),
+}
+"""Kafka's property of a consumer -> the argument of aiokafka's, and what reads it."""
+
+
+def source_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return Kafka's properties of the consumers, checked.
+
+    Raises:
+        ConfigurationError: one is unknown, or not to be set here.
+    """
+    if "bootstrap.servers" not in properties:
+        raise ConfigurationError("kafka.bootstrap.servers is missing", option="kafka.bootstrap.servers")
+    for _ in consumer_arguments(properties):
+        pass
+    return dict(properties)
+
+
+def consumer_arguments(properties: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+    """Yield the arguments of aiokafka's consumer that Kafka's properties mean.
+
+    Raises:
+        ConfigurationError: as `source_properties`.
+    """
+    for name, value in properties.items():
+        option = f"{KAFKA_PREFIX}{name}"
+        if name in NOT_READABLE:
+            raise ConfigurationError(f"{option} cannot be set: {NOT_READABLE[name]}", option=option)
+        if name not in _CONSUMER_ARGUMENTS:
+            near = get_close_matches(name, _CONSUMER_ARGUMENTS, n=3) or list(_CONSUMER_ARGUMENTS)
+            listed = ", ".join(f"{KAFKA_PREFIX}{each}" for each in near)
+            raise ConfigurationError(f"unknown option {option}; known are {listed}", option=option)
+        argument, read = _CONSUMER_ARGUMENTS[name]
+        try:
+            yield argument, read(value)
+        except ValueError as error:
+            raise ConfigurationError(f"{option}={value!r}: must be {error}", option=option) from None

@@ -1,0 +1,46 @@
+"""What a batch has sent, for the log and for `report`."""
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from aioproducer.spark.task import TaskCounts
+
+log: Final = logging.getLogger("aioproducer.spark")
+
+
+def batch_report(
+    tasks: Sequence[TaskCounts], *, query: str, batch: int | None, transactions: int, commit_s: float
+) -> dict[str, object]:
+    """Return the figures of a batch: rows, bytes, batches, retries in all and per task."""
+    totals = {name: sum(getattr(task, name) for task in tasks) for name in TaskCounts._fields}
+    return {
+        "query": query,
+        "batch": batch,
+        **totals,
+        "tasks": [task._asdict() for task in tasks],
+        "transactions": transactions,
+        "commit_seconds": round(commit_s, 3),
+        "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def publish(report: Mapping[str, object], path: str | None) -> None:
+    """Log a line, and append a line of JSON to the file if there is one.
+
+    A report that cannot be written is logged and fails nothing: the rows are in Kafka.
+    """
+    log.info(
+        "%s, batch %s: %s rows in %s batches, %s bytes, %s transactions, committed in %s s",
+        *(report[name] for name in ("query", "batch", "rows", "batches", "bytes", "transactions", "commit_seconds")),
+    )
+    if path is None:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(report) + "\n")
+    except OSError as error:
+        log.warning("report=%s cannot be written: %s", path, error)

@@ -1,0 +1,230 @@
+"""Sends the rows of one task: a producer of its own, on an event loop in a thread of its own.
+
+Spark's thread takes Arrow batches from the JVM and hands each over; two may be on the way, so that one is appended
+while the next arrives. Back-pressure is the append itself: it waits for room, then Spark's thread waits, then the JVM.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, NamedTuple
+
+import anyio
+import pyarrow as pa
+import pyarrow.compute as pc
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from aioproducer import Producer
+from aioproducer._transactions.prepared import PreparedTransaction
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
+from aioproducer.spark.columns import SinkColumns
+from aioproducer.spark.options import SinkOptions
+
+BATCHES_ON_THE_WAY: Final = 2
+ABORT_TIMEOUT_S: Final = 2.0
+_US_PER_S: Final = 1_000_000
+
+
+class TaskCounts(NamedTuple):
+    """What a task has sent."""
+
+    rows: int = 0
+    bytes: int = 0
+    """As the batches went to the brokers, compressed where asked for."""
+    batches: int = 0
+    retries: int = 0
+    skipped: int = 0
+    """Rows over a size limit that `onOversize=skip` has left out."""
+
+
+class TaskError(KafkaError):
+    """A row cannot be sent, or was not delivered; names the task and its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSender:
+    """Sends what tasks are given; pickles, so that Spark takes it to the executors.
+
+    Args:
+        options: of the write.
+        columns: of the DataFrame.
+    """
+
+    options: SinkOptions
+    columns: SinkColumns
+
+    def send_all(
+        self, batches: Iterator[pa.RecordBatch], *, task: int, transactional_id: str | None = None
+    ) -> tuple[TaskCounts, PreparedTransaction | None]:
+        """Send every row and wait until all are acknowledged.
+
+        Args:
+            batches: of the task.
+            task: its number, for errors.
+            transactional_id: of a transaction for all rows, which is left prepared; None sends without.
+
+        Returns:
+            What was sent; and the transaction, None if there were no rows or it was not asked for.
+
+        Raises:
+            TaskError: a row was refused or not delivered; the transaction is aborted.
+            KafkaError: the cluster did not answer in time, or refused.
+        """
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return TaskCounts(), None
+        with start_blocking_portal() as portal:
+            run = TaskRun(self, Producer(self._config(transactional_id)), task)
+            portal.call(run.start)
+            try:
+                self._hand_over(portal, run, chain([first], filled))
+                return portal.call(run.finish)
+            except BaseException:
+                portal.call(run.abandon)
+                raise
+
+    def _hand_over(self, portal: BlockingPortal, run: "TaskRun", batches: Iterator[pa.RecordBatch]) -> None:
+        on_the_way: deque[Future[None]] = deque()
+        pace = Pace(self.options.max_records_per_second)
+        for batch in (part for whole in batches for part in _slices(whole, self.options.max_records_per_second)):
+            if len(on_the_way) == BATCHES_ON_THE_WAY:
+                on_the_way.popleft().result()
+            pace.wait_for(batch.num_rows)
+            on_the_way.append(portal.start_task_soon(run.send, batch))
+        for sent in on_the_way:
+            sent.result()
+
+    def _config(self, transactional_id: str | None) -> ProducerConfig:
+        properties: Mapping[str, str] = self.options.kafka
+        if transactional_id is not None:
+            timeout = str(self.options.transaction_timeout_ms)
+            properties = {
+                **properties,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout,
+            }
+        return ProducerConfig.from_kafka_properties(properties)
+
+
+class TaskRun:
+    """One task's producer; every method runs on its event loop.
+
+    Args:
+        sender: whose options and columns hold.
+        producer: not started.
+        task: number of the task.
+    """
+
+    def __init__(self, sender: TaskSender, producer: Producer, task: int) -> None:
+        self._options = sender.options
+        self._columns = sender.columns
+        self._producer = producer
+        self._is_transactional = producer.config.transactional_id is not None
+        self._task = task
+        self._rows = 0
+        self._skipped = 0
+
+    async def start(self) -> None:
+        """Start the producer, and its transaction if it has one."""
+        await self._producer.start()
+        if self._is_transactional:
+            await self._producer.begin_transaction()
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        """Append all rows of a batch; a failure of an earlier delivery comes out at `finish`.
+
+        Raises:
+            TaskError: a row cannot be sent.
+        """
+        first_row = self._rows
+        self._rows += batch.num_rows
+        if self._options.topic is not None:
+            await self._send_to(self._options.topic, self._complete(batch), first_row)
+            return
+        topics = batch.column("topic")
+        if topics.null_count:
+            row = first_row + pc.index(pc.is_null(topics), True).as_py()  # the value that is looked for
+            raise TaskError(f"task {self._task}, row {row}: topic is null, and no option topic is given")
+        for topic in topics.unique().to_pylist():
+            await self._send_to(topic, self._complete(batch.filter(pc.equal(topics, topic))), first_row)
+
+    async def _send_to(self, topic: str, batch: pa.RecordBatch, first_row: int) -> None:
+        taken = await self._producer.send_arrow(topic, batch)
+        for position, error in taken.refused.items():
+            if not (self._options.skips_oversize and isinstance(error, RecordTooLargeError)):
+                raise TaskError(f"task {self._task}, row {first_row + position}, topic {topic}: {error}") from error
+            self._skipped += 1
+
+    def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return only the columns that are sent, with the constant headers and a timestamp that Arrow knows."""
+        columns = {part: batch.column(part) for part in sorted(self._columns.present - {"topic"})}
+        if self._columns.has_seconds:
+            microseconds = pc.multiply(columns["timestamp"], pa.scalar(float(_US_PER_S)))
+            columns["timestamp"] = pc.cast(pc.round(microseconds), pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        if self._options.headers:
+            constant = pa.scalar([{"key": key, "value": value} for key, value in self._options.headers], _HEADERS)
+            columns["headers"] = pa.repeat(constant, batch.num_rows)
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    async def finish(self) -> tuple[TaskCounts, PreparedTransaction | None]:
+        """Wait until all rows are acknowledged; leave the transaction prepared and close the producer.
+
+        Raises:
+            TaskError: a row was not delivered.
+        """
+        prepared = None
+        try:
+            if self._is_transactional:
+                prepared = await self._producer.prepare_transaction()
+            else:
+                await self._producer.flush()
+        except UndeliveredError as error:
+            first = error.exceptions[0]
+            raise TaskError(f"task {self._task}: {error.message}; the first: {first}") from error
+        found = self._producer.statistics()
+        await self._producer.close()
+        sent = self._rows - self._skipped
+        return TaskCounts(sent, found.batch_bytes, found.batches_sent, found.records_retried, self._skipped), prepared
+
+    async def abandon(self) -> None:
+        """Abort the transaction and close, within two seconds; a broker that does not answer times it out."""
+        with anyio.move_on_after(ABORT_TIMEOUT_S):
+            await self._producer.close(timeout=0)
+
+
+class Pace:
+    """Holds a task to a rate.
+
+    Args:
+        records_per_second: None for no limit.
+    """
+
+    def __init__(self, records_per_second: int | None) -> None:
+        self._rate = records_per_second
+        self._free_at = time.monotonic()
+
+    def wait_for(self, records: int) -> None:
+        """Wait until so many records more may go."""
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        if self._free_at > now:
+            time.sleep(self._free_at - now)
+        self._free_at = max(self._free_at, now) + records / self._rate
+
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def _slices(batch: pa.RecordBatch, rows: int | None) -> Iterator[pa.RecordBatch]:
+    """Cut a batch so that a slice takes a second at most."""
+    if rows is None or batch.num_rows <= rows:
+        yield batch
+        return
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

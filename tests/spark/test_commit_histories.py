@@ -1,0 +1,192 @@
+"""The commit of a batch over a model of the coordinator: random crashes, zombies, other parallelism, lost answers."""
+
+import os
+from collections.abc import Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from aioproducer.errors import KafkaError
+from aioproducer.spark.commit import BatchAction, LostTransactionsError, SinkCommit, WrittenTask, batch_action
+from aioproducer.spark.decision import SinkIds, TaskEntry
+from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, Row, finished, run, step
+
+BATCHES = 4
+ROWS = 6
+PARTITIONS = 3
+QUERY = "stream q"
+HISTORIES = int(os.environ.get("AIOPRODUCER_COMMIT_HISTORIES", "250"))
+"""For each version, with zombies and without: 1,000 in all unless told otherwise."""
+
+
+Driver = Coroutine[None, None, None]
+
+
+@dataclass
+class History:
+    """One query over its restarts, by one seed."""
+
+    seed: int
+    version: int
+    has_zombies: bool
+    random: Random = field(init=False)
+    model: CoordinatorModel = field(init=False)
+    ids: SinkIds = field(default_factory=lambda: SinkIds("sink"))
+    log: set[int] = field(default_factory=set)
+    """Spark's own: the batches that it will not run again."""
+    rows_of: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
+    """By producer id and epoch."""
+    lost: set[Row] = field(default_factory=set)
+    """Rows that an error has named as missing."""
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.model = CoordinatorModel(self.random, self.version)
+
+    def commit_of_a_driver(self, impatience: float) -> SinkCommit:
+        return SinkCommit(self.ids, ModelCluster(self.model, impatience), PARTITIONS)
+
+    async def drive(self, impatience: float) -> None:
+        """Run batches as Spark does until all are in its log, or one fails."""
+        commit = self.commit_of_a_driver(impatience)
+        while len(self.log) < BATCHES:
+            batch = len(self.log)
+            try:
+                await self.run_batch(commit, batch)
+            except LostTransactionsError as error:
+                for entry in error.entries:
+                    self.lost.update(self.rows_of[entry.producer_id, entry.epoch])
+                raise
+            await step()
+            self.log.add(batch)
+
+    async def run_batch(self, commit: SinkCommit, batch: int) -> None:
+        preparation = await commit.prepare()
+        tasks: list[WrittenTask] = []
+        try:
+            if batch_action(preparation, sink_id="sink", batch=batch, query=QUERY) is BatchAction.SKIP:
+                return
+            for partition, rows in enumerate(self.layout(batch)):
+                entry = await self.write_task(batch, partition, rows)
+                tasks.append(WrittenTask(preparation, batch, QUERY, entry))
+            await commit.commit(tasks)
+        except KafkaError:
+            with suppress(KafkaError):
+                await commit.abort(tasks)
+            raise
+
+    def layout(self, batch: int) -> Iterator[list[Row]]:
+        """Cut a batch into tasks, other ones each time."""
+        rows = [(batch, number) for number in range(ROWS)]
+        while rows:
+            count = self.random.randint(0, len(rows))
+            yield rows[:count]
+            rows = rows[count:]
+
+    async def write_task(self, batch: int, partition: int, rows: list[Row]) -> TaskEntry | None:
+        """Write in one attempt or several; some leave an open transaction behind."""
+        if not rows:
+            return None
+        attempt = 0
+        while True:
+            await step()
+            transaction = self.model.initialise(self.ids.data_id(batch, partition, attempt))
+            await step()
+            try:
+                self.model.add_rows(transaction, rows[: self.random.randint(0, len(rows))])
+                if self.random.random() < 0.8:
+                    transaction = self.model.initialise(transaction.transactional_id)
+                    await step()
+                    self.model.add_rows(transaction, rows)
+                    _, producer_id, epoch, version = transaction
+                    self.rows_of[producer_id, epoch] = rows
+                    return TaskEntry(partition, attempt, producer_id, epoch, version, len(rows))
+            except KafkaError:
+                pass  # another driver uses the id: the attempt fails
+            attempt += 1
+
+    def live(self) -> None:
+        """Let drivers crash, sleep and come back for a while, then let one finish the work in peace."""
+        drivers = [self.drive(impatience=0.02)]
+        for _ in range(self.random.randint(10, 300)):
+            chance = self.random.random()
+            if chance < 0.02:
+                self.start_one_more(drivers)
+            elif chance < 0.04:
+                self.kill_one(drivers)
+            elif chance < 0.15:
+                self.disturb(chance)
+            else:
+                self.let_one_go_on(drivers)
+        close_all(drivers)
+        self.finish()
+
+    def start_one_more(self, drivers: list[Driver]) -> None:
+        if not self.has_zombies:
+            close_all(drivers)
+        drivers.append(self.drive(impatience=0.02))
+
+    def kill_one(self, drivers: list[Driver]) -> None:
+        if drivers:
+            drivers.pop(self.random.randrange(len(drivers))).close()
+
+    def disturb(self, chance: float) -> None:
+        """Time a transaction out, or let a request arrive that its client has given up."""
+        if chance < 0.045 and self.model.identities:
+            self.model.time_out(self.random.choice(list(self.model.identities)))
+        elif self.model.late:
+            with suppress(KafkaError):
+                self.model.late.pop(0)()
+
+    def let_one_go_on(self, drivers: list[Driver]) -> None:
+        if not drivers:
+            return
+        driver = self.random.choice(drivers)
+        try:
+            is_over = finished(driver)
+        except KafkaError:
+            is_over = True
+        if is_over:
+            drivers.remove(driver)
+
+    def finish(self) -> None:
+        """Run the rest of the batches, and start the query once more: it must leave nothing open."""
+        for _ in range(2 * BATCHES):
+            try:
+                run(self.drive(impatience=0))
+            except LostTransactionsError:
+                run(self.commit_of_a_driver(0).accept_loss())
+            else:
+                run(self.commit_of_a_driver(0).accept_loss())
+                return
+        pytest.fail("the query never ends")
+
+
+def close_all(drivers: list[Driver]) -> None:
+    """Kill the processes of drivers."""
+    while drivers:
+        drivers.pop().close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("has_zombies", [False, True])
+@pytest.mark.parametrize("first", range(0, HISTORIES, 125))
+def test_each_row_is_visible_once_or_named_as_lost(first: int, version: int, *, has_zombies: bool) -> None:
+    for seed in range(first, first + 125):
+        history = History(seed, version, has_zombies)
+        history.live()
+        visible = history.model.visible
+        doubled = {row for row in visible if visible.count(row) > 1}
+        assert not doubled, f"seed {seed}: {doubled}"
+        missing = {(batch, number) for batch in range(BATCHES) for number in range(ROWS)} - set(visible)
+        if has_zombies:
+            # A zombie's task that uses an id again makes a commit whose answer was lost look like one that failed.
+            assert missing <= history.lost, f"seed {seed}"
+        else:
+            assert missing == history.lost, f"seed {seed}"
+            assert missing <= history.model.torn, (
+                f"seed {seed}: nothing aborted these rows after the commit had looked at them"
+            )
+        assert not [each for each in history.model.ongoing("sink.") if not each.endswith("coord")], f"seed {seed}"

@@ -1,0 +1,76 @@
+"""The manifest in the metadata of group offsets."""
+
+from random import Random
+
+import pytest
+
+from aioproducer.errors import ConfigurationError
+from aioproducer.records import OffsetAndMetadata
+from aioproducer.spark.decision import (
+    MAX_METADATA_BYTES,
+    Decision,
+    SinkIds,
+    TaskEntry,
+    UnreadableDecisionError,
+    decode_decision,
+    encode_decision,
+)
+
+
+def of_tasks(count: int) -> Decision:
+    random = Random(count)
+    entries = (TaskEntry(number, 0, random.getrandbits(40), random.randrange(32_767), 2, 9) for number in range(count))
+    return Decision(41, "stream 8a1b", tuple(entries))
+
+
+@pytest.mark.parametrize("count", [0, 1, 200, 800])
+def test_a_decision_is_read_as_it_was_written(count: int) -> None:
+    decision = of_tasks(count)
+    offsets = encode_decision(decision, 12)
+    assert decode_decision(offsets) == decision
+    assert all(len(each.metadata.encode()) <= MAX_METADATA_BYTES for each in offsets.values())
+
+
+def test_chunks_of_an_older_longer_manifest_are_not_read() -> None:
+    offsets = encode_decision(of_tasks(800), 12)
+    assert len(offsets) > 1
+    newer = Decision(42, "stream 8a1b", of_tasks(2).entries)
+    offsets.update(encode_decision(newer, 12))
+    assert decode_decision(offsets) == newer
+
+
+def test_too_many_tasks_for_the_partitions_are_refused_with_advice() -> None:
+    with pytest.raises(ConfigurationError, match=r"manifest of 2,000 tasks .* 1 partitions .*coalesce"):
+        encode_decision(of_tasks(2_000), 1)
+
+
+@pytest.mark.parametrize("offsets", [{}, {0: OffsetAndMetadata(0, "")}])
+def test_nothing_is_decided_without_an_offset_or_after_a_reset(offsets: dict[int, OffsetAndMetadata]) -> None:
+    assert decode_decision(offsets) is None
+
+
+@pytest.mark.parametrize("metadata", ["", "mine", "1:mine", "2:", "1:" + "0" * 40, "9999999:x"])
+def test_offsets_of_another_program_are_an_error(metadata: str) -> None:
+    with pytest.raises(UnreadableDecisionError, match="offset 7"):
+        decode_decision({0: OffsetAndMetadata(7, metadata)})
+
+
+def test_a_missing_chunk_is_an_error() -> None:
+    offsets = encode_decision(of_tasks(800), 12)
+    del offsets[1]
+    with pytest.raises(UnreadableDecisionError, match="chunk 1 of"):
+        decode_decision(offsets)
+
+
+@pytest.mark.parametrize("sink_id", ["", "a b", "ä", "a/b", "x" * 201])
+def test_a_sink_id_that_cannot_name_a_group_is_refused(sink_id: str) -> None:
+    with pytest.raises(ConfigurationError, match="sinkId="):
+        SinkIds(sink_id)
+
+
+def test_ids_of_a_sink_whose_name_begins_like_this_one_are_not_its_own() -> None:
+    ids = SinkIds("orders")
+    assert ids.parity_of(ids.data_id(7, 3, 1)) == 1
+    for other in ("orders.0", "orders.0.1", "orders-2", "order"):
+        assert ids.parity_of(SinkIds(other).data_id(7, 3, 1)) is None
+    assert ids.parity_of(ids.coordinator) is None
