@@ -158,12 +158,12 @@ class BulkDelivery:
 
     def _follow_moved(self) -> None:
         """Follow the records of a batch that was split one by one."""
-        if any(share.home.moved for share in self._shares):
+        if any(share.batch_result.moved for share in self._shares):
             for share in self._shares:
-                if share.home.moved:
+                if share.batch_result.moved:
                     self._followed.pop(share, None)
                     self._deliveries.update(share.deliveries())
-            self._shares = [share for share in self._shares if not share.home.moved]
+            self._shares = [share for share in self._shares if not share.batch_result.moved]
 
     def _result(self) -> BulkResult:
         """Compute the result per batch; only failed batches are read record by record."""
@@ -172,14 +172,14 @@ class BulkDelivery:
         offsets: dict[TopicPartition, OffsetRange] = {}
         errors = dict(self._refused)
         for share in self._shares:
-            if share.home.error is None:
-                _count(offsets, share.home, first=share.first, last=share.last, records=len(share))
+            if share.batch_result.error is None:
+                _count(offsets, share.batch_result, first=share.first, last=share.last, records=len(share))
             else:
                 errors |= _failures(share.deliveries())
-        for home, members in self._members().items():
-            if home.error is None:
+        for result, members in self._members().items():
+            if result.error is None:
                 first, last = members[0][1]._position, members[-1][1]._position
-                _count(offsets, home, first=first, last=last, records=len(members))
+                _count(offsets, result, first=first, last=last, records=len(members))
             else:
                 errors |= _failures(members)
         delivered = sum(found.records for found in offsets.values())
@@ -319,15 +319,15 @@ def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:
 
 
 def _count(
-    offsets: dict[TopicPartition, OffsetRange], home: BatchResult, *, first: int, last: int, records: int
+    offsets: dict[TopicPartition, OffsetRange], result: BatchResult, *, first: int, last: int, records: int
 ) -> None:
     """Add records of a batch to the offset ranges, by their positions in the batch."""
-    partition = home.topic_partition
+    partition = result.topic_partition
     assert partition is not None, "delivered records have a partition"
-    first, last = home.base_offset + first, home.base_offset + last
+    first, last = result.base_offset + first, result.base_offset + last
     found = offsets.get(partition, OffsetRange(first, last, 0))
     records += found.records
-    if home.base_offset < 0 or found.first < 0:
+    if result.base_offset < 0 or found.first < 0:
         offsets[partition] = OffsetRange(-1, -1, records)
     else:
         offsets[partition] = OffsetRange(min(found.first, first), max(found.last, last), records)

@@ -241,7 +241,7 @@ def test_memory_short_makes_every_open_batch_ready() -> None:
     """Half-empty batches would wait out their linger while callers wait for memory."""
     core = CoreParts(leaders=(1, 1), linger_s=60)
     core.send(partition=0)
-    core.open_batches.hurry()
+    core.open_batches.make_all_ready()
     assert is_sendable(core, 0)
 
     core.open_batches.note_shortage(is_short=True)
@@ -344,22 +344,6 @@ def test_opening_a_batch_is_notified() -> None:
     assert core.events.opened == [core.queue()]
 
 
-def test_open_batches_are_counted_with_what_they_hold() -> None:
-    core = CoreParts(leaders=(1, 1, 1), linger_s=60)
-    for partition in (0, 0, 1, 2):
-        core.send(b"v" * 91, partition=partition)
-    assert (core.open_batches.count, core.open_batches.size) == (3, 400)
-
-    core.open_batches.close(core.queue(0))
-
-    assert (core.open_batches.count, core.open_batches.size) == (2, 200)
-
-
-@pytest.mark.parametrize("linger_s, lingers", [(0.0, False), (0.001, True)])
-def test_batches_linger_if_there_is_a_time_for_it(linger_s: float, *, lingers: bool) -> None:
-    assert CoreParts(linger_s=linger_s).open_batches.lingers is lingers
-
-
 # What open batches refuse, what limits them, and how they are counted
 
 # Refusals
@@ -401,7 +385,7 @@ def test_record_that_no_batch_can_hold_is_refused() -> None:
 def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
     """The limit is half of what the broker refused, and never so small that nothing fits."""
     core = CoreParts(batch_size=4096)
-    core.open_batches.limits.refused("t", size=4000, uncompressed=4000)
+    core.open_batches.limits.refused("t", 4000)
     for _ in range(20):
         core.send(bytes(400))
 
@@ -412,7 +396,7 @@ def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
 def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
     core = CoreParts()
     for _ in range(30):
-        core.open_batches.limits.refused("t", size=10, uncompressed=10)
+        core.open_batches.limits.refused("t", 10)
     for _ in range(4):
         core.send(bytes(100))
 
@@ -423,7 +407,7 @@ def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
 def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
     core = CoreParts()
     core.send(bytes(500))
-    core.open_batches.limits.refused("t", size=2000, uncompressed=2000)
+    core.open_batches.limits.refused("t", 2000)
 
     core.send(bytes(800))
 

@@ -419,7 +419,7 @@ def test_unawaited_waiting_records_are_bounded(size: int, count: int) -> None:
         core.wait_queues.check_room(not_in_line(core, size))
         core.wait_in_queue(bytes(size))
 
-    with pytest.raises(BufferFullError, match="nobody awaits them") as refused:
+    with pytest.raises(BufferFullError, match="no caller awaits them") as refused:
         core.wait_queues.check_room(late)
 
     assert refused.value.outcome is Outcome.NOT_WRITTEN

@@ -60,7 +60,10 @@ def appended(many: BulkAppend, parts: CoreParts) -> Ends:
         deliveries = [(position, delivery.result()) for position, delivery in share.deliveries()]
         ends.places.extend((position, metadata.partition, metadata.offset) for position, metadata in deliveries)
         offsets = [metadata.offset for _, metadata in deliveries]
-        assert (share.first, share.last) == (offsets[0] - share.home.base_offset, offsets[-1] - share.home.base_offset)
+        assert (share.first, share.last) == (
+            offsets[0] - share.batch_result.base_offset,
+            offsets[-1] - share.batch_result.base_offset,
+        )
         assert len(share) == len(deliveries)
     return ends
 
