@@ -156,7 +156,7 @@ class Inside:
     def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
         """PAUSE: from now on, nodes that fail are tried again after their pauses."""
         parts = self._parts()
-        ReconnectWatch(parts.client._links, violated, parts.loop.time)  # noqa: SLF001  # as above
+        ReconnectWatch(parts.client._pool, violated, parts.loop.time)  # noqa: SLF001  # as above
 
     def describe(self) -> list[str]:
         """One line about each part, as a debugger shows it."""
