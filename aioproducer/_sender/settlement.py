@@ -108,10 +108,10 @@ class Settlement:
             self._end(batch, is_acknowledged=isinstance(outcome, Complete))
             self._events.abandoned_batch_ended()
         else:
-            self._apply_to_waiting(batch, outcome, now)
-        self._settle(queue, now)
+            self._apply_to_pending(batch, outcome, now)
+        self._resume(queue, now)
 
-    def _apply_to_waiting(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
+    def _apply_to_pending(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
         match outcome:
             case Complete():
                 batch.move_to(BatchState.DONE)
@@ -150,7 +150,7 @@ class Settlement:
         """Queue a drained batch again that no transport got; this counts as no attempt."""
         batch.queue.take_from_wire(batch)
         self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(max(batch.attempts - 1, 0)))
-        self._settle(batch.queue, now)
+        self._resume(batch.queue, now)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
         self._accumulator.batch_too_large(batch)
@@ -229,7 +229,7 @@ class Settlement:
         if batch.keeps_sequences:
             batch.queue.parts -= 1
 
-    def _settle(self, queue: PartitionQueue, now: float) -> None:
+    def _resume(self, queue: PartitionQueue, now: float) -> None:
         """Let the partition continue: with a new epoch if that was pending, then with the next batch."""
         for overtaken in queue.restamp_if_resolved():
             text = "a later batch was acknowledged before this one could be sent again, and order is kept"
@@ -257,7 +257,7 @@ class Settlement:
             self._events.log_lost(queue)
         else:
             queue.identity.require_confirmation()
-        self._settle(queue, now)
+        self._resume(queue, now)
 
     # Ends without an answer
 
@@ -270,7 +270,7 @@ class Settlement:
             why = why_waiting(batch, self._identity, self._client, self._metadata)
             self._give_up(batch, deadline_error(batch, self._accumulator.delivery_timeout_s, why), now)
         # Once, after all of them: settling after each batch blocked the loop for 2 s with 8,000 batches.
-        self._settle(queue, now)
+        self._resume(queue, now)
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
         """Fail all unfinished batches: the producer closes or has failed."""
@@ -278,7 +278,7 @@ class Settlement:
             for batch in batches:
                 if not batch.is_abandoned:
                     self._give_up(batch, error.with_details(outcome=batch.outcome), now)
-            self._settle(queue, now)
+            self._resume(queue, now)
 
     def fail_unstamped(self, error: KafkaError) -> None:
         """Fail all batches without a sequence: there is no producer id for them."""
@@ -287,9 +287,9 @@ class Settlement:
             for batch in batches:
                 if not batch.is_stamped:
                     self._give_up(batch, error, now)
-            self._settle(queue, now)
+            self._resume(queue, now)
 
-    def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
+    def fail_lost_batches(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
         """Fail the batches that a defect of our own has lost: their waiters must be woken."""
         for batch in batches:
             queue = batch.queue
@@ -299,7 +299,7 @@ class Settlement:
                 self._completion.fail(batch, KafkaError(text, outcome=Outcome.UNKNOWN), now)
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """Fail the deliveries of a batch; call `_settle` once per partition afterwards: it looks at all its batches."""
+        """Fail the deliveries of a batch; call `_resume` once per partition afterwards: it looks at all its batches."""
         if batch.state is BatchState.ON_WIRE:
             batch.is_abandoned = True
             self._completion.fail(batch, error, now)

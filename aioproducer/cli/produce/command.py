@@ -127,7 +127,7 @@ def produce(
         records_per_s=rate,
         is_one_transaction=transactional,
     )
-    problems += _contradictions(settings, drain_timeout)
+    problems += _argument_problems(settings, drain_timeout)
     given = _properties(properties or [], problems)
     defaults = DEFAULT_PROPERTIES
     if transactional:
@@ -187,7 +187,7 @@ def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[t
     return pairs
 
 
-def _contradictions(settings: FeedSettings, drain_timeout_s: float) -> Iterator[str]:
+def _argument_problems(settings: FeedSettings, drain_timeout_s: float) -> Iterator[str]:
     """Yield a line for each contradiction."""
     try:
         check_topic_name(settings.topic)
