@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._native.delivery import BatchResult
@@ -123,9 +123,9 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 await self.transactions.initialized(deadline=deadline)
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
-        self.appender.open()
         self.is_shut = False
-        self.appender.closed = self.transactions is not None  # until a transaction begins
+        if self.transactions is None:  # else the beginning of a transaction opens it
+            self.appender.open()
         self.lifecycle.move_to(ProducerState.RUNNING)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
 
@@ -219,7 +219,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def memory_returned(self) -> None:
         self.sender.wake()
 
-    def raise_not_accepting(self) -> None:
+    def raise_not_accepting(self) -> NoReturn:
         if self.transactions is not None and not self.is_shut and self.appender.own_loop.is_here():
             self.transactions.refusals.refuse()
         self.lifecycle.refuse(self.appender.own_loop)
@@ -232,7 +232,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
 
     def failed_for_good(self, error: KafkaError) -> None:
         self.fail(fatal_error(error, self._config.transactional_id))
-        self._supervisor.abandon()
+        self._supervisor.abandon()  # `fail` does not end the tasks: it also runs when one of them has died
 
     def batch_opened(self, queue: PartitionQueue) -> None:
         if self.transactions is not None:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerDependencies:
-    """What the parts get from outside."""
+    """Configuration, loop and hooks that the parts get from outside."""
 
     config: ProducerConfig
     loop: asyncio.AbstractEventLoop

@@ -62,7 +62,16 @@ class SendPath:
 
 
 class Sender:
-    """The sender task; `transaction` returns that of the batches, and is None without a transactional id."""
+    """Task that sends ready batches.
+
+    Args:
+        policy: acks, retries and idempotence.
+        path: the parts that the sender drives.
+        loop: runs the task.
+        request_timeout_ms: of Produce requests.
+        ask_producer_id: called in each turn without a producer id.
+        transaction: returns the transaction of the batches being sent; None without a transactional id.
+    """
 
     def __init__(
         self,
@@ -122,11 +131,12 @@ class Sender:
             self._sleep.set_result(None)
 
     def run_once(self, now: float) -> None:
+        """Take one turn: the steps of section 7 of docs/explanation/life_of_a_record.md."""
         self.turns += 1
         self._timers.fire(now)
         if self._accumulator.deadlines.due:
             self._end_overdue(now)
-        self._is_woken = False  # what these two have made possible is done below, in this turn
+        self._is_woken = False  # timers and deadlines may have called `wake`: this turn handles it
         if self._wait_queues.records:
             self._wait_queues.serve()
         self._ask_for_what_is_missing(now)
@@ -161,9 +171,9 @@ class Sender:
             return
         now = self._loop.time()
         if now < when < now + TICK_S:
-            when = now + TICK_S  # else uvloop calls at once, repeatedly until it is time
+            when = now + TICK_S  # uvloop rounds down and would fire early, in a busy loop
         if self._alarm is not None and self._alarm_at <= when:
-            return  # set while more than a tick was left, it fires within one
+            return  # the current alarm is within a tick of `when`: keep it
         self._stop_alarm()
         self._alarm_at = min(when, now + LONGEST_SLEEP_S)
         self._alarm = self._loop.call_at(self._alarm_at, self._ring)

@@ -49,7 +49,19 @@ class SettlementCounts:
 
 
 class Settlement:
-    """Applies outcomes to batches."""
+    """Applies outcomes to batches, and ends batches at deadlines and with the producer.
+
+    Args:
+        accumulator: takes batches back.
+        splitter: takes batches apart.
+        identity: the producer id.
+        backoff: pauses between attempts.
+        completion: ends deliveries.
+        clock: monotonic seconds.
+        client: knows why a node cannot be sent to.
+        metadata: is asked for new leaders.
+        events: the producer's runtime.
+    """
 
     def __init__(  # noqa: PLR0913  # all that the end of a batch touches
         self,
@@ -132,7 +144,7 @@ class Settlement:
     def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
         batch.maybe_written = batch.maybe_written or outcome.maybe_written
         self.counts.records_retried += batch.count
-        batch.put_off += outcome.is_soon or outcome.is_consequence
+        batch.put_off += int(outcome.is_soon or outcome.is_consequence)  # not the batch's fault
         if outcome.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)
         if outcome.changes_epoch:
@@ -141,8 +153,10 @@ class Settlement:
             self._metadata.request_update("produce_refused", topic=topic_of(batch))
         is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
         backoff = self._soon if is_soon else self._backoff
+        # The pause of soon retries grows with each of them; the ordinary pause grows with real failures only.
         failures = batch.attempts - (0 if outcome.is_soon else batch.put_off)
         leader_moved = batch.queue.leader_id not in {None, batch.node_id}
+        # The pause spares a node in trouble. A new leader is not, nor a node that refused the consequence of a failure.
         pause_s = 0.0 if leader_moved or outcome.is_consequence else backoff.delay_s(failures - 1)
         self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
 
@@ -239,8 +253,8 @@ class Settlement:
     def renew(self, queue: PartitionQueue, *, exists: bool) -> None:
         """Continue with a partition of a topic that was deleted and created again.
 
-        A batch that may have been written fails: it may be in the old log or in the new one. Batches never sent are
-        kept, unless the partition no longer exists, under a new identity if the old log had a batch of this one.
+        Batches that may have been written fail, because they may be in the old log or in the new one. The others are
+        kept if the partition still exists, with a new identity if the old log had batches of this producer.
         """
         now = self._clock()
         text = "the topic was deleted and made again"
