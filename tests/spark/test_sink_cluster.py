@@ -29,6 +29,7 @@ from aioproducer.spark.commit import (
 from aioproducer.spark.coordinators import SinkCluster
 from aioproducer.spark.decision import SinkIds, TaskEntry
 from aioproducer.spark.options import SinkOptions
+from aioproducer.testing import ApiKey, FakeCluster, Where
 
 QUERY = "stream q"
 
@@ -49,6 +50,15 @@ class Sink:
                 "commitTimeout": commit_timeout,
             }
         )
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, bootstrap_servers: str) -> "AsyncIterator[Sink]":
+        """A sink whose topic exists."""
+        sink = cls(bootstrap_servers)
+        async with Producer(bootstrap_servers) as producer:  # creates the topic
+            await producer.partitions_for(sink.topic)
+        yield sink
 
     @asynccontextmanager
     async def cluster(self) -> AsyncIterator[SinkCluster]:
@@ -95,12 +105,15 @@ class Sink:
 
 
 @pytest.fixture
-async def sink(broker_of_release: tuple[str, str]) -> Sink:
-    _, bootstrap_servers = broker_of_release
-    sink = Sink(bootstrap_servers)
-    async with Producer(bootstrap_servers) as producer:  # creates the topic
-        await producer.partitions_for(sink.topic)
-    return sink
+async def sink(broker_of_release: tuple[str, str]) -> AsyncIterator[Sink]:
+    async with Sink.on(broker_of_release[1]) as sink:
+        yield sink
+
+
+def asked(fake: FakeCluster) -> list[str]:
+    """Requests about transactions."""
+    apis = {ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS, ApiKey.END_TXN}
+    return [seen.api.name for seen in fake.requests if seen.api in apis]
 
 
 async def test_decision_is_kept_as_offsets_of_the_group(sink: Sink) -> None:
@@ -284,3 +297,48 @@ async def test_commit_without_an_answer_may_still_succeed() -> None:
         (error,) = await cluster.end_transactions([PreparedTransaction("t", 1, 0, 2)], commit=True)
     assert isinstance(error, NoResponseError)
     assert isinstance(error, TimeoutError)
+
+
+# How often the cluster is asked
+
+
+@pytest.mark.parametrize("profile, lookups", [("4.3.1", 1), ("3.9.1", 1), ("2.8", 6)])
+async def test_coordinators_of_all_tasks_are_looked_up_at_once(profile: str, lookups: int) -> None:
+    async with FakeCluster(3, profile=profile) as fake, Sink.on(fake.bootstrap_servers) as sink:
+        transactions = [await sink.prepared(task) for task in range(6)]
+        names = [each.transactional_id for each in transactions]
+        async with sink.cluster() as cluster:
+            fake.requests.clear()
+            assert await cluster.end_transactions(transactions, commit=True) == [None] * 6
+            assert asked(fake).count("FIND_COORDINATOR") == lookups
+            if profile != "2.8":  # which has no DescribeTransactions
+                fake.requests.clear()
+                assert len(await cluster.describe(names)) == 6
+                assert set(asked(fake)) == {"DESCRIBE_TRANSACTIONS"}
+                assert len(asked(fake)) <= 3
+
+
+@pytest.mark.parametrize("code", [15, 16])
+async def test_coordinator_that_has_moved_is_looked_up_again(code: int) -> None:
+    async with FakeCluster(2) as fake, Sink.on(fake.bootstrap_servers) as sink:
+        transactions = [await sink.prepared(task) for task in range(2)]
+        names = [each.transactional_id for each in transactions]
+        async with sink.cluster() as cluster:
+            await cluster.describe(names)
+            fake.requests.clear()
+            fake.faults.error(code, Where(api=ApiKey.END_TXN), times=1)
+            fake.faults.error(code, Where(api=ApiKey.DESCRIBE_TRANSACTIONS), times=1)
+            assert len(await cluster.describe(names)) == 2
+            assert await cluster.end_transactions(transactions, commit=True) == [None, None]
+            assert asked(fake).count("FIND_COORDINATOR") == 2
+
+
+@pytest.mark.parametrize("profile", ["3.9.1", "4.3.1"])
+async def test_only_transactions_of_the_sink_travel(profile: str) -> None:
+    """Where the broker filters by a pattern."""
+    async with FakeCluster(1, profile=profile) as fake, Sink.on(fake.bootstrap_servers) as sink:
+        await sink.prepared(0)
+        async with sink.cluster() as cluster:
+            assert len(await cluster.ongoing_ids(sink.ids.prefix)) == 1
+        (listing,) = [seen for seen in fake.requests if seen.api is ApiKey.LIST_TRANSACTIONS]
+        assert listing.version == (2 if profile == "4.3.1" else 1)
