@@ -21,6 +21,7 @@ from aioproducer import (
     TransactionTimeoutError,
 )
 from aioproducer.testing import ApiKey
+from aioproducer.testing.fake_broker.transactions.transaction_entry import LAST_EPOCH
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
     END_TXN,
@@ -367,3 +368,27 @@ async def test_completion_of_what_timed_out_is_an_error(release: Release) -> Non
             with pytest.raises((ProducerFencedError, TransactionAbortedError)):
                 await other.complete_transaction(prepared)
         assert committed(cluster) == []
+
+
+@on_every_release
+@in_virtual_time
+async def test_last_epoch_of_a_producer_id_is_completed_again_and_again(release: Release) -> None:
+    """Under V2 its end takes another producer id; a repetition names the old one (FLINK-40689)."""
+    async with cluster_of(release) as cluster, Producer(cluster.bootstrap_servers) as other:
+        async with producer_of(cluster):
+            pass
+        entry = cluster.model.transactions.entry("billing-1")
+        assert entry is not None
+        entry.epoch = LAST_EPOCH - 2
+        async with producer_of(cluster) as producer:
+            prepared = await prepared_by(producer)
+        assert prepared.epoch == LAST_EPOCH - 1
+        for _ in range(3):
+            await other.complete_transaction(prepared)
+        assert committed(cluster) == [b"v"]
+
+        async with producer_of(cluster) as producer:
+            following = await prepared_by(producer, b"next")
+        assert following.producer_id != prepared.producer_id
+        await other.complete_transaction(following)
+        assert committed(cluster) == [b"v", b"next"]

@@ -143,6 +143,21 @@ async def test_decision_of_an_overtaken_driver_is_refused(sink: Sink) -> None:
         assert await cluster.fetch_decision() == {0: OffsetAndMetadata(1, "new")}
 
 
+async def test_decision_that_may_still_be_written_is_waited_for(sink: Sink) -> None:
+    async with (
+        sink.cluster() as cluster,
+        Producer(sink.bootstrap_servers, transactional_id=sink.ids.coordinator) as driver,
+    ):
+        await driver.begin_transaction()
+        await driver.send_offsets({(sink.topic, 0): OffsetAndMetadata(7, "x")}, sink.ids.group)
+        fetching = asyncio.ensure_future(cluster.fetch_decision())
+        await asyncio.wait([fetching], timeout=0.5)
+        assert not fetching.done()
+
+        await driver.commit_transaction()
+        assert await fetching == {0: OffsetAndMetadata(7, "x")}
+
+
 async def test_held_coordinator_is_fenced_by_itself(sink: Sink) -> None:
     async with sink.cluster() as cluster:
         held = await cluster.init_producer_id(sink.ids.coordinator)
