@@ -57,11 +57,6 @@ STALL_TIMEOUT_S: Final = 120
 """How long a task waits without a record before it fails."""
 ROWS_PER_BATCH: Final = 20_000
 
-COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS_COLUMN: Final = "headers array<struct<key: string, value: binary>>"
-
 _FIELDS: Final = (
     ("key", pa.binary()),
     ("value", pa.binary()),
@@ -72,11 +67,6 @@ _FIELDS: Final = (
     ("timestampType", pa.int32()),
 )
 _HEADERS_FIELD: Final = ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-
-
-def schema_of(options: SourceOptions) -> str:
-    """Return the columns of a read, in Spark's language."""
-    return f"{COLUMNS}, {HEADERS_COLUMN}" if options.includes_headers else COLUMNS
 
 
 class RangeReader:
