@@ -1,6 +1,6 @@
 """Spark: a PySpark data source that writes to Kafka and reads from it, exactly once where that is asked for.
 
-    df.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", "b1:9092").option("topic", "t").save()
+    df.write.format("aioproducer").mode("append").options(**kafka).option("topic", "orders").save()
 
 Spark finds the format by itself, through the module `pyspark_aioproducer`. The functions here help where it does not,
 and set up a session. pyspark, pyarrow and aiokafka come with `aioproducer[spark]`; they are imported at the first call.
