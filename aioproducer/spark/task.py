@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
@@ -210,7 +211,8 @@ class TaskRun:
 
     async def abandon(self) -> None:
         """Abort the transaction and close, within two seconds; a broker that does not answer times it out."""
-        with anyio.move_on_after(ABORT_TIMEOUT_S):
+        # What is not delivered is said by the error that is on its way.
+        with anyio.move_on_after(ABORT_TIMEOUT_S), suppress(KafkaError):
             await self._producer.close(timeout=0)
 
 
