@@ -183,7 +183,7 @@ def test_two_batches_at_most_are_on_the_way(cluster: ThreadedFakeCluster) -> Non
     options = {"kafka.buffer.memory": "32768", "kafka.batch.size": "16384", "kafka.max.block.ms": "1500"}
     given = SinkOptions.parse({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "a", **options})
     sender = TaskSender(given, SinkColumns(frozenset({"value"}), has_seconds=False))
-    with pytest.raises(TaskError, match=f"task {TASK}, row 0, topic 'a'"):
+    with pytest.raises(TaskError, match=f"task {TASK}, row 32, topic 'a'"):
         sender.send_all(batches(), task=TASK)
     assert taken == [0, 1, 2]
     assert not third.is_set()
