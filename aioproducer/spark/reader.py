@@ -123,12 +123,14 @@ class RangeReader:
             if each.end > earliest.get((each.topic, each.partition), 0)
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range.
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range; Spark gives None where there is none.
 
         Raises:
             KafkaError: no record came for two minutes; or records are deleted, unless failOnDataLoss=false.
         """
+        if partition is None:
+            return
         wanted: OffsetRange = partition.value
         with (
             start_blocking_portal() as portal,

@@ -54,8 +54,8 @@ class Topics:
 
     def create(self, name: str, partitions: int = 2) -> str:
         """Make a topic, and return its name."""
-        futures = AdminClient({"bootstrap.servers": self.servers}).create_topics([NewTopic(name, partitions, 1)])
-        for future in futures.values():
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
             future.result(20)
         return name
 
@@ -116,6 +116,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def embedded() -> Iterator[ThreadedFakeCluster]:
     with FakeCluster.in_thread(1, auto_create_topics=False) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test's own."""
+    name = f"{request.path.stem}-{request.node.name}"
+    return "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
 @pytest.fixture(params=[FAKE, pytest.param("4.3.1", marks=pytest.mark.kafka)])
