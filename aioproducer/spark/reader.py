@@ -123,15 +123,15 @@ class RangeReader:
             if each.end > earliest.get((each.topic, each.partition), 0)
         ]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range; Spark gives None where there is none.
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range.
 
         Raises:
             KafkaError: no record came for two minutes; or records are deleted, unless failOnDataLoss=false.
         """
-        if partition is None:
+        wanted: OffsetRange | None = partition.value
+        if wanted is None:  # Spark makes such a partition of a batch without any
             return
-        wanted: OffsetRange = partition.value
         with (
             start_blocking_portal() as portal,
             portal.wrap_async_context_manager(consumer_of(self._options)) as consumer,
