@@ -79,7 +79,7 @@ def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
             read.extend(found)
 
         writer = source.load().writeStream.foreachBatch(keep).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(120)
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(180)
     assert sorted(read) == list(range(140))
     committed = Consumer({"bootstrap.servers": topics.servers, "group.id": f"{topic}-group"}).committed(
         [TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=20

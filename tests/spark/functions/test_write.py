@@ -104,7 +104,7 @@ def test_update_mode_by_foreach_batch(spark: SparkSession, topics: Topics, tmp_p
     counts = rate(spark).groupBy(parity).count().select("key", sql.col("count").cast("string").alias("value"))
     refused = counts.writeStream.format("aioproducer").outputMode("update").options(**topics.options(topic))
     with pytest.raises(PySparkException, match=r"(?i)update mode"):
-        refused.option("checkpointLocation", str(tmp_path / "refused")).start().awaitTermination(60)
+        refused.option("checkpointLocation", str(tmp_path / "refused")).start().awaitTermination(180)
     write = foreach_batch(topics.options(topic), exactlyOnce=True, sinkId=topic)
     writer = counts.writeStream.outputMode("update").foreachBatch(write)
     query = writer.option("checkpointLocation", str(tmp_path / "query")).start()
@@ -116,7 +116,7 @@ def test_update_mode_by_foreach_batch(spark: SparkSession, topics: Topics, tmp_p
 def wait_for_batches(query: object, batches: int) -> None:
     """Wait until a query has finished so many, and raise what ended it."""
     done = threading.Event()
-    for _ in range(600):
+    for _ in range(1_800):
         if (error := query.exception()) is not None:  # type: ignore[attr-defined]  # of pyspark
             raise error
         last = query.lastProgress  # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ def test_new_checkpoint_with_an_old_sink_is_refused(
             query.stop()
             continue
         with pytest.raises(PySparkException, match=f"sinkId '{topic}'"):
-            query.awaitTermination(60)
+            query.awaitTermination(180)
 
 
 WRONG = {
@@ -235,7 +235,7 @@ def test_secret_of_an_option_is_not_shown(spark: SparkSession, capfd: pytest.Cap
     stream = rate(spark).writeStream.format("aioproducer").option("topic", "t")
     stream = stream.option("kafka.sasl.jaas.config", "password=hunter2;")
     with pytest.raises(PySparkException, match=r"sasl|bootstrap") as caught:
-        stream.option("checkpointLocation", "/nowhere").start().awaitTermination(60)
+        stream.option("checkpointLocation", "/nowhere").start().awaitTermination(180)
     assert "hunter2" not in "".join([str(caught.value), *capfd.readouterr()])
 
 
