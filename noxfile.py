@@ -232,7 +232,13 @@ def types(session: nox.Session) -> None:
     """Check the types of the package, and with two checkers and for completeness those of the public interface."""
     install(session, group="types", package=False)
     python = str(environment_of_tests(session) / "bin" / "python")  # whose packages the checkers read
-    checked_by_mypy = ["aioproducer", "pytest_aioproducer.py", ".ci/check_machine.py", *present("tests/typing")]
+    checked_by_mypy = [
+        "aioproducer",
+        "pyspark_aioproducer.py",
+        "pytest_aioproducer.py",
+        ".ci/check_machine.py",
+        *present("tests/typing"),
+    ]
     run_all(
         session,
         ["mypy", "--python-executable", python, *checked_by_mypy],
