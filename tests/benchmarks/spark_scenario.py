@@ -1,4 +1,4 @@
-"""The scenario `spark`: this package's data source beside Spark's own sink and source, in fresh JVMs, routes in turn."""
+"""The scenario `spark`: this package's data source beside Spark's own sink and source, each run in a fresh JVM."""
 
 import os
 import tempfile
@@ -25,8 +25,7 @@ ROUTES = {
     (SPARKS, READ): "spark.read_with_sparks",
 }
 CPU, BATCH = "cpu_us_per_record", "batch_ms"
-COMPARED = (
-    # measure, figure, (client, other), variant
+COMPARED: Sequence[tuple[str, str, tuple[str, str], str]] = (
     ("rate / Spark's sink", "records_per_s", (OURS, SPARKS), FILES),
     ("rate / Spark's sink, tuned", "records_per_s", (OURS, TUNED), FILES),
     ("JVM + Python CPU / Spark's sink", CPU, (OURS, SPARKS), FILES),
@@ -35,6 +34,7 @@ COMPARED = (
     ("micro-batch, exactly once, duration / noop", BATCH, (ONCE, NOOP), BATCHES),
     ("reader, rate / Spark's source", "records_per_s", (OURS, SPARKS), READ),
 )
+"""Measure, figure, the client and the other that it is compared with, variant."""
 
 
 async def spark(bench: Bench) -> ScenarioReport:
