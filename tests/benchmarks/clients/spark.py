@@ -173,10 +173,9 @@ def _session() -> "Iterator[SparkSession]":
     sys.path.insert(0, str(pyspark_folder()))
     from pyspark.sql import SparkSession  # noqa: PLC0415  # the path is set above
 
-    from aioproducer.spark import recommended_conf  # noqa: PLC0415
-
-    conf = {
-        **recommended_conf(),
+    conf: dict[str, bool | float | int | str | None] = {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
         "spark.jars": ",".join(str(jar) for jar in sorted(jars_folder().glob("*.jar"))),
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
