@@ -1,7 +1,6 @@
 """Columns of a DataFrame that is written: Spark's own names and types for Kafka, checked on the driver. No I/O."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql.types import (
@@ -18,6 +17,7 @@ from pyspark.sql.types import (
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.record_parts import SinkColumns
 
 
 def _is_headers(kind: DataType) -> bool:
@@ -45,16 +45,8 @@ _ALLOWED: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SinkColumns:
-    """Which parts of a record have a column."""
-
-    present: frozenset[str]
-    has_seconds: bool
-    """The timestamp is a double of seconds since 1970."""
-
-    def __contains__(self, part: object) -> bool:
-        return part in self.present
+SPLIT_COLUMNS: Final = ["path", "row_group"]
+"""Of a DataFrame that `aioproducer load` writes with `input=splits`."""
 
 
 def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
@@ -65,6 +57,10 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
             or no topic is given.
     """
     names = [field.name for field in schema.fields]
+    if options.input is not None:
+        if names != SPLIT_COLUMNS:
+            raise ConfigurationError("input=splits is for the rows of `aioproducer load`", option="input")
+        return options.input.columns
     for field in schema.fields:
         _check_column(field.name, field.dataType, options)
     if twice := sorted({name for name in names if names.count(name) > 1}):

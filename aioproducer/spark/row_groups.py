@@ -1,0 +1,212 @@
+"""Parquet files as row groups, read with pyarrow and made into records: the input of `aioproducer load`.
+
+A task reads its row groups itself: the JVM would decode them to rows, and then make columns of the rows again.
+Needs no pyspark.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from aioproducer.errors import ConfigurationError
+from aioproducer.spark.record_parts import RowShape
+
+MAX_BATCH_ROWS: Final = 65_536
+MIN_BATCH_ROWS: Final = 256
+BATCH_BYTES: Final = 8 << 20
+"""Of decoded rows that are in memory at once, about: two or three batches are on the way."""
+SUFFIXES: Final = (".parquet", ".parq", ".pq")
+
+
+class Split(NamedTuple):
+    """A row group of a file."""
+
+    path: str
+    row_group: int
+    rows: int
+    bytes: int
+    """Decoded, as the file's footer says."""
+
+
+def find_splits(paths: Sequence[str], shape: RowShape) -> list[Split]:
+    """Return the row groups of files, and of all Parquet files in folders.
+
+    Args:
+        paths: of files or folders; a URI such as s3://bucket/folder where pyarrow knows its file system.
+        shape: whose columns every file must have.
+
+    Raises:
+        ConfigurationError: a file is missing, is not Parquet, or lacks a column.
+    """
+    found: list[Split] = []
+    for path in paths:
+        for file in _files(path):
+            with _opened(file) as parquet:
+                _check_columns(file, parquet.schema_arrow, shape)
+                groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
+                found += [
+                    Split(file, number, group.num_rows, group.total_byte_size) for number, group in enumerate(groups)
+                ]
+    return found
+
+
+def rows_of_splits(batches: Iterator[pa.RecordBatch], shape: RowShape) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the row groups that rows (path, row_group) name."""
+    for batch in batches:
+        for path, row_group in zip(
+            batch.column("path").to_pylist(), batch.column("row_group").to_pylist(), strict=True
+        ):
+            yield from records_of(path, row_group, shape)
+
+
+def records_of(path: str, row_group: int, shape: RowShape) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a row group: columns `value`, and `key` if there are keys.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    with _opened(path) as parquet:
+        group = parquet.metadata.row_group(row_group)
+        row_bytes = max(1, group.total_byte_size // max(1, group.num_rows))
+        batch_rows = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, BATCH_BYTES // row_bytes))
+        columns = None if shape.value is None else sorted({name for name in shape if name is not None})
+        for batch in parquet.iter_batches(batch_rows, row_groups=[row_group], columns=columns):
+            yield shaped(batch, shape)
+
+
+def shaped(batch: pa.RecordBatch, shape: RowShape) -> pa.RecordBatch:
+    """Return the records of rows."""
+    value = json_objects(batch) if shape.value is None else as_text(batch.column(shape.value))
+    if shape.key is None:
+        return pa.RecordBatch.from_arrays([value], names=["value"])
+    return pa.RecordBatch.from_arrays([as_text(batch.column(shape.key)), value], names=["key", "value"])
+
+
+def as_text(column: pa.Array) -> pa.Array:
+    """Return bytes and text as they are, and anything else as its text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if _is_bytes_or_text(kind):
+        return column
+    if pa.types.is_timestamp(kind):
+        is_instant = kind.tz is not None
+        utc = column.cast(pa.timestamp(kind.unit, "UTC" if is_instant else None))
+        return pc.strftime(utc, format="%Y-%m-%dT%H:%M:%SZ" if is_instant else "%Y-%m-%dT%H:%M:%S")
+    return column.cast(pa.string())
+
+
+def json_objects(batch: pa.RecordBatch) -> pa.Array:
+    """Return each row as a JSON object without its nulls, as Spark's `to_json` does; bytes are base64."""
+    names = batch.schema.names
+    rows = zip(*map(_json_values, batch.columns), strict=True)
+    return pa.array(
+        (
+            _dumps({name: value for name, value in zip(names, row, strict=True) if value is not None}).encode()
+            for row in rows
+        ),
+        pa.binary(),
+        size=batch.num_rows,
+    )
+
+
+_dumps: Final = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=lambda x: _plain(x)
+).encode
+
+
+def _json_values(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+        return as_text(column).to_pylist()
+    values = column.to_pylist()
+    if pa.types.is_floating(kind) and not pc.all(pc.is_finite(column)).as_py():
+        return [value if value is None or math.isfinite(value) else _NOT_FINITE[repr(value)] for value in values]
+    return values
+
+
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _plain(value: object) -> str:
+    """Return what JSON has no type for as text."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _is_bytes_or_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_string(kind) or types.is_large_string(kind)
+
+
+def _files(path: str) -> Iterator[str]:
+    system, inner, prefix = _file_system(path)
+    info = system.get_file_info(inner)
+    if info.type == pafs.FileType.File:
+        yield path
+        return
+    if info.type != pafs.FileType.Directory:
+        raise ConfigurationError(f"{path}: no such file")
+    inside = system.get_file_info(pafs.FileSelector(inner, recursive=True))
+    files = sorted(each.path for each in inside if each.is_file and _is_data(each.path, inner))
+    if not files:
+        raise ConfigurationError(f"{path}: no file in this folder ends in {', '.join(SUFFIXES)}")
+    yield from (prefix + file for file in files)
+
+
+def _is_data(path: str, folder: str) -> bool:
+    """Return whether a file is not one of the hidden ones that Spark and others write beside their data."""
+    parts = PurePosixPath(path).relative_to(folder).parts
+    return path.lower().endswith(SUFFIXES) and not any(part.startswith(("_", ".")) for part in parts)
+
+
+def _file_system(path: str) -> tuple[pafs.FileSystem, str, str]:
+    """Return the file system of a path, the path there, and what goes before it in a URI."""
+    scheme, separator, _ = path.partition("://")
+    if not separator:
+        return pafs.LocalFileSystem(), path, ""
+    try:
+        system, inner = pafs.FileSystem.from_uri(path)
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigurationError(f"{path}: {_first_line(error)}") from error
+    return system, inner, f"{scheme}://"
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[pq.ParquetFile]:
+    system, inner, _ = _file_system(path)
+    try:
+        with system.open_input_file(inner) as file, pq.ParquetFile(file) as parquet:
+            yield parquet
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: no such file") from None
+    except pa.ArrowInvalid as error:
+        raise ConfigurationError(f"{path} cannot be read as Parquet: {_first_line(error)}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror or _first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _check_columns(file: str, schema: pa.Schema, shape: RowShape) -> None:
+    for option, name in (("--key", shape.key), ("--value", shape.value)):
+        if name is None:
+            continue
+        if name not in schema.names:
+            hint = "; --json makes the value from all columns" if option == "--value" else ""
+            raise ConfigurationError(f"{file} has no column {name!r}; it has {', '.join(schema.names)}{hint}")
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise ConfigurationError(f"{file}: {option} {name} is {kind}; --json can send such a column")
