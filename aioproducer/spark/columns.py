@@ -11,7 +11,6 @@ from pyspark.sql.types import (
     IntegerType,
     StringType,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 
@@ -40,10 +39,17 @@ _ALLOWED: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
     "key": (_is_instance(BinaryType, StringType), "binary or string"),
     "topic": (_is_instance(StringType), "string"),
     "partition": (_is_instance(IntegerType), "int"),
-    "timestamp": (_is_instance(TimestampType, TimestampNTZType, DoubleType), "timestamp, or double of seconds"),
+    "timestamp": (_is_instance(TimestampType, DoubleType), "timestamp, or double of seconds since 1970"),
     "headers": (_is_headers, "array<struct<key: string, value: binary>>"),
 }
 
+
+_CURES: Final = {
+    "value": ", as with CAST(CAST(x AS STRING) AS BINARY), or to_json(struct(...))",
+    "key": ", as with CAST(CAST(x AS STRING) AS BINARY)",
+    "partition": ", as with CAST(x AS INT)",
+    "timestamp": ", as with CAST(x AS TIMESTAMP)",
+}
 
 SPLIT_COLUMNS: Final = ["path", "row_group"]
 """Of a DataFrame that `aioproducer load` writes with `input=splits`."""
@@ -72,6 +78,8 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
         )
     if options.topic is None and "topic" not in names:
         raise ConfigurationError("no topic: give the option topic, or a column topic", option="topic")
+    if options.exactly_once:
+        _ = options.topic_of_decision  # raises if there is none
     if options.headers and "headers" in names:
         raise ConfigurationError("header.<name> cannot be added to a column headers: put it there", option="header.*")
     present = frozenset(names) & frozenset(_ALLOWED)
@@ -92,5 +100,5 @@ def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:
         return
     is_allowed, words = _ALLOWED[name]
     if not is_allowed(kind):
-        cure = ", as with CAST(CAST(x AS STRING) AS BINARY)" if name in {"key", "value"} else ""
+        cure = _CURES.get(name, "")
         raise ConfigurationError(f"column {name!r} is {kind.simpleString()}: it must be {words}{cure}")

@@ -57,8 +57,6 @@ ResultT = TypeVar("ResultT")
 
 REQUEST_TIMEOUT_S: Final = 15.0
 """For an answer, retries included."""
-COORDINATOR_TIMEOUT_MS: Final = 60_000
-"""`transaction.timeout.ms` of the sink's coordinator id, whose transactions take milliseconds."""
 ROUND_CONCURRENCY: Final = 64
 TV2: Final = 2
 """`transaction.version` of KIP-890."""
@@ -90,6 +88,8 @@ class SinkCluster:
         self._requests = requests
         self._ids = ids
         self._topic = topic
+        # The tasks' own: a time-out that the brokers do not allow is refused here, before any task.
+        self._transaction_timeout_ms = options.transaction_timeout_ms
         self._commit_timeout_s = options.commit_timeout_ms / 1_000
 
     @property
@@ -109,17 +109,26 @@ class SinkCluster:
         await _or_fenced(with_fencing, _FENCED)
 
     async def _initialise(self, transactional_id: str, held: PreparedTransaction | None = None) -> ProducerIdResponse:
+        def check(response: ProducerIdResponse) -> None:
+            if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise ConfigurationError(
+                    f"transactionTimeout={self._transaction_timeout_ms}ms: the brokers allow at most their "
+                    "transaction.max.timeout.ms, 15m unless changed",
+                    option="transactionTimeout",
+                )
+            raise_refusal(response.error_code, f"transactional id {transactional_id!r}")
+
         identity = {} if held is None else {"producer_id": held.producer_id, "producer_epoch": held.epoch}
         request = AdminRequest(
             INIT_PRODUCER_ID,
             lambda version: encode_init_producer_id_request(
                 version,
                 transactional_id=transactional_id,
-                transaction_timeout_ms=COORDINATOR_TIMEOUT_MS,
+                transaction_timeout_ms=self._transaction_timeout_ms,
                 **identity,
             ),
             lambda response: decode_init_producer_id_response(response.version, response.payload),
-            lambda response: raise_refusal(response.error_code, f"transactional id {transactional_id!r}"),
+            check,
         )
         return await self._requests.to_coordinator(transactional_id, request)
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark.record_parts import RowShape
 from aioproducer.spark.row_groups import Split, records_of
+from aioproducer.spark.session import check, recommended_conf
 
 FORMAT: Final = "aioproducer"
 VIEW: Final = "input"
@@ -36,11 +37,10 @@ def session(master: str, conf: Mapping[str, str], *, is_verbose: bool) -> Iterat
         "spark.log.level": log_level,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
-        "spark.python.unix.domain.socket.enabled": "true",
     }
-    spark = SparkSession.builder.master(master).config(map={**defaults, **conf}).getOrCreate()
+    spark = SparkSession.builder.master(master).config(map={**recommended_conf(), **defaults, **conf}).getOrCreate()
     try:
+        check(spark)
         yield spark
     finally:
         spark.stop()
@@ -52,7 +52,7 @@ def task_count(spark: SparkSession, wanted: int | None, splits: Sequence[Split] 
     return tasks if splits is None else max(1, min(tasks, len(splits)))
 
 
-def load_row_groups(spark: SparkSession, splits: Sequence[Split], tasks: int, options: Mapping[str, str]) -> None:
+def load_row_groups(spark: SparkSession, splits: Sequence[Split], *, tasks: int, options: Mapping[str, str]) -> None:
     """Have tasks read row groups and send them.
 
     Args:
@@ -82,7 +82,7 @@ def in_even_shares(splits: Sequence[Split], tasks: int) -> list[Split]:
     return [split for share in shares for split in share]
 
 
-def dry_run(spark: SparkSession, splits: Sequence[Split], tasks: int, shape: RowShape) -> dict[str, int]:
+def dry_run(spark: SparkSession, splits: Sequence[Split], *, tasks: int, shape: RowShape) -> dict[str, int]:
     """Have tasks read row groups and make the records; send nothing."""
     rows = [(each.path, each.row_group) for each in in_even_shares(splits, tasks)]
 
@@ -107,7 +107,7 @@ def counted(records: DataFrame) -> int:
     return records.count()
 
 
-def read_frame(spark: SparkSession, paths: Sequence[str], file_format: str, sql: str | None) -> DataFrame:
+def read_frame(spark: SparkSession, paths: Sequence[str], *, file_format: str, sql: str | None) -> DataFrame:
     """Return what `spark.read` makes of files, or the answer to a query that may call them `input`."""
     if not paths:
         return spark.sql(sql or "")
@@ -133,7 +133,7 @@ def as_records(frame: DataFrame, shape: RowShape) -> DataFrame:
     return frame.select(*(column.alias(name) for name, column in sorted(records.items())))
 
 
-def _text_of(frame: DataFrame, option: str, name: str):  # type: ignore[no-untyped-def]  # a Column: classic or Connect
+def _text_of(frame: DataFrame, option: str, name: str) -> Column:
     if name not in frame.columns:
         hint = "; --json makes the value from all columns" if option == "--value" else ""
         raise ConfigurationError(f"the input has no column {name!r}; it has {', '.join(frame.columns)}{hint}")

@@ -233,6 +233,31 @@ class SinkOptions:
         for name, value in (("sinkId", self.sink_id), ("runId", self.run_id), ("decisionTopic", self.decision_topic)):
             if value is not None and not self.exactly_once:
                 raise ConfigurationError(f"{name} is for exactlyOnce=true, which is not given", option=name)
+        if any(not name for name, _ in self.headers):
+            raise ConfigurationError("header.: must be header.<name>", option="header.")
+        if self.exactly_once:
+            self._check_transactional()
+
+    def _check_transactional(self) -> None:
+        """Do nothing if the producer accepts these properties for a transaction too.
+
+        Raises:
+            ConfigurationError: it does not, as with `kafka.acks=1`.
+        """
+        try:
+            ProducerConfig.from_kafka_properties(self.task_properties("any"))
+        except ConfigurationError as error:
+            is_timeout = error.option == "transaction_timeout_ms"
+            option = "transactionTimeout" if is_timeout else error.option
+            place = "transactionTimeout" if is_timeout else "kafka.* with exactlyOnce=true"
+            raise ConfigurationError(f"{place}: {error}", option=option) from None
+
+    def task_properties(self, transactional_id: str | None = None) -> dict[str, str]:
+        """Return Kafka's properties of a task's producer; with an id, of one that has a transaction."""
+        if transactional_id is None:
+            return dict(self.kafka)
+        timeout = str(self.transaction_timeout_ms)
+        return {**self.kafka, "transactional.id": transactional_id, "transaction.timeout.ms": timeout}
 
     @property
     def topic_of_decision(self) -> str:

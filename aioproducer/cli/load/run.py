@@ -121,12 +121,12 @@ class LoadRun:
             self._cold_s = time.monotonic() - self._begun
             if settings.reads_row_groups:
                 if settings.dry_run:
-                    self._finish(load_spark.dry_run(spark, self._splits, tasks, settings.shape), "dry run")
+                    self._finish(load_spark.dry_run(spark, self._splits, tasks=tasks, shape=settings.shape), "dry run")
                     return
                 self._connects = True
-                load_spark.load_row_groups(spark, self._splits, tasks, options)
+                load_spark.load_row_groups(spark, self._splits, tasks=tasks, options=options)
             else:
-                frame = load_spark.read_frame(spark, settings.paths, settings.format, settings.sql)
+                frame = load_spark.read_frame(spark, settings.paths, file_format=settings.format, sql=settings.sql)
                 records = load_spark.as_records(frame, settings.shape)
                 if settings.dry_run:
                     self._finish({"rows": load_spark.counted(records)}, "dry run")
@@ -169,7 +169,7 @@ class LoadRun:
         """Print why the run failed, and return the exit code."""
         code = _EXIT_CODES.get(name, EXIT_FAILED)
         nothing = self._settings.exactly_once and self._connects and code == EXIT_FAILED
-        tell(f"aioproducer: {text}{'; nothing of this run is visible' if nothing else ''}")
+        tell(f"aioproducer: {text}{'. Nothing of this run is visible' if nothing else ''}")
         if name in _EXIT_CODES:
             self._outcome = "decided, unfinished" if code == EXIT_UNFINISHED else "decided, rows lost"
         return code
