@@ -1,11 +1,14 @@
 """Loads files into a topic on Spark: Parquet by its row groups, which tasks read with pyarrow; else a DataFrame."""
 
+import logging
 import os
 import re
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import IO, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -29,21 +32,61 @@ _SPARK_CLASS = re.compile(r"^\[([A-Z_.0-9]+)\] (.+)", re.MULTILINE)
 
 @contextmanager
 def session(master: str, conf: Mapping[str, str], *, is_verbose: bool) -> Iterator[SparkSession]:
-    """Start Spark for one load, and stop it."""
+    """Start Spark for one load, and stop it.
+
+    Raises:
+        ConfigurationError: Spark does not start, or an executor lacks a package.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark takes the first python3 on PATH otherwise
-    log_level = "WARN" if is_verbose else "OFF"  # the command reports errors itself
-    defaults = {
-        "spark.app.name": "aioproducer load",
-        "spark.log.level": log_level,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-    }
-    spark = SparkSession.builder.master(master).config(map={**recommended_conf(), **defaults, **conf}).getOrCreate()
+    warnings.filterwarnings("ignore", module=r"pyspark\.")
+    logging.getLogger("SQLQueryContextLogger").disabled = not is_verbose  # prints errors of Spark with Java's stack
+    defaults = {"spark.app.name": "aioproducer load", "spark.ui.enabled": "false"}
+    with _stderr_to_file(is_on=not is_verbose) as log:
+        try:
+            spark = SparkSession.builder.master(master).config(map={**recommended_conf(), **defaults, **conf}).getOrCreate()
+        except Exception as error:
+            raise ConfigurationError(f"Spark does not start: {in_one_line(error)[1]}{_last_line(log)}") from error
     try:
         check(spark)
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _stderr_to_file(*, is_on: bool) -> Iterator[IO[bytes] | None]:
+    """Give what is started in the block a file for standard error: Java and its workers, which keep it.
+
+    The command reports errors in a line of its own; `--verbose` shows theirs too.
+    """
+    if not is_on:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        sys.stderr.flush()
+        own = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield file
+        finally:
+            sys.stderr.flush()
+            os.dup2(own, 2)
+            os.close(own)
+
+
+def _last_line(log: IO[bytes] | None) -> str:
+    if log is None:
+        return ""
+    log.seek(0)
+    lines = [line for line in log.read().decode(errors="replace").splitlines() if line and not line.startswith("\t")]
+    return f": {lines[-1]}" if lines else ""
+
+
+def task_progress(spark: SparkSession) -> tuple[int, int]:
+    """Return how many tasks of the running stages have ended, and how many there are; for another thread."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [found for each in tracker.getActiveStageIds() if (found := tracker.getStageInfo(each)) is not None]
+    return sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
 
 
 def task_count(spark: SparkSession, wanted: int | None, splits: Sequence[Split] | None) -> int:
@@ -145,6 +188,7 @@ def _text_of(frame: DataFrame, option: str, name: str) -> Column:
 def in_one_line(error: Exception) -> tuple[str, str]:
     """Return the name of the exception that began it and its text, out of Spark's pages about it."""
     text = str(error)
+    text = text.replace("Could not serialize object: ", "\n")  # what a driver's check raises comes so
     if found := _ERROR.findall(text):
         ours = [each for each in found if each[0] not in {"PythonException", "SparkException", "Py4JJavaError"}]
         return (ours or found)[-1]
