@@ -27,6 +27,7 @@ from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.begin_delays import MarkerBackoff, StrayRequests
 from aioproducer._transactions.errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
 from aioproducer._transactions.open_transaction import OpenTransaction, PendingOffsets
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import (
     OffsetsToSend,
     TransactionRequest,
@@ -54,7 +55,15 @@ if TYPE_CHECKING:
     from aioproducer._transactions.identity import TransactionalIdentity
     from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
-_OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
+_OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING, TransactionState.PREPARING))
+_MAY_ABORT: Final = frozenset(
+    (
+        TransactionState.IN_TRANSACTION,
+        TransactionState.PREPARING,
+        TransactionState.PREPARED,
+        TransactionState.ABORTABLE_ERROR,
+    )
+)
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
 
 
@@ -98,6 +107,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets = PendingOffsets()
         self._open = OpenTransaction()
+        self._prepared: PreparedTransaction | None = None  # the last one
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self._is_doubted = False  # the identity may be a successor's by now, or nobody's
         self._has_looked = False  # the coordinator has just said that it has no transaction of a successor open
@@ -136,11 +146,29 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Take nothing more; EndTxn follows when what was taken has ended (`flushed`)."""
         self._move_to(TransactionState.COMMITTING)
 
+    def prepare(self, *, is_empty: bool) -> None:
+        """Accept nothing more; the transaction is prepared when what was accepted has ended (`flushed`).
+
+        Args:
+            is_empty: it has no records.
+
+        Raises:
+            IllegalStateError: it has no offsets either, so the coordinator does not know it.
+        """
+        if is_empty and not (self._open.asked or self._offsets):
+            raise IllegalStateError("there is nothing to prepare: the transaction has no records and no offsets")
+        self._move_to(TransactionState.PREPARING)
+
+    @property
+    def prepared(self) -> PreparedTransaction | None:
+        """The prepared transaction; None if the open one is not prepared."""
+        return self._prepared if self.state is TransactionState.PREPARED else None
+
     @property
     def may_abort(self) -> bool:
         """Whether an abort can still be asked for: not once EndTxn has gone out to commit."""
         is_committing = self.state is TransactionState.COMMITTING and not self._open.is_commit_sent
-        return is_committing or self.state in {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR}
+        return is_committing or self.state in _MAY_ABORT
 
     @property
     def is_commit_in_doubt(self) -> bool:
@@ -179,6 +207,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     @property
     def has_ended(self) -> bool:
         """Whether the last transaction is over on the brokers, or never will be; InitProducerId, too, may end it."""
+        if self.state is TransactionState.PREPARING:
+            return False
         return self.state not in _ENDING and not (self.state is TransactionState.INITIALIZING and self._is_renewing)
 
     def flushed(self) -> None:
@@ -209,6 +239,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def next_request(self, now: float) -> TransactionRequest | None:
         """Return the request to send now, None before `next_at`; `answered`, `unanswered` or `refused` must follow."""
         self._end_unknown()
+        self._end_prepare()
         if self._is_asking or now < self.next_at(now):
             return None
         if self.is_v2 and self.state in _OPEN and self._joining:
@@ -263,6 +294,12 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         may_be_known = self._open.asked or self._identity.has_stamped
         if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
+
+    def _end_prepare(self) -> None:
+        is_acknowledged = self._open.is_flushed and not (self._joining or self._offsets or self._is_asking)
+        if self.state is TransactionState.PREPARING and is_acknowledged:
+            self._move_to(TransactionState.PREPARED)
+            self._prepared = PreparedTransaction(*self._requests.identity, FIRST_V2 if self.is_v2 else 1)
 
     # How a request ended
 

@@ -7,9 +7,18 @@ import pytest
 
 from aioproducer._transactions.states import TRANSITIONS, TransactionState, mermaid
 
-UNINITIALIZED, INITIALIZING, READY, IN_TRANSACTION, COMMITTING, ABORTING, ABORTABLE_ERROR, FATAL_ERROR = (
-    TransactionState
-)
+(
+    UNINITIALIZED,
+    INITIALIZING,
+    READY,
+    IN_TRANSACTION,
+    COMMITTING,
+    PREPARING,
+    PREPARED,
+    ABORTING,
+    ABORTABLE_ERROR,
+    FATAL_ERROR,
+) = TransactionState
 
 ALLOWED = {
     (UNINITIALIZED, INITIALIZING),
@@ -17,12 +26,18 @@ ALLOWED = {
     (READY, IN_TRANSACTION),
     (READY, INITIALIZING),
     (IN_TRANSACTION, COMMITTING),
+    (IN_TRANSACTION, PREPARING),
     (IN_TRANSACTION, ABORTING),
     (IN_TRANSACTION, ABORTABLE_ERROR),
     (COMMITTING, READY),
     (COMMITTING, INITIALIZING),
     (COMMITTING, ABORTING),
     (COMMITTING, ABORTABLE_ERROR),
+    (PREPARING, PREPARED),
+    (PREPARING, ABORTING),
+    (PREPARING, ABORTABLE_ERROR),
+    (PREPARED, COMMITTING),
+    (PREPARED, ABORTING),
     (ABORTING, READY),
     (ABORTING, INITIALIZING),
     (ABORTABLE_ERROR, ABORTING),
@@ -32,7 +47,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("before, after", [*product(TransactionState, repeat=2)], ids=lambda state: state.name)
 def test_move_is_allowed_or_not(before: TransactionState, after: TransactionState) -> None:
-    """All 64 pairs."""
+    """All 100 pairs."""
     assert (after in TRANSITIONS[before]) is ((before, after) in ALLOWED)
 
 
