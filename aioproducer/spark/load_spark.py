@@ -43,7 +43,9 @@ def session(master: str, conf: Mapping[str, str], *, is_verbose: bool) -> Iterat
     defaults = {"spark.app.name": "aioproducer load", "spark.ui.enabled": "false"}
     with _stderr_to_file(is_on=not is_verbose) as log:
         try:
-            spark = SparkSession.builder.master(master).config(map={**recommended_conf(), **defaults, **conf}).getOrCreate()
+            spark = (
+                SparkSession.builder.master(master).config(map={**recommended_conf(), **defaults, **conf}).getOrCreate()
+            )
         except Exception as error:
             raise ConfigurationError(f"Spark does not start: {in_one_line(error)[1]}{_last_line(log)}") from error
     try:

@@ -146,7 +146,7 @@ _dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allo
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401  # whatever a column may hold
+def _finite(value: Any) -> Any:  # whatever a column may hold
     """Return a value with text in place of the numbers that JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         return _NOT_FINITE[repr(value)]

@@ -10,7 +10,7 @@ from aioproducer.cli.running import usage_error
 from aioproducer.errors import ConfigurationError
 
 
-def load(  # noqa: PLR0913  # one for each argument
+def load(  # one for each argument
     paths: Annotated[
         list[str] | None,
         typer.Argument(
