@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.record_parts import SinkColumns
+from aioproducer.spark.record_parts import RowShape, SinkColumns
 
 
 def _is_headers(kind: DataType) -> bool:
@@ -64,9 +64,7 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
     """
     names = [field.name for field in schema.fields]
     if options.input is not None:
-        if names != SPLIT_COLUMNS:
-            raise ConfigurationError("input=splits is for the rows of `aioproducer load`", option="input")
-        return options.input.columns
+        return _columns_of_splits(names, options.input)
     for field in schema.fields:
         _check_column(field.name, field.dataType, options)
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -87,6 +85,12 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
         present -= {"topic"}  # the option wins, as in Spark's own sink
     kinds = {field.name: field.dataType for field in schema.fields}
     return SinkColumns(present, isinstance(kinds.get("timestamp"), DoubleType))
+
+
+def _columns_of_splits(names: list[str], shape: RowShape) -> SinkColumns:
+    if names != SPLIT_COLUMNS:
+        raise ConfigurationError("input=splits is for the rows of `aioproducer load`", option="input")
+    return shape.columns
 
 
 def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:

@@ -93,7 +93,7 @@ def task_progress(spark: SparkSession) -> tuple[int, int]:
 
 def task_count(spark: SparkSession, wanted: int | None, splits: Sequence[Split] | None) -> int:
     """Return how many tasks load: as wanted, or as many as Spark has cores; at most one for each row group."""
-    tasks = wanted or spark.sparkContext.defaultParallelism
+    tasks: int = wanted or spark.sparkContext.defaultParallelism
     return tasks if splits is None else max(1, min(tasks, len(splits)))
 
 
@@ -193,7 +193,8 @@ def in_one_line(error: Exception) -> tuple[str, str]:
     text = text.replace("Could not serialize object: ", "\n")  # what a driver's check raises comes so
     if found := _ERROR.findall(text):
         ours = [each for each in found if each[0] not in {"PythonException", "SparkException", "Py4JJavaError"}]
-        return (ours or found)[-1]
+        name, line = (ours or found)[-1]
+        return str(name), str(line)
     if (of_spark := _SPARK_CLASS.search(text)) is not None:
         return of_spark[1], of_spark[2]
     return type(error).__name__, text.strip().partition("\n")[0]

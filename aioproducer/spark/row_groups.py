@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, time
 from pathlib import PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -121,18 +121,29 @@ def _json_texts(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _json_texts(column.dictionary_decode())
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-        return column.cast(pa.string())
-    if pa.types.is_floating(kind) and pc.all(pc.is_finite(column)).as_py() is not False:
+    if _is_json_number(column):
         return column.cast(pa.string())
     if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
         return pc.binary_join_element_wise('"', as_text(column), '"', "")
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        text = column.cast(pa.string())
-        if pc.any(pc.match_substring_regex(text, "[\\x00-\\x1f]")).as_py() is not True:
-            escaped = pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), '"', '\\"')
-            return pc.binary_join_element_wise('"', escaped, '"', "")
+    if _is_plain_text(column):
+        escaped = pc.replace_substring(pc.replace_substring(column.cast(pa.string()), "\\", "\\\\"), '"', '\\"')
+        return pc.binary_join_element_wise('"', escaped, '"', "")
     return pa.array((None if value is None else _dumps(_finite(value)) for value in column.to_pylist()), pa.string())
+
+
+def _is_json_number(column: pa.Array) -> bool:
+    """Return whether Arrow's text of each value is JSON: numbers, if they are finite, and booleans."""
+    kind, types = column.type, pa.types
+    if types.is_floating(kind):
+        return pc.all(pc.is_finite(column)).as_py() is not False
+    return bool(types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind))
+
+
+def _is_plain_text(column: pa.Array) -> bool:
+    """Return whether it is text without control characters."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return False
+    return pc.any(pc.match_substring_regex(column, "[\\x00-\\x1f]")).as_py() is not True
 
 
 def _plain(value: object) -> str:
@@ -146,7 +157,7 @@ _dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allo
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def _finite(value: Any) -> Any:  # whatever a column may hold
+def _finite(value: object) -> object:
     """Return a value with text in place of the numbers that JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         return _NOT_FINITE[repr(value)]
@@ -159,7 +170,9 @@ def _finite(value: Any) -> Any:  # whatever a column may hold
 
 def _is_bytes_or_text(kind: pa.DataType) -> bool:
     types = pa.types
-    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_string(kind) or types.is_large_string(kind)
+    return bool(
+        types.is_binary(kind) or types.is_large_binary(kind) or types.is_string(kind) or types.is_large_string(kind)
+    )
 
 
 def _files(path: str) -> Iterator[str]:

@@ -40,6 +40,7 @@ def main() -> int:
     if (missing := missing_tool()) is not None:
         print(f"the pipeline needs {missing}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the jobs end too
     begun = time.monotonic()
     folder = chosen.folder.absolute()
     unpack_sources(folder)

@@ -5,11 +5,12 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_SIGNAL
 from aioproducer.cli.load.settings import LoadSettings
@@ -19,6 +20,9 @@ from aioproducer.errors import KafkaError
 from aioproducer.spark.commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark.load_local import LocalLoad, is_decided
 from aioproducer.spark.row_groups import Split, find_splits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXIT_UNFINISHED: Final = 2
 """Decided, and some of it not committed yet."""
@@ -74,7 +78,7 @@ class LoadRun:
         self._splits: list[Split] = []
         self._read_rows = 0
         self._read_bytes = 0
-        self._result: dict[str, Any] = {}
+        self._result: Mapping[str, object] = {}
         self._outcome = "failed"
         self._query = ""
         self._connects = False
@@ -109,58 +113,59 @@ class LoadRun:
         from aioproducer.spark import load_spark  # noqa: PLC0415  # pyspark may not be installed
 
         settings = self._settings
-        settings.parsed_options()  # before Spark starts, which takes seconds
         self._query = f"run {settings.run_id}" if settings.run_id else ""
-        with (
-            tempfile.TemporaryDirectory(prefix="aioproducer-load-") as folder,
-            load_spark.session(master, settings.pairs_of_conf(), is_verbose=self._is_verbose) as spark,
-        ):
-            report = Path(folder) / "report.jsonl"
+        conf = settings.pairs_of_conf()
+        with load_spark.session(master, conf, is_verbose=self._is_verbose) as spark, _task_bar(spark):
             tasks = load_spark.task_count(spark, settings.tasks, self._splits if settings.reads_row_groups else None)
-            options = {**settings.sink_options(tasks), "report": str(report)}
             self._cold_s = time.monotonic() - self._begun
-            if settings.reads_row_groups:
-                if settings.dry_run:
-                    self._finish(load_spark.dry_run(spark, self._splits, tasks=tasks, shape=settings.shape), "dry run")
-                    return
-                self._connects = True
-                load_spark.load_row_groups(spark, self._splits, tasks=tasks, options=options)
-            else:
-                frame = load_spark.read_frame(spark, settings.paths, file_format=settings.format, sql=settings.sql)
-                records = load_spark.as_records(frame, settings.shape)
-                if settings.dry_run:
-                    self._finish({"rows": load_spark.counted(records)}, "dry run")
-                    return
-                self._connects = True
-                load_spark.load_frame(records, settings.tasks, options)
-            lines = report.read_text("utf-8").splitlines() if report.exists() else []
-            found = json.loads(lines[-1]) if lines else {"rows": 0}
-            was_done = settings.run_id is not None and not found["rows"] and not found.get("transactions")
-            self._finish(None if was_done else found)
+            if settings.dry_run and settings.reads_row_groups:
+                found = load_spark.dry_run(spark, self._splits, tasks=tasks, shape=settings.shape)
+                self._finish(found, "dry run")
+                return
+            with tempfile.TemporaryDirectory(prefix="aioproducer-load-") as folder:
+                report = Path(folder) / "report.jsonl"
+                options = {**settings.sink_options(tasks), "report": str(report)}
+                if settings.reads_row_groups:
+                    self._connects = True
+                    load_spark.load_row_groups(spark, self._splits, tasks=tasks, options=options)
+                else:
+                    frame = load_spark.read_frame(spark, settings.paths, file_format=settings.format, sql=settings.sql)
+                    records = load_spark.as_records(frame, settings.shape)
+                    if settings.dry_run:
+                        self._finish({"rows": load_spark.counted(records)}, "dry run")
+                        return
+                    self._connects = True
+                    load_spark.load_frame(records, settings.tasks, options)
+                self._finish(self._reported(report))
 
-    def _finish(self, result: Mapping[str, Any] | None, outcome: str = "done") -> None:
-        self._outcome = outcome if result is not None else "finished before"
-        self._result = dict(result or {"rows": 0})
-        seconds = time.monotonic() - self._begun - self._cold_s
-        rows = self._result["rows"]
+    def _reported(self, report: Path) -> Mapping[str, object] | None:
+        """Return the data source's report of the batch; None if the run was finished before."""
+        lines = report.read_text("utf-8").splitlines() if report.exists() else []
+        found: dict[str, object] = json.loads(lines[-1]) if lines else {"rows": 0}
+        was_done = self._settings.run_id is not None and not found["rows"] and not found.get("transactions")
+        return None if was_done else found
+
+    def _finish(self, result: Mapping[str, object] | None, outcome: str = "done") -> None:
+        settings = self._settings
         if result is None:
-            tell(
-                f"aioproducer: run {self._settings.run_id} of sink {self._settings.sink} was finished before: "
-                "nothing was sent"
-            )
+            self._outcome = "finished before"
+            tell(f"aioproducer: run {settings.run_id} of sink {settings.sink} was finished before: nothing was sent")
             return
-        speed = f" ({rows / seconds:,.0f} records/s{self._megabytes(seconds)})" if seconds > 0 else ""
-        what = (
-            "would go to" if outcome == "dry run" else "committed to" if self._settings.exactly_once else "delivered to"
-        )
-        skipped = f", {self._result['skipped']:,} too large were skipped" if self._result.get("skipped") else ""
-        retries = f", {self._result['retries']:,} retried" if self._result.get("retries") else ""
-        records = "record" if rows == 1 else "records"
-        start = f"; {self._cold_s:.1f} s to start" if self._settings.master is not None else ""
-        tell(
-            f"aioproducer: {rows:,} {records} {what} {self._settings.topic} in {seconds:.1f} s{speed}"
-            f"{skipped}{retries}{start}"
-        )
+        self._outcome, self._result = outcome, result
+        seconds = time.monotonic() - self._begun - self._cold_s
+        rows, skipped, retries = (self._count(name) for name in ("rows", "skipped", "retries"))
+        verb = "would go to" if outcome == "dry run" else "committed to" if settings.exactly_once else "delivered to"
+        line = f"{rows:,} record{'s' * (rows != 1)} {verb} {settings.topic} in {seconds:.1f} s"
+        if seconds > 0:
+            line += f" ({rows / seconds:,.0f} records/s{self._megabytes(seconds)})"
+        line += f", {skipped:,} too large were skipped" if skipped else ""
+        line += f", {retries:,} retried" if retries else ""
+        line += f"; {self._cold_s:.1f} s to start Spark" if settings.master is not None else ""
+        tell(f"aioproducer: {line}")
+
+    def _count(self, name: str) -> int:
+        found = self._result.get(name, 0)
+        return found if isinstance(found, int) else 0
 
     def _megabytes(self, seconds: float) -> str:
         return f", {self._read_bytes / seconds / 1e6:,.1f} MB/s" if self._read_bytes else ""
@@ -202,7 +207,7 @@ class LoadRun:
             return
         own = resource.getrusage(resource.RUSAGE_SELF)
         seconds = time.monotonic() - self._begun - self._cold_s
-        rows = self._result.get("rows", 0)
+        rows = self._count("rows")
         document = {
             "outcome": self._outcome,
             "exit_code": code,
@@ -254,6 +259,37 @@ class LoadRun:
                 progress.update(bar, completed=self._read_rows, rate=rate)
 
             yield show
+
+
+@contextmanager
+def _task_bar(spark: "SparkSession") -> Iterator[None]:
+    """Show how many of Spark's tasks have ended, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415  # only on a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn  # noqa: PLC0415  # as above
+
+    from aioproducer.spark.load_spark import task_progress  # noqa: PLC0415  # needs pyspark
+
+    over = threading.Event()
+    columns = [BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
+        bar = progress.add_task("tasks", total=None)
+
+        def follow() -> None:
+            while not over.wait(0.5):
+                done, tasks = task_progress(spark)
+                if tasks:
+                    progress.update(bar, completed=done, total=tasks)
+
+        follower = threading.Thread(target=follow, name="aioproducer-progress", daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            over.set()
+            follower.join()
 
 
 @contextmanager

@@ -61,14 +61,21 @@ class LoadSettings:
             yield "--value and --json exclude each other: --json makes the value from all columns"
         if not self.paths and self.sql is None:
             yield "no PATH is given"
-        if self.master is None:
-            for name, given in (("--conf", self.conf), ("--tasks", self.tasks), ("--sql", self.sql)):
-                if given:
-                    yield f"{name} needs --master: it is for Spark"
-            if self.format != PARQUET:
-                yield f"--format {self.format} needs --master, as in --master 'local[*]': without Spark only Parquet is read"
         if self.rate is not None and not 1 <= self.rate < math.inf:
             yield f"--rate {self.rate:g}: must be 1 or more"
+        yield from self._without_spark()
+        yield from self._without_commit()
+
+    def _without_spark(self) -> Iterator[str]:
+        if self.master is not None:
+            return
+        for name, given in (("--conf", self.conf), ("--tasks", self.tasks), ("--sql", self.sql)):
+            if given:
+                yield f"{name} needs --master: it is for Spark"
+        if self.format != PARQUET:
+            yield f"--format {self.format} needs --master, as in --master 'local[*]'; without Spark only Parquet is read"
+
+    def _without_commit(self) -> Iterator[str]:
         if self.exactly_once and self.sink is None:
             yield "--exactly-once needs --sink ID: a name for this load that stays the same when it is run again"
         for name, text in (("--sink", self.sink), ("--run-id", self.run_id)):

@@ -62,6 +62,7 @@ def _fail(line: str) -> NoReturn:
 
 
 def say_json(rows: Iterable[Mapping[str, object]]) -> None:
+    """Print one JSON object per line."""
     say(json.dumps(row) for row in rows)
 
 
