@@ -65,8 +65,7 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
     names = [field.name for field in schema.fields]
     if options.input is not None:
         return _columns_of_splits(names, options.input)
-    for field in schema.fields:
-        _check_column(field.name, field.dataType, options)
+    _check_types(schema, options)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"column {twice[0]!r} stands twice")
     if "value" not in names:
@@ -91,6 +90,11 @@ def _columns_of_splits(names: list[str], shape: RowShape) -> SinkColumns:
     if names != SPLIT_COLUMNS:
         raise ConfigurationError("input=splits is for the rows of `aioproducer load`", option="input")
     return shape.columns
+
+
+def _check_types(schema: StructType, options: SinkOptions) -> None:
+    for field in schema.fields:
+        _check_column(field.name, field.dataType, options)
 
 
 def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:

@@ -84,19 +84,21 @@ def unpack_sources(folder: Path) -> None:
 
 @contextmanager
 def broker(version: str | None) -> Iterator[str]:
-    """Run a cluster in a process of its own; its address."""
+    """Run a cluster in a process of its own; its address.
+
+    Raises:
+        SystemExit: it does not start.
+    """
     kafka = [] if version is None else ["--kafka", version]
     topics = [argument for name, count in TOPICS.items() for argument in ("--topic", f"{name}:{count}")]
     command = [sys.executable, "-m", "aioproducer", "broker", "--port", "0", *kafka, *topics]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # noqa: S603  # ours
         try:
             assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("ready on "):
-                    yield line.removeprefix("ready on ").strip()
-                    break
-            else:
+            ready = next((line for line in process.stdout if line.startswith("ready on ")), None)
+            if ready is None:
                 raise SystemExit("the broker did not start")
+            yield ready.removeprefix("ready on ").strip()
         finally:
             process.send_signal(signal.SIGINT)
 
@@ -111,7 +113,7 @@ def run_job(name: str, settings: Settings) -> bool:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     log = Path(settings.folder, f"{name}.log")
     with log.open("ab") as file:
-        job = subprocess.Popen(
+        job = subprocess.Popen(  # noqa: S603  # ours
             [sys.executable, "-m", f"examples.spark_pipeline.{name}"],
             stdout=file,
             stderr=file,

@@ -37,10 +37,10 @@ def svg(last: Mapping[str, Mapping[str, object]], subtitle: str) -> str:
     for delay in range(0, top + 1, 10):
         parts.append(f'<path d="M{LEFT},{y(delay):.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y(delay) + 4:.1f}" font-size="12" text-anchor="end">{delay} min</text>')
-    for hour in range(5, 24, 2):
-        parts.append(
-            f'<text x="{x(hour):.1f}" y="{HEIGHT - BOTTOM + 24}" font-size="12" text-anchor="middle">{hour}:00</text>'
-        )
+    parts.extend(
+        f'<text x="{x(hour):.1f}" y="{HEIGHT - BOTTOM + 24}" font-size="12" text-anchor="middle">{hour}:00</text>'
+        for hour in range(5, 24, 2)
+    )
     labels: list[float] = []
     by_end = sorted(lines.items(), key=lambda line: line[1][max(line[1])], reverse=True)
     for colour, (carrier, points) in zip(COLOURS, by_end, strict=False):

@@ -4,8 +4,9 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from itertools import chain
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 
 @dataclass(slots=True)
@@ -47,17 +48,11 @@ async def read_topics(bootstrap_servers: str) -> Found:
 async def committed(bootstrap_servers: str, topic: str) -> AsyncIterator[ConsumerRecord]:
     """Yield the committed records that a topic has now."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
+        topic, bootstrap_servers=bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
     )
     async with consumer:
-        await consumer._client.force_metadata_update()  # noqa: SLF001  # a consumer without a topic knows none
-        numbers = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001
-        partitions = [TopicPartition(topic, number) for number in numbers or ()]
-        partitions = partitions or [TopicPartition(topic, each) for each in consumer.partitions_for_topic(topic) or ()]
-        consumer.assign(partitions)
-        await consumer.seek_to_beginning(*partitions)
-        ends = await consumer.end_offsets(partitions)
-        while [each for each in partitions if await consumer.position(each) < ends[each]]:
-            for records in (await consumer.getmany(timeout_ms=500)).values():
-                for record in records:
-                    yield record
+        ends = await consumer.end_offsets(consumer.assignment())
+        while [each for each, end in ends.items() if await consumer.position(each) < end]:
+            fetched = await consumer.getmany(timeout_ms=500)
+            for record in chain.from_iterable(fetched.values()):
+                yield record

@@ -118,25 +118,41 @@ class LoadRun:
         with load_spark.session(master, conf, is_verbose=self._is_verbose) as spark, _task_bar(spark):
             tasks = load_spark.task_count(spark, settings.tasks, self._splits if settings.reads_row_groups else None)
             self._cold_s = time.monotonic() - self._begun
-            if settings.dry_run and settings.reads_row_groups:
-                found = load_spark.dry_run(spark, self._splits, tasks=tasks, shape=settings.shape)
-                self._finish(found, "dry run")
-                return
-            with tempfile.TemporaryDirectory(prefix="aioproducer-load-") as folder:
-                report = Path(folder) / "report.jsonl"
-                options = {**settings.sink_options(tasks), "report": str(report)}
-                if settings.reads_row_groups:
-                    self._connects = True
-                    load_spark.load_row_groups(spark, self._splits, tasks=tasks, options=options)
-                else:
-                    frame = load_spark.read_frame(spark, settings.paths, file_format=settings.format, sql=settings.sql)
-                    records = load_spark.as_records(frame, settings.shape)
-                    if settings.dry_run:
-                        self._finish({"rows": load_spark.counted(records)}, "dry run")
-                        return
-                    self._connects = True
-                    load_spark.load_frame(records, settings.tasks, options)
-                self._finish(self._reported(report))
+            if settings.reads_row_groups:
+                self._row_groups_on_spark(spark, tasks)
+            else:
+                self._frame_on_spark(spark, tasks)
+
+    def _row_groups_on_spark(self, spark: "SparkSession", tasks: int) -> None:
+        from aioproducer.spark import load_spark  # noqa: PLC0415  # as above
+
+        if self._settings.dry_run:
+            found = load_spark.dry_run(spark, self._splits, tasks=tasks, shape=self._settings.shape)
+            self._finish(found, "dry run")
+            return
+        with self._report_of_spark(tasks) as options:
+            load_spark.load_row_groups(spark, self._splits, tasks=tasks, options=options)
+
+    def _frame_on_spark(self, spark: "SparkSession", tasks: int) -> None:
+        from aioproducer.spark import load_spark  # noqa: PLC0415  # as above
+
+        settings = self._settings
+        frame = load_spark.read_frame(spark, settings.paths, file_format=settings.format, sql=settings.sql)
+        records = load_spark.as_records(frame, settings.shape)
+        if settings.dry_run:
+            self._finish({"rows": load_spark.counted(records)}, "dry run")
+            return
+        with self._report_of_spark(tasks) as options:
+            load_spark.load_frame(records, settings.tasks, options)
+
+    @contextmanager
+    def _report_of_spark(self, tasks: int) -> Iterator[dict[str, str]]:
+        """Give a write its options; afterwards, finish with what the data source has reported."""
+        with tempfile.TemporaryDirectory(prefix="aioproducer-load-") as folder:
+            report = Path(folder) / "report.jsonl"
+            self._connects = True
+            yield {**self._settings.sink_options(tasks), "report": str(report)}
+            self._finish(self._reported(report))
 
     def _reported(self, report: Path) -> Mapping[str, object] | None:
         """Return the data source's report of the batch; None if the run was finished before."""

@@ -73,7 +73,7 @@ class LoadSettings:
             if given:
                 yield f"{name} needs --master: it is for Spark"
         if self.format != PARQUET:
-            yield f"--format {self.format} needs --master, as in --master 'local[*]'; without Spark only Parquet is read"
+            yield f"--format {self.format} needs --master, such as --master 'local[*]': Spark reads it"
 
     def _without_commit(self) -> Iterator[str]:
         if self.exactly_once and self.sink is None:
