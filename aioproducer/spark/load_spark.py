@@ -94,7 +94,7 @@ def task_progress(spark: SparkSession) -> tuple[int, int]:
 def task_count(spark: SparkSession, wanted: int | None, splits: Sequence[Split] | None) -> int:
     """Return how many tasks load: as wanted, or as many as Spark has cores; at most one for each row group."""
     tasks: int = wanted or spark.sparkContext.defaultParallelism
-    return tasks if splits is None else max(1, min(tasks, len(splits)))
+    return tasks if splits is None else max(1, min(int(tasks), len(splits)))
 
 
 def load_row_groups(spark: SparkSession, splits: Sequence[Split], *, tasks: int, options: Mapping[str, str]) -> None:
