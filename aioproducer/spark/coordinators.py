@@ -1,6 +1,7 @@
 """The requests of the commit, to real coordinators: what `commit.TransactionCluster` asks for."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -26,8 +27,9 @@ from aioproducer._protocol.offset_messages import (
 from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
-    TransactionDescription,
-    decode_describe_transactions_response,
+    ONGOING,
+    TransactionDescriptions,
+    decode_all_descriptions,
     decode_list_transactions_response,
     encode_describe_transactions_request,
     encode_list_transactions_request,
@@ -199,6 +201,7 @@ class SinkCluster:
         self, transactions: Sequence[PreparedTransaction], *, commit: bool
     ) -> Sequence[KafkaError | None]:
         """See `TransactionCluster`."""
+        await self._requests.find_coordinators([each.transactional_id for each in transactions])
         slots = asyncio.Semaphore(ROUND_CONCURRENCY)
 
         async def end(transaction: PreparedTransaction) -> KafkaError | None:
@@ -224,7 +227,9 @@ class SinkCluster:
         """See `TransactionCluster`."""
         request = AdminRequest(
             LIST_TRANSACTIONS,
-            lambda version: encode_list_transactions_request(version, states=["Ongoing"], producer_ids=[]),
+            lambda version: encode_list_transactions_request(
+                version, states=[ONGOING], producer_ids=[], pattern=f"{re.escape(prefix)}.*"
+            ),
             lambda response: decode_list_transactions_response(response.version, response.payload),
             lambda response: raise_refusal(response.error_code, "list of transactions"),
         )
@@ -239,25 +244,26 @@ class SinkCluster:
 
     async def describe(self, transactional_ids: Collection[str]) -> Mapping[str, OpenedTransaction]:
         """See `TransactionCluster`."""
-        found = await asyncio.gather(*map(self._describe, transactional_ids))
+
+        def check(response: TransactionDescriptions) -> None:
+            for described in response.transactions:
+                if described.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    raise_refusal(described.error_code, f"transactional id {described.transactional_id!r}")
+
+        def request_of(names: Sequence[str]) -> AdminRequest[TransactionDescriptions]:
+            return AdminRequest(
+                DESCRIBE_TRANSACTIONS,
+                lambda _: encode_describe_transactions_request(names),
+                lambda response: decode_all_descriptions(response.payload),
+                check,
+            )
+
         return {
-            each.transactional_id: OpenedTransaction(each.producer_id, each.producer_epoch, each.state == "Ongoing")
-            for each in found
+            each.transactional_id: OpenedTransaction(each.producer_id, each.producer_epoch, each.state == ONGOING)
+            for response in await self._requests.to_coordinators(transactional_ids, request_of)
+            for each in response.transactions
             if each.error_code == ErrorCode.NONE
         }
-
-    async def _describe(self, transactional_id: str) -> TransactionDescription:
-        def check(described: TransactionDescription) -> None:
-            if described.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise_refusal(described.error_code, f"transactional id {transactional_id!r}")
-
-        request = AdminRequest(
-            DESCRIBE_TRANSACTIONS,
-            lambda _: encode_describe_transactions_request([transactional_id]),
-            lambda response: decode_describe_transactions_response(response.payload, transactional_id=transactional_id),
-            check,
-        )
-        return await self._requests.to_coordinator(transactional_id, request)
 
 
 def with_sink(options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[ResultT]]) -> ResultT:

@@ -13,7 +13,7 @@ from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.standard_streams import discard, tell
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
 
 BootstrapServer: TypeAlias = Annotated[

@@ -26,7 +26,7 @@ from aioproducer.cli.txn.answers import (
 from aioproducer.cli.txn.sink import list_sink, reset, resolve
 from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
 
-txn = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
+txn: typer.Typer = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
 txn.command("resolve")(resolve)
 txn.command("reset")(reset)
 
