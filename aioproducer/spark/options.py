@@ -248,9 +248,8 @@ class SinkOptions:
             ProducerConfig.from_kafka_properties(self.task_properties("any"))
         except ConfigurationError as error:
             is_timeout = error.option == "transaction_timeout_ms"
-            option = "transactionTimeout" if is_timeout else error.option
-            place = "transactionTimeout" if is_timeout else "kafka.* with exactlyOnce=true"
-            raise ConfigurationError(f"{place}: {error}", option=option) from None
+            place = "transactionTimeout" if is_timeout else f"{_kafka_option(error)} with exactlyOnce=true"
+            raise ConfigurationError(f"{place}: {error}", option=error.option) from None
 
     def task_properties(self, transactional_id: str | None = None) -> dict[str, str]:
         """Return Kafka's properties of a task's producer; with an id, of one that has a transaction."""
@@ -302,8 +301,13 @@ def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
     try:
         ProducerConfig.from_kafka_properties(complete)
     except ConfigurationError as error:
-        raise ConfigurationError(f"kafka.*: {error}", option=error.option) from error
+        raise ConfigurationError(f"{_kafka_option(error)}: {error}", option=error.option) from None
     return complete
+
+
+def _kafka_option(error: ConfigurationError) -> str:
+    """Return the option of this data source that an error of the producer's configuration is about."""
+    return KAFKA_PREFIX + (error.option.replace("_", ".") if error.option else "*")
 
 
 @dataclass(frozen=True, slots=True)

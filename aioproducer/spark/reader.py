@@ -129,7 +129,9 @@ class RangeReader:
         Raises:
             KafkaError: no record came for two minutes; or records are deleted, unless failOnDataLoss=false.
         """
-        wanted: OffsetRange = partition.value
+        wanted: OffsetRange | None = partition.value
+        if wanted is None:  # Spark makes such a partition of a batch without any
+            return
         with (
             start_blocking_portal() as portal,
             portal.wrap_async_context_manager(consumer_of(self._options)) as consumer,

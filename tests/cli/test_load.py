@@ -120,6 +120,14 @@ async def test_dry_run_asks_no_broker(orders: Path) -> None:
     assert done.errors[-1].startswith("1,000 records would go to t in ")
 
 
+@pytest.fixture
+def bad_inputs(orders: Path) -> Path:
+    """Return a folder with a file that is text, and an empty folder."""
+    (orders.parent / "text.parquet").write_text("id,customer\n" * 9, "utf-8")
+    (orders.parent / "empty").mkdir()
+    return orders.parent
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
@@ -130,22 +138,20 @@ async def test_dry_run_asks_no_broker(orders: Path) -> None:
         (["orders.parquet", "--key", "nr", "--json"], "orders.parquet has no column 'nr'; it has id, customer, note"),
     ],
 )
-async def test_bad_input_is_one_line(
-    orders: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
-) -> None:
+async def test_bad_input_is_one_line(bad_inputs: Path, arguments: list[str], said: str) -> None:
     """And nothing is sent: exit code 1, before any broker is asked."""
-    monkeypatch.chdir(orders.parent)
-    Path("text.parquet").write_text("id,customer\n" * 9, "utf-8")
-    Path("empty").mkdir()
-    done = await run("load", *arguments, "--topic", "t", "-b", "127.0.0.1:1")
+    file, *options = arguments
+    done = await run("load", str(bad_inputs / file), *options, "--topic", "t", "-b", "127.0.0.1:1")
 
     assert (done.code, len(done.errors)) == (1, 1)
-    assert done.errors[0].startswith(said)
+    assert done.errors[0].startswith(f"{bad_inputs}/{said}")
 
 
 async def test_contradictions_are_usage_errors() -> None:
     """One line each, exit code 2."""
-    done = await run("load", "a", "--topic", "t", "--json", "--value", "v", "--sql", "q", "--run-id", "1", "--rate", "0")
+    done = await run(
+        "load", "a", "--topic", "t", "--json", "--value", "v", "--sql", "q", "--run-id", "1", "--rate", "0"
+    )
 
     assert (done.code, done.errors) == (
         2,
