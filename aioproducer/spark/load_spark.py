@@ -149,7 +149,7 @@ def load_frame(records: DataFrame, tasks: int | None, options: Mapping[str, str]
 def counted(records: DataFrame) -> int:
     """Return how many records there are, after making each."""
     records.write.format("noop").mode("append").save()
-    return records.count()
+    return int(records.count())
 
 
 def read_frame(spark: SparkSession, paths: Sequence[str], *, file_format: str, sql: str | None) -> DataFrame:
