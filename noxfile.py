@@ -67,6 +67,13 @@ def demo(session: nox.Session) -> None:
     session.run("python", "-m", "examples.demo", *session.posargs)
 
 
+@nox.session
+def pipeline(session: nox.Session) -> None:
+    """Run a data pipeline on Spark, whose driver is killed: `-- --kill-driver-at decision`, `-- --kafka 4.3.1`."""
+    install(session, extras="cli,spark", group="pipeline")
+    session.run("python", "-m", "examples.spark_pipeline", *session.posargs)
+
+
 @nox.session(python=False)
 def bench(session: nox.Session) -> None:
     """Measure this producer beside other clients: `-- --quick`, `-- --embedded --only hooks`, `-- --json FILE`."""

@@ -121,6 +121,9 @@ OFFSET_FETCH: Final = Api(9, "OffsetFetch", 7, 7, 6, since="2.5")
 NO_OFFSET: Final = -1
 """Offset of a partition without a committed offset."""
 
+_NO_ARRAY: Final = b"\x00"
+"""A null array where the message is flexible."""
+
 _FETCHED_OFFSET = struct.Struct(">iqi")  # partition, offset, leader epoch
 
 
@@ -143,12 +146,15 @@ class OffsetsResponse(NamedTuple):
         return {self.error_code, *(offset.error_code for offset in self.offsets)}
 
 
-def encode_offset_fetch_request(group_id: str, partitions: Iterable[tuple[str, int]], *, require_stable: bool) -> bytes:
-    """Ask for a group's committed offsets of (topic, partition) pairs; version 7."""
+def encode_offset_fetch_request(
+    group_id: str, partitions: Iterable[tuple[str, int]] | None, *, require_stable: bool
+) -> bytes:
+    """Ask for a group's committed offsets of (topic, partition) pairs, or of all with None; version 7."""
     topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
+    for topic, partition in partitions or ():
         topics.setdefault(topic, []).append(partition)
-    fields = [string(group_id, flexible=True), array_length(len(topics), flexible=True)]
+    count = _NO_ARRAY if partitions is None else array_length(len(topics), flexible=True)
+    fields = [string(group_id, flexible=True), count]
     for topic, numbers in topics.items():
         fields += [string(topic, flexible=True), array_length(len(numbers), flexible=True)]
         fields += [_INT32.pack(number) for number in numbers]

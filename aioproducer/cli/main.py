@@ -17,7 +17,9 @@ from aioproducer.cli.standard_streams import discard, let_any_text_out, open_clo
 if TYPE_CHECKING:
     from typer import Typer
 
-COMMANDS = ("produce", "tail", "txn", "broker")
+COMMANDS = ("produce", "load", "tail", "txn", "broker")
+_EXTRAS = {"pyarrow": "cli,spark", "pyspark": "cli,spark"}
+"""Library -> the extras that bring it; `cli` for all others."""
 _TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE))
 
 
@@ -31,7 +33,10 @@ def app() -> None:
         sys.exit(_say_which_extra(missing))
     except KeyboardInterrupt:  # while the libraries load
         sys.exit(EXIT_INTERRUPTED)
-    _run(commands)
+    try:
+        _run(commands)
+    except ModuleNotFoundError as missing:  # what a command needs only for some of its arguments
+        sys.exit(_say_which_extra(missing))
 
 
 def _run(commands: "Typer") -> None:
@@ -110,5 +115,6 @@ def _say_which_extra(missing: ModuleNotFoundError) -> int:
     library = (missing.name or "").partition(".")[0]
     if library in {"", "aioproducer"}:
         raise missing
-    tell(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[cli]'")
+    extras = _EXTRAS.get(library, "cli")
+    tell(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[{extras}]'")
     return EXIT_USAGE

@@ -1,11 +1,11 @@
 """Columns of a DataFrame that is written: Spark's own names and types for Kafka, checked on the driver. No I/O."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.record_parts import RowShape, SinkColumns
 
 
 class ColumnType(Protocol):
@@ -46,17 +46,8 @@ _CURES: Final = {
     "timestamp": ", as with CAST(x AS TIMESTAMP)",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class SinkColumns:
-    """Which parts of a record have a column."""
-
-    present: frozenset[str]
-    has_seconds: bool
-    """The timestamp is a double of seconds since 1970."""
-
-    def __contains__(self, part: object) -> bool:
-        return part in self.present
+SPLIT_COLUMNS: Final = ["path", "row_group"]
+"""Of a DataFrame that `aioproducer load` writes with `input=splits`."""
 
 
 def sink_columns(schema: Schema, options: SinkOptions) -> SinkColumns:
@@ -67,8 +58,9 @@ def sink_columns(schema: Schema, options: SinkOptions) -> SinkColumns:
             or no topic is given.
     """
     names = [field.name for field in schema.fields]
-    for field in schema.fields:
-        _check_column(field.name, _named(field), options)
+    if options.input is not None:
+        return _columns_of_splits(names, options.input)
+    _check_types(schema, options)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"column {twice[0]!r} stands twice")
     if "value" not in names:
@@ -87,6 +79,17 @@ def sink_columns(schema: Schema, options: SinkOptions) -> SinkColumns:
         present -= {"topic"}  # the option wins, as in Spark's own sink
     kinds = {field.name: _named(field) for field in schema.fields}
     return SinkColumns(present, has_seconds=kinds.get("timestamp") == "double")
+
+
+def _columns_of_splits(names: list[str], shape: RowShape) -> SinkColumns:
+    if names != SPLIT_COLUMNS:
+        raise ConfigurationError("input=splits is for the rows of `aioproducer load`", option="input")
+    return shape.columns
+
+
+def _check_types(schema: Schema, options: SinkOptions) -> None:
+    for field in schema.fields:
+        _check_column(field.name, _named(field), options)
 
 
 def _named(field: Field) -> str:

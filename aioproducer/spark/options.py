@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeVar
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark.decision import SinkIds
+from aioproducer.spark.record_parts import RowShape
 
 ValueT = TypeVar("ValueT")
 
@@ -182,6 +183,8 @@ class SinkOptions:
     max_records_per_second: int | None
     skips_oversize: bool
     report: str | None
+    input: RowShape | None = None
+    """Of `aioproducer load`: the rows name row groups of Parquet files, which the tasks read."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
@@ -206,6 +209,7 @@ class SinkOptions:
             max_records_per_second=reader.take("maxRecordsPerSecond", positive, None),
             skips_oversize=reader.take("onOversize", one_of("fail", "skip"), "fail") == "skip",
             report=reader.take("report", text, None),
+            input=row_shape(reader),
         )
         reader.take("includeHeaders", boolean, default=False)  # Spark's sink accepts it too; the column decides
         reader.check_all_taken(KAFKA_PREFIX, HEADER_PREFIX)
@@ -269,6 +273,17 @@ class SinkOptions:
                 option="decisionTopic",
             )
         return topic
+
+
+def row_shape(reader: OptionReader) -> RowShape | None:
+    """Return what `input=splits` reads from files; None for rows of the DataFrame.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    is_splits = reader.take("input", one_of("rows", "splits"), "rows") == "splits"
+    shape = RowShape(reader.take("inputKey", text, None), reader.take("inputValue", text, None))
+    return shape if is_splits else None
 
 
 def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -24,12 +24,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from aioproducer.spark.columns import SinkColumns
 from aioproducer.spark.commit import BatchAction, Preparation, WrittenTask, batch_action, run_action
 from aioproducer.spark.coordinators import prepared, with_sink
 from aioproducer.spark.decision import SinkIds, TaskEntry
 from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.record_parts import SinkColumns
 from aioproducer.spark.report import batch_report, publish
+from aioproducer.spark.row_groups import rows_of_splits
 from aioproducer.spark.task import TaskCounts, TaskSender
 
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -76,6 +77,8 @@ class SinkWriter(DataSourceArrowWriter):
         assert context is not None
         task, attempt = context.partitionId(), context.attemptNumber()
         sender = TaskSender(self._options, self._columns)
+        if self._options.input is not None:
+            iterator = rows_of_splits(iterator, self._options.input)
         query, batch = self._place(context)
         if self._preparation is None:
             counts, _ = sender.send_all(iterator, task=task)

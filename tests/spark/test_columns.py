@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.columns import SinkColumns, sink_columns
+from aioproducer.spark.columns import sink_columns
 from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.record_parts import SinkColumns
 
 HEADERS = "array<struct<key:string,value:binary>>"
 

@@ -1,36 +1,34 @@
 """`aioproducer txn`: list, describe and end the transactions of a cluster."""
 
-import json
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, NoReturn, TypeAlias
+from typing import Annotated
 
 import typer
 
 from aioproducer._admin.transactions import LONGEST_TRANSACTION_S, STATES, Transactions
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
-from aioproducer.cli.connecting import connected
-from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
-from aioproducer.cli.running import run_until_signal, usage_error
-from aioproducer.cli.standard_streams import discard, tell
+from aioproducer.cli.exit_codes import EXIT_FAILED
+from aioproducer.cli.running import usage_error
+from aioproducer.cli.txn.answers import (
+    LOCAL,
+    PATIENCE_S,
+    BootstrapServer,
+    Json,
+    Timeout,
+    UnknownStateError,
+    answer,
+    say,
+    say_json,
+)
+from aioproducer.cli.txn.sink import list_sink, reset, resolve
 from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
-from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
-from aioproducer.errors import ConfigurationError, KafkaError
-
-BootstrapServer: TypeAlias = Annotated[
-    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
-]
-Timeout: TypeAlias = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each answer of a broker.")]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
-
-LOCAL = "127.0.0.1:9092"
-PATIENCE_S = CONNECT_TIMEOUT_S
 
 txn: typer.Typer = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
+txn.command("resolve")(resolve)
+txn.command("reset")(reset)
 
 
 @txn.command("list")
@@ -42,7 +40,11 @@ def list_transactions(
     ] = None,
     hanging: Annotated[bool, typer.Option("--hanging", help="Show transactions that no coordinator will end.")] = False,
     topic: Annotated[
-        list[str] | None, typer.Option(help="With --hanging: search only this topic; may be given again.")
+        list[str] | None,
+        typer.Option(help="With --hanging: search only this topic; may be given again. With --sink: of its decision."),
+    ] = None,
+    sink: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those of this sinkId, with what was decided last.")
     ] = None,
     longest: Annotated[
         float | None,
@@ -56,11 +58,11 @@ def list_transactions(
     as_json: Json = False,
     timeout: Timeout = PATIENCE_S,
 ) -> None:
-    """Show the transactional ids of a cluster, or hanging transactions.
+    """Show the transactional ids of a cluster or of a sink, or hanging transactions.
 
     Exit code 0: all are shown. 1: no answer; with --hanging also if a transaction hangs. 2: invalid usage.
     """
-    if topic and not hanging:
+    if topic and not hanging and sink is None:
         usage_error("--topic needs --hanging: coordinators list transactions by id")
     if longest is not None and not hanging:
         usage_error("--longest needs --hanging")
@@ -69,11 +71,16 @@ def list_transactions(
     states = [required_text("--state", name) for name in state or []]
     topics = [required_text("--topic", name) for name in topic or []]
 
-    if hanging:
+    if sink is not None:
+        if state or hanging or len(topics) > 1:
+            usage_error("--sink excludes --state and --hanging, and takes one --topic")
+        of_sink = partial(list_sink, required_text("--sink", sink), next(iter(topics), None), as_json=as_json)
+        answer(bootstrap_server, timeout, of_sink)
+    elif hanging:
         patience_s = LONGEST_TRANSACTION_S if longest is None else longest
-        _answer(bootstrap_server, timeout, partial(_list_hanging, topics or None, patience_s, as_json=as_json))
+        _ask(bootstrap_server, timeout, partial(_list_hanging, topics or None, patience_s, as_json=as_json))
     else:
-        _answer(bootstrap_server, timeout, partial(_list, states, as_json=as_json))
+        _ask(bootstrap_server, timeout, partial(_list, states, as_json=as_json))
 
 
 @txn.command("describe")
@@ -88,7 +95,7 @@ def describe(
     Exit code 0: shown. 1: it does not exist, or no answer. 2: invalid usage.
     """
     name = required_text("the transactional id", transactional_id)
-    _answer(bootstrap_server, timeout, partial(_describe, name, as_json=as_json))
+    _ask(bootstrap_server, timeout, partial(_describe, name, as_json=as_json))
 
 
 @txn.command("abort")
@@ -114,10 +121,10 @@ def abort(
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
         name = required_text("the transactional id", transactional_id)
-        _answer(bootstrap_server, timeout, partial(_fence, name))
+        _ask(bootstrap_server, timeout, partial(_fence, name))
     elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
         name = required_text("--topic", topic)
-        _answer(bootstrap_server, timeout, partial(_abort_hanging, name, partition, start_offset))
+        _ask(bootstrap_server, timeout, partial(_abort_hanging, name, partition, start_offset))
     else:
         usage_error("give a transactional id, or all of --topic, --partition and --start-offset")
 
@@ -127,9 +134,9 @@ async def _list(states: Sequence[str], transactions: Transactions, *, as_json: b
     if unknown:
         raise UnknownStateError(_no_states(sorted(unknown)))
     if as_json:
-        _say_json({**each._asdict(), "coordinator": node} for each, node in found)
+        say_json({**each._asdict(), "coordinator": node} for each, node in found)
     else:
-        _say(listed_lines(found) if found else ["no transactions"])
+        say(listed_lines(found) if found else ["no transactions"])
     return 0
 
 
@@ -138,22 +145,22 @@ async def _list_hanging(
 ) -> int:
     found = await transactions.hanging(topics, longest_s=longest_s)
     if as_json:
-        _say_json(
+        say_json(
             {"topic": each.topic, "partition": each.partition, "open_s": each.open_s, **each.producer._asdict()}
             for each in found
         )
     else:
-        _say(hanging_lines(found) if found else ["no hanging transactions"])
+        say(hanging_lines(found) if found else ["no hanging transactions"])
     return EXIT_FAILED if found else 0
 
 
 async def _describe(transactional_id: str, transactions: Transactions, *, as_json: bool) -> int:
     described = await transactions.described(transactional_id)
     if as_json:
-        _say_json([described._asdict()])
+        say_json([described._asdict()])
     else:
         producers = await transactions.producers(described.partitions)
-        _say(described_lines(described, producers, time.time_ns() // 1_000_000))
+        say(described_lines(described, producers, time.time_ns() // 1_000_000))
     return 0
 
 
@@ -161,13 +168,13 @@ async def _fence(transactional_id: str, transactions: Transactions) -> int:
     before = await transactions.fence(transactional_id)
     place = f"{len(before.partitions)} partition{'s' * (len(before.partitions) != 1)}"
     was = f"its transaction in {place} is aborted" if before.partitions else "it had no transaction open"
-    _say([f"{transactional_id} taken over: its producer is fenced; {was}"])
+    say([f"{transactional_id} taken over: its producer is fenced; {was}"])
     return 0
 
 
 async def _abort_hanging(topic: str, partition: int, start_offset: int, transactions: Transactions) -> int:
     await transactions.abort_hanging(topic, partition, start_offset)
-    _say([f"the transaction that began at offset {start_offset} of {topic}[{partition}] is aborted"])
+    say([f"the transaction that began at offset {start_offset} of {topic}[{partition}] is aborted"])
     return 0
 
 
@@ -176,56 +183,5 @@ def _no_states(unknown: Sequence[str]) -> str:
     return f"--state: brokers know no state {', '.join(map(printable, unknown))}; there are {', '.join(STATES)}"
 
 
-class UnknownStateError(KafkaError):
-    """Brokers do not know a state."""
-
-
-class OutputError(KafkaError):
-    """The answer could not be printed."""
-
-
-def _answer(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions], Awaitable[int]]) -> None:
-    """Ask, and exit with the code of the answer."""
-    try:
-        bootstrap = parse_bootstrap_servers(bootstrap_server)
-    except ConfigurationError as error:
-        usage_error(str(error))
-    code = EXIT_INTERRUPTED
-
-    async def run() -> None:
-        nonlocal code
-        async with connected(bootstrap, timeout_s) as requests:
-            code = await ask(Transactions(requests))
-
-    try:
-        run_until_signal(run)
-    except UnknownStateError as error:
-        usage_error(str(error))
-    except KafkaError as error:
-        _fail(str(error))
-    sys.exit(code)
-
-
-def _fail(line: str) -> NoReturn:
-    tell(f"aioproducer: {line}")
-    sys.exit(EXIT_FAILED)
-
-
-def _say_json(rows: Iterable[Mapping[str, object]]) -> None:
-    _say(json.dumps(row) for row in rows)
-
-
-def _say(lines: Iterable[str]) -> None:
-    """Print the answer; a closed pipe, as after `| head`, is not an error.
-
-    Raises:
-        OutputError: the disk is full, or similar.
-    """
-    try:
-        for line in lines:
-            print(line)
-        sys.stdout.flush()
-    except OSError as error:
-        discard(sys.stdout)
-        if not isinstance(error, BrokenPipeError):
-            raise OutputError(f"standard output: {error.strerror or error}") from None
+def _ask(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions], Awaitable[int]]) -> None:
+    answer(bootstrap_server, timeout_s, lambda requests: ask(Transactions(requests)))

@@ -1,0 +1,5 @@
+"""`aioproducer load`: Parquet, and what else Spark reads, into a topic."""
+
+from aioproducer.cli.load.command import load
+
+__all__ = ["load"]

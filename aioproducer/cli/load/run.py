@@ -1,0 +1,323 @@
+"""One run of `aioproducer load`: in this process, or on Spark; its progress, its last line, its report."""
+
+import json
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_SIGNAL
+from aioproducer.cli.load.settings import LoadSettings
+from aioproducer.cli.running import ending_signals
+from aioproducer.cli.standard_streams import tell
+from aioproducer.errors import KafkaError
+from aioproducer.spark.commit import LostTransactionsError, UnfinishedCommitError
+from aioproducer.spark.load_local import LocalLoad, is_decided
+from aioproducer.spark.row_groups import Split, find_splits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXIT_UNFINISHED: Final = 2
+"""Decided, and some of it not committed yet."""
+EXIT_LOST: Final = 3
+"""Decided, and rows of it are missing."""
+
+_EXIT_CODES: Final = {UnfinishedCommitError.__name__: EXIT_UNFINISHED, LostTransactionsError.__name__: EXIT_LOST}
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has come."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def run_load(settings: LoadSettings, *, is_verbose: bool) -> int:
+    """Load, tell how it went, and return the exit code."""
+    run = LoadRun(settings, is_verbose=is_verbose)
+    with _raising_signals():
+        try:
+            run.to_end()
+            code = 0
+        except KeyboardInterrupt as interrupted:
+            code = EXIT_SIGNAL + getattr(interrupted, "number", signal.SIGINT)
+            run.tell_interrupted()
+        except KafkaError as error:
+            code = run.tell_failed(type(error).__name__, str(error))
+        except Exception as error:  # of Spark: py4j's and its own classes
+            if settings.master is None:
+                raise
+            from aioproducer.spark.load_spark import in_one_line  # noqa: PLC0415  # needs pyspark
+
+            code = run.tell_failed(*in_one_line(error))
+    run.write_report(code)
+    return code
+
+
+class LoadRun:
+    """One run.
+
+    Args:
+        settings: checked.
+        is_verbose: show the log of Spark.
+    """
+
+    def __init__(self, settings: LoadSettings, *, is_verbose: bool) -> None:
+        self._settings = settings
+        self._is_verbose = is_verbose
+        self._begun = time.monotonic()
+        self._cold_s = 0.0
+        self._splits: list[Split] = []
+        self._read_rows = 0
+        self._read_bytes = 0
+        self._result: Mapping[str, object] = {}
+        self._outcome = "failed"
+        self._query = ""
+        self._connects = False
+
+    def to_end(self) -> None:
+        """Run.
+
+        Raises:
+            ConfigurationError: an input is wrong.
+            KafkaError: as `LocalLoad.run`.
+        """
+        settings = self._settings
+        if settings.reads_row_groups:
+            self._splits = find_splits(settings.paths, settings.shape)
+        if settings.master is None:
+            self._here()
+        else:
+            self._on_spark(settings.master)
+
+    def _here(self) -> None:
+        with self._progress() as told:
+            load = LocalLoad(self._settings.parsed_options(), self._splits, told)
+            self._query = load.query
+            self._cold_s = time.monotonic() - self._begun
+            if self._settings.dry_run:
+                self._finish({**load.dry_run()._asdict()}, "dry run")
+                return
+            self._connects = True
+            self._finish(load.run())
+
+    def _on_spark(self, master: str) -> None:
+        from aioproducer.spark import load_spark  # noqa: PLC0415  # pyspark may not be installed
+
+        settings = self._settings
+        self._query = f"run {settings.run_id}" if settings.run_id else ""
+        conf = settings.pairs_of_conf()
+        with load_spark.session(master, conf, is_verbose=self._is_verbose) as spark, _task_bar(spark):
+            tasks = load_spark.task_count(spark, settings.tasks, self._splits if settings.reads_row_groups else None)
+            self._cold_s = time.monotonic() - self._begun
+            if settings.reads_row_groups:
+                self._row_groups_on_spark(spark, tasks)
+            else:
+                self._frame_on_spark(spark, tasks)
+
+    def _row_groups_on_spark(self, spark: "SparkSession", tasks: int) -> None:
+        from aioproducer.spark import load_spark  # noqa: PLC0415  # as above
+
+        if self._settings.dry_run:
+            found = load_spark.dry_run(spark, self._splits, tasks=tasks, shape=self._settings.shape)
+            self._finish(found, "dry run")
+            return
+        with self._report_of_spark(tasks) as options:
+            load_spark.load_row_groups(spark, self._splits, tasks=tasks, options=options)
+
+    def _frame_on_spark(self, spark: "SparkSession", tasks: int) -> None:
+        from aioproducer.spark import load_spark  # noqa: PLC0415  # as above
+
+        settings = self._settings
+        frame = load_spark.read_frame(spark, settings.paths, file_format=settings.format, sql=settings.sql)
+        records = load_spark.as_records(frame, settings.shape)
+        if settings.dry_run:
+            self._finish({"rows": load_spark.counted(records)}, "dry run")
+            return
+        with self._report_of_spark(tasks) as options:
+            load_spark.load_frame(records, settings.tasks, options)
+
+    @contextmanager
+    def _report_of_spark(self, tasks: int) -> Iterator[dict[str, str]]:
+        """Give a write its options; afterwards, finish with what the data source has reported."""
+        with tempfile.TemporaryDirectory(prefix="aioproducer-load-") as folder:
+            report = Path(folder) / "report.jsonl"
+            self._connects = True
+            yield {**self._settings.sink_options(tasks), "report": str(report)}
+            self._finish(self._reported(report))
+
+    def _reported(self, report: Path) -> Mapping[str, object] | None:
+        """Return the data source's report of the batch; None if the run was finished before."""
+        lines = report.read_text("utf-8").splitlines() if report.exists() else []
+        found: dict[str, object] = json.loads(lines[-1]) if lines else {"rows": 0}
+        was_done = self._settings.run_id is not None and not found["rows"] and not found.get("transactions")
+        return None if was_done else found
+
+    def _finish(self, result: Mapping[str, object] | None, outcome: str = "done") -> None:
+        settings = self._settings
+        if result is None:
+            self._outcome = "finished before"
+            tell(f"aioproducer: run {settings.run_id} of sink {settings.sink} was finished before: nothing was sent")
+            return
+        self._outcome, self._result = outcome, result
+        seconds = time.monotonic() - self._begun - self._cold_s
+        rows, skipped, retries = (self._count(name) for name in ("rows", "skipped", "retries"))
+        verb = "would go to" if outcome == "dry run" else "committed to" if settings.exactly_once else "delivered to"
+        line = f"{rows:,} record{'s' * (rows != 1)} {verb} {settings.topic} in {seconds:.1f} s"
+        if seconds > 0:
+            line += f" ({rows / seconds:,.0f} records/s{self._megabytes(seconds)})"
+        line += f", {skipped:,} too large were skipped" if skipped else ""
+        line += f", {retries:,} retried" if retries else ""
+        line += f"; {self._cold_s:.1f} s to start Spark" if settings.master is not None else ""
+        tell(f"aioproducer: {line}")
+
+    def _count(self, name: str) -> int:
+        found = self._result.get(name, 0)
+        return found if isinstance(found, int) else 0
+
+    def _megabytes(self, seconds: float) -> str:
+        return f", {self._read_bytes / seconds / 1e6:,.1f} MB/s" if self._read_bytes else ""
+
+    def tell_failed(self, name: str, text: str) -> int:
+        """Print why the run failed, and return the exit code."""
+        code = _EXIT_CODES.get(name, EXIT_FAILED)
+        nothing = self._settings.exactly_once and self._connects and code == EXIT_FAILED
+        tell(f"aioproducer: {text}{'. Nothing of this run is visible' if nothing else ''}")
+        if name in _EXIT_CODES:
+            self._outcome = "decided, unfinished" if code == EXIT_UNFINISHED else "decided, rows lost"
+        return code
+
+    def tell_interrupted(self) -> None:
+        """Print what a signal has left."""
+        self._outcome = "interrupted"
+        topic = self._settings.topic
+        if not self._connects:
+            tell("aioproducer: interrupted: nothing was sent")
+            return
+        if not self._settings.exactly_once:
+            read = f" after {self._read_rows:,} of {sum(each.rows for each in self._splits):,} rows were read"
+            tell(f"aioproducer: interrupted{read if self._read_rows else ''}: a part of the input is in {topic}")
+            return
+        try:
+            decided = is_decided(self._settings.parsed_options(), self._query)
+        except KafkaError as error:
+            sink = self._settings.sink
+            tell(f"aioproducer: interrupted, and what is open is not known: {error}; later: txn resolve --sink {sink}")
+            return
+        if decided:
+            tell(f"aioproducer: interrupted after the commit: all of the input is in {topic}")
+        else:
+            tell(f"aioproducer: interrupted: the transaction is aborted, nothing of the input is visible in {topic}")
+
+    def write_report(self, code: int) -> None:
+        """Write the report's file if one is wanted; a file that cannot be written is one line more."""
+        if self._settings.report is None:
+            return
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = time.monotonic() - self._begun - self._cold_s
+        rows = self._count("rows")
+        document = {
+            "outcome": self._outcome,
+            "exit_code": code,
+            "engine": "local" if self._settings.master is None else "spark",
+            "topic": self._settings.topic,
+            "sink": self._settings.sink,
+            "run": self._settings.run_id,
+            "files": len({each.path for each in self._splits}),
+            "row_groups": len(self._splits),
+            "seconds": round(seconds, 3),
+            "seconds_to_start": round(self._cold_s, 3),
+            "rows_per_second": round(rows / seconds) if seconds > 0 else 0,
+            "cpu_seconds_of_this_process": round(own.ru_utime + own.ru_stime, 3),
+            **self._result,
+        }
+        try:
+            Path(self._settings.report).write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+        except OSError as error:
+            tell(f"aioproducer: --report {self._settings.report}: {error.strerror}")
+
+    @contextmanager
+    def _progress(self) -> Iterator[Callable[[int, int], None]]:
+        """Count what is read, and show a bar on a terminal."""
+
+        def count(rows: int, octets: int) -> None:
+            self._read_rows += rows
+            self._read_bytes += octets
+
+        if not sys.stderr.isatty():
+            yield count
+            return
+        from rich.console import Console  # noqa: PLC0415  # only on a terminal
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415  # as above
+
+        columns = [
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+            TextColumn("{task.fields[rate]:,.0f}/s"),
+            TimeRemainingColumn(),
+        ]
+        total = sum(each.rows for each in self._splits)
+        with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
+            bar = progress.add_task("", total=total, rate=0.0)
+            begun = time.monotonic()
+
+            def show(rows: int, octets: int) -> None:
+                count(rows, octets)
+                rate = self._read_rows / max(time.monotonic() - begun, 0.1)
+                progress.update(bar, completed=self._read_rows, rate=rate)
+
+            yield show
+
+
+@contextmanager
+def _task_bar(spark: "SparkSession") -> Iterator[None]:
+    """Show how many of Spark's tasks have ended, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415  # only on a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn  # noqa: PLC0415  # as above
+
+    from aioproducer.spark.load_spark import task_progress  # noqa: PLC0415  # needs pyspark
+
+    over = threading.Event()
+    columns = [BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
+        bar = progress.add_task("tasks", total=None)
+
+        def follow() -> None:
+            while not over.wait(0.5):
+                done, tasks = task_progress(spark)
+                if tasks:
+                    progress.update(bar, completed=done, total=tasks)
+
+        follower = threading.Thread(target=follow, name="aioproducer-progress", daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            over.set()
+            follower.join()
+
+
+@contextmanager
+def _raising_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does."""
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, interrupt) for number in ending_signals() if number != signal.SIGINT}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,134 @@
+"""What `aioproducer load` is told, checked before anything is read or sent. Imports neither pyarrow nor pyspark."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aioproducer.errors import ConfigurationError
+from aioproducer.records import check_topic_name
+from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.record_parts import RowShape
+
+DEFAULT_VALUE = "value"
+PARQUET = "parquet"
+OWN_PROPERTIES: Mapping[str, str] = {
+    "bootstrap.servers": "--bootstrap-server",
+    "transactional.id": "--exactly-once and --sink",
+}
+DEFAULT_PROPERTIES: Mapping[str, str] = {"client.id": "aioproducer-load"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """Arguments of the command, as they were given."""
+
+    paths: Sequence[str]
+    topic: str
+    bootstrap_server: str
+    key: str | None
+    value: str | None
+    is_json: bool
+    format: str
+    master: str | None
+    conf: Sequence[str]
+    tasks: int | None
+    sql: str | None
+    properties: Sequence[str]
+    exactly_once: bool
+    sink: str | None
+    run_id: str | None
+    rate: float | None
+    dry_run: bool
+    report: str | None
+
+    @property
+    def shape(self) -> RowShape:
+        """Which columns become the records."""
+        return RowShape(self.key, None if self.is_json else self.value or DEFAULT_VALUE)
+
+    @property
+    def reads_row_groups(self) -> bool:
+        """Whether pyarrow reads the files, and not Spark."""
+        return self.format == PARQUET and self.sql is None
+
+    def problems(self) -> Iterator[str]:
+        """Yield a line for each argument that is wrong or contradicts another."""
+        try:
+            check_topic_name(self.topic)
+        except ValueError as error:
+            yield str(error)
+        if self.value is not None and self.is_json:
+            yield "--value and --json exclude each other: --json makes the value from all columns"
+        if not self.paths and self.sql is None:
+            yield "no PATH is given"
+        if self.rate is not None and not 1 <= self.rate < math.inf:
+            yield f"--rate {self.rate:g}: must be 1 or more"
+        yield from self._without_spark()
+        yield from self._without_commit()
+
+    def _without_spark(self) -> Iterator[str]:
+        if self.master is not None:
+            return
+        for name, given in (("--conf", self.conf), ("--tasks", self.tasks), ("--sql", self.sql)):
+            if given:
+                yield f"{name} needs --master: it is for Spark"
+        if self.format != PARQUET:
+            yield f"--format {self.format} needs --master, such as --master 'local[*]': Spark reads it"
+
+    def _without_commit(self) -> Iterator[str]:
+        if self.exactly_once and self.sink is None:
+            yield "--exactly-once needs --sink ID: a name for this load that stays the same when it is run again"
+        for name, text in (("--sink", self.sink), ("--run-id", self.run_id)):
+            if text is not None and not self.exactly_once:
+                yield f"{name} needs --exactly-once"
+
+    def pairs_of_conf(self) -> dict[str, str]:
+        """Return Spark's settings.
+
+        Raises:
+            ConfigurationError: one is not like NAME=VALUE.
+        """
+        return dict(_pair("--conf", each) for each in self.conf)
+
+    def sink_options(self, tasks: int) -> dict[str, str]:
+        """Return the options of the data source.
+
+        Args:
+            tasks: that share the rate.
+
+        Raises:
+            ConfigurationError: a property is not like NAME=VALUE, or has an option of its own.
+        """
+        given = dict(_pair("--property", each) for each in self.properties)
+        for name, instead in OWN_PROPERTIES.items():
+            if name in given:
+                raise ConfigurationError(f"--property {name}: use {instead}")
+        properties = {**DEFAULT_PROPERTIES, **given, "bootstrap.servers": self.bootstrap_server}
+        options = {f"kafka.{name}": value for name, value in properties.items()}
+        options["topic"] = self.topic
+        if self.exactly_once:
+            options |= {"exactlyOnce": "true", "sinkId": self.sink or ""}
+            if self.run_id is not None:
+                options["runId"] = self.run_id
+        if self.rate is not None:
+            options["maxRecordsPerSecond"] = str(max(1, int(self.rate / tasks)))
+        if self.reads_row_groups:
+            options |= {"input": "splits"}
+            options |= {} if self.shape.key is None else {"inputKey": self.shape.key}
+            options |= {} if self.shape.value is None else {"inputValue": self.shape.value}
+        return options
+
+    def parsed_options(self, tasks: int = 1) -> SinkOptions:
+        """Return the same, checked.
+
+        Raises:
+            ConfigurationError: an option is wrong.
+        """
+        return SinkOptions.parse(self.sink_options(tasks))
+
+
+def _pair(option: str, argument: str) -> tuple[str, str]:
+    name, equals, value = argument.partition("=")
+    if not (name and equals):
+        raise ConfigurationError(f"{option} {argument!r}: not like NAME=VALUE")
+    return name, value

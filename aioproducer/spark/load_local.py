@@ -1,0 +1,106 @@
+"""Loads row groups into a topic in this process, without Spark: one task, and the same commit. Needs no pyspark."""
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from aioproducer.errors import KafkaError
+from aioproducer.spark.commit import BatchAction, Preparation, SinkCommit, WrittenTask, run_action
+from aioproducer.spark.coordinators import prepared, with_sink
+from aioproducer.spark.decision import SinkIds, TaskEntry
+from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.record_parts import RowShape
+from aioproducer.spark.report import batch_report
+from aioproducer.spark.row_groups import Split, records_of
+from aioproducer.spark.task import TaskCounts, TaskSender
+
+Told = Callable[[int, int], None]
+"""Is told the rows and the bytes of each batch that was taken."""
+
+
+class LocalLoad:
+    """One load.
+
+    Args:
+        options: of the write; `input` says what becomes a record.
+        splits: to be loaded, in this order.
+        told: of the progress.
+    """
+
+    def __init__(self, options: SinkOptions, splits: Sequence[Split], told: Told) -> None:
+        assert options.input is not None
+        self._options = options
+        self._shape: RowShape = options.input
+        self._splits = splits
+        self._told = told
+        self.query = f"run {options.run_id or uuid.uuid4()}"
+
+    def dry_run(self) -> TaskCounts:
+        """Read all and make the records; send nothing and ask no broker.
+
+        Raises:
+            ConfigurationError: a file cannot be read.
+        """
+        rows = octets = 0
+        for batch in self._records():
+            rows += batch.num_rows
+            octets += batch.nbytes
+        return TaskCounts(rows, octets)
+
+    def run(self) -> dict[str, object] | None:
+        """Load all; return the report of the batch, None if this run was finished before.
+
+        Raises:
+            ConfigurationError: the topic does not exist, or a file cannot be read.
+            KafkaError: the cluster did not answer, or a row was refused or not delivered.
+            LostTransactionsError, UnfinishedCommitError: as `SinkCommit.commit`.
+        """
+        preparation = prepared(self._options)
+        if preparation is not None:
+            return self._run_exactly_once(preparation)
+        counts, _ = self._sender().send_all(self._records(), task=0)
+        return self._report(counts, transactions=0, commit_s=0.0)
+
+    def _run_exactly_once(self, preparation: Preparation) -> dict[str, object] | None:
+        sink_id = self._options.sink_id or ""
+        action, batch = run_action(preparation, sink_id=sink_id, query=self.query)
+        if action is BatchAction.SKIP:
+            return None
+        data_id = SinkIds(sink_id).data_id(batch, 0, 0)
+        counts, transaction = self._sender().send_all(self._records(), task=0, transactional_id=data_id)
+        entry = None
+        if transaction is not None:
+            entry = TaskEntry(0, 0, transaction.producer_id, transaction.epoch, transaction.version, counts.rows)
+        written = [WrittenTask(preparation, batch, self.query, entry)]
+        begun = time.monotonic()
+        try:
+            with_sink(self._options, lambda commit: commit.commit(written, is_last=True))
+        except BaseException:
+            with contextlib.suppress(KafkaError):  # the first error says more
+                with_sink(self._options, lambda commit: commit.abort(written))
+            raise
+        return self._report(counts, transactions=int(entry is not None), commit_s=time.monotonic() - begun)
+
+    def _report(self, counts: TaskCounts, *, transactions: int, commit_s: float) -> dict[str, object]:
+        return batch_report([counts], query=self.query, batch=None, transactions=transactions, commit_s=commit_s)
+
+    def _sender(self) -> TaskSender:
+        return TaskSender(self._options, self._shape.columns)
+
+    def _records(self) -> Iterator[pa.RecordBatch]:
+        for split in self._splits:
+            for batch in records_of(split.path, split.row_group, self._shape):
+                self._told(batch.num_rows, batch.nbytes)
+                yield batch
+
+
+def is_decided(options: SinkOptions, query: str) -> bool:
+    """Finish what is decided of a sink, abort the rest, and return whether this run was decided.
+
+    Raises:
+        KafkaError: as `SinkCommit.prepare`.
+    """
+    return with_sink(options, SinkCommit.prepare).last_query == query

@@ -1,0 +1,200 @@
+"""Loads files into a topic on Spark: Parquet by its row groups, which tasks read with pyarrow; else a DataFrame."""
+
+import logging
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from aioproducer.errors import ConfigurationError
+from aioproducer.spark.record_parts import RowShape
+from aioproducer.spark.row_groups import Split, records_of
+from aioproducer.spark.session import check, recommended_conf
+
+FORMAT: Final = "aioproducer"
+VIEW: Final = "input"
+"""Name of the files in `--sql`."""
+
+_SPLITS: Final = StructType(
+    [StructField("path", StringType(), nullable=False), StructField("row_group", IntegerType(), nullable=False)]
+)
+_ERROR = re.compile(r"(?:^|[\s:(])(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception)): (\S.*)", re.MULTILINE)
+_SPARK_CLASS = re.compile(r"^\[([A-Z_.0-9]+)\] (.+)", re.MULTILINE)
+
+
+@contextmanager
+def session(master: str, conf: Mapping[str, str], *, is_verbose: bool) -> Iterator[SparkSession]:
+    """Start Spark for one load, and stop it.
+
+    Raises:
+        ConfigurationError: Spark does not start, or an executor lacks a package.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark takes the first python3 on PATH otherwise
+    warnings.filterwarnings("ignore", module=r"pyspark\.")
+    logging.getLogger("SQLQueryContextLogger").disabled = not is_verbose  # prints errors of Spark with Java's stack
+    defaults = {"spark.app.name": "aioproducer load", "spark.ui.enabled": "false"}
+    with _stderr_to_file(is_on=not is_verbose) as log:
+        try:
+            spark = (
+                SparkSession.builder.master(master).config(map={**recommended_conf(), **defaults, **conf}).getOrCreate()
+            )
+        except Exception as error:
+            raise ConfigurationError(f"Spark does not start: {in_one_line(error)[1]}{_last_line(log)}") from error
+    try:
+        check(spark)
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to_file(*, is_on: bool) -> Iterator[IO[bytes] | None]:
+    """Give what is started in the block a file for standard error: Java and its workers, which keep it.
+
+    The command reports errors in a line of its own; `--verbose` shows theirs too.
+    """
+    if not is_on:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        sys.stderr.flush()
+        own = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield file
+        finally:
+            sys.stderr.flush()
+            os.dup2(own, 2)
+            os.close(own)
+
+
+def _last_line(log: IO[bytes] | None) -> str:
+    if log is None:
+        return ""
+    log.seek(0)
+    lines = [line for line in log.read().decode(errors="replace").splitlines() if line and not line.startswith("\t")]
+    return f": {lines[-1]}" if lines else ""
+
+
+def task_progress(spark: SparkSession) -> tuple[int, int]:
+    """Return how many tasks of the running stages have ended, and how many there are; for another thread."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [found for each in tracker.getActiveStageIds() if (found := tracker.getStageInfo(each)) is not None]
+    return sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+
+
+def task_count(spark: SparkSession, wanted: int | None, splits: Sequence[Split] | None) -> int:
+    """Return how many tasks load: as wanted, or as many as Spark has cores; at most one for each row group."""
+    tasks: int = wanted or spark.sparkContext.defaultParallelism
+    return tasks if splits is None else max(1, min(int(tasks), len(splits)))
+
+
+def load_row_groups(spark: SparkSession, splits: Sequence[Split], *, tasks: int, options: Mapping[str, str]) -> None:
+    """Have tasks read row groups and send them.
+
+    Args:
+        spark: the session.
+        splits: to be loaded.
+        tasks: that share them.
+        options: of the data source, `input=splits` among them.
+    """
+    rows = [(each.path, each.row_group) for each in in_even_shares(splits, tasks)]
+    # `parallelize` cuts the list exactly; `repartition` would deal out rows at random.
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, tasks), _SPLITS)
+    frame.write.format(FORMAT).mode("append").options(**options).save()
+
+
+def in_even_shares(splits: Sequence[Split], tasks: int) -> list[Split]:
+    """Order row groups so that equal runs of them are about equal in bytes."""
+    by_size = sorted(splits, key=lambda split: split.bytes, reverse=True)
+    # Spark gives task i the rows from i * n // tasks on: the first so many shares have one row group more.
+    ends = [(number + 1) * len(splits) // tasks for number in range(tasks)]
+    room = [end - (ends[number - 1] if number else 0) for number, end in enumerate(ends)]
+    shares: list[list[Split]] = [[] for _ in range(tasks)]
+    sizes = [0] * tasks
+    for split in by_size:
+        least = min((number for number in range(tasks) if len(shares[number]) < room[number]), key=sizes.__getitem__)
+        shares[least].append(split)
+        sizes[least] += split.bytes
+    return [split for share in shares for split in share]
+
+
+def dry_run(spark: SparkSession, splits: Sequence[Split], *, tasks: int, shape: RowShape) -> dict[str, int]:
+    """Have tasks read row groups and make the records; send nothing."""
+    rows = [(each.path, each.row_group) for each in in_even_shares(splits, tasks)]
+
+    def count(share: Iterator[tuple[str, int]]) -> Iterator[tuple[int, int]]:
+        for path, row_group in share:
+            for batch in records_of(path, row_group, shape):
+                yield batch.num_rows, batch.nbytes
+
+    counts = spark.sparkContext.parallelize(rows, tasks).mapPartitions(count).collect()
+    return {"rows": sum(rows for rows, _ in counts), "bytes": sum(octets for _, octets in counts)}
+
+
+def load_frame(records: DataFrame, tasks: int | None, options: Mapping[str, str]) -> None:
+    """Send a DataFrame of records."""
+    shared = records if tasks is None else records.repartition(tasks)
+    shared.write.format(FORMAT).mode("append").options(**options).save()
+
+
+def counted(records: DataFrame) -> int:
+    """Return how many records there are, after making each."""
+    records.write.format("noop").mode("append").save()
+    return int(records.count())
+
+
+def read_frame(spark: SparkSession, paths: Sequence[str], *, file_format: str, sql: str | None) -> DataFrame:
+    """Return what `spark.read` makes of files, or the answer to a query that may call them `input`."""
+    if not paths:
+        return spark.sql(sql or "")
+    reader = spark.read.format(file_format)
+    if file_format == "csv":
+        reader = reader.option("header", "true")
+    frame = reader.load(list(paths))
+    if sql is None:
+        return frame
+    frame.createOrReplaceTempView(VIEW)
+    return spark.sql(sql)
+
+
+def as_records(frame: DataFrame, shape: RowShape) -> DataFrame:
+    """Return the columns `value`, and `key` if there are keys.
+
+    Raises:
+        ConfigurationError: a column is missing.
+    """
+    records = {"value": f.to_json(f.struct("*")) if shape.value is None else _text_of(frame, "--value", shape.value)}
+    if shape.key is not None:
+        records["key"] = _text_of(frame, "--key", shape.key)
+    return frame.select(*(column.alias(name) for name, column in sorted(records.items())))
+
+
+def _text_of(frame: DataFrame, option: str, name: str) -> Column:
+    if name not in frame.columns:
+        hint = "; --json makes the value from all columns" if option == "--value" else ""
+        raise ConfigurationError(f"the input has no column {name!r}; it has {', '.join(frame.columns)}{hint}")
+    column = frame[f"`{name}`"]
+    is_ready = isinstance(frame.schema[name].dataType, (BinaryType, StringType))
+    return column if is_ready else column.cast("string")
+
+
+def in_one_line(error: Exception) -> tuple[str, str]:
+    """Return the name of the exception that began it and its text, out of Spark's pages about it."""
+    text = str(error)
+    text = text.replace("Could not serialize object: ", "\n")  # what a driver's check raises comes so
+    if found := _ERROR.findall(text):
+        ours = [each for each in found if each[0] not in {"PythonException", "SparkException", "Py4JJavaError"}]
+        name, line = (ours or found)[-1]
+        return str(name), str(line)
+    if (of_spark := _SPARK_CLASS.search(text)) is not None:
+        return of_spark[1], of_spark[2]
+    return type(error).__name__, text.strip().partition("\n")[0]

@@ -1,0 +1,80 @@
+"""A data source that kills its driver on the way, as a machine that is switched off would; else it is ours."""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from aioproducer.spark.columns import sink_columns
+from aioproducer.spark.coordinators import SinkCluster
+from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.source import AioproducerDataSource
+from aioproducer.spark.writer import SinkWriter
+from examples.spark_pipeline.settings import Settings
+
+IN_BATCH = 1
+"""The second batch: one is finished, more follow."""
+
+
+class KilledSource(AioproducerDataSource):
+    """`format("aioproducer-killed")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "aioproducer-killed"
+
+    def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: ARG002, FBT001  # Spark's signature
+        """Return the writer of a batch."""
+        options = SinkOptions.parse(self.options)
+        return KilledWriter(options, sink_columns(schema, options))
+
+
+class KilledWriter(SinkWriter):
+    """Kills the driver at the place that the settings name."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows; `task`: die with the first task that has sent some."""
+        return super().write(_dying(iterator) if self._dies_at("task") else iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit; `decision`: die when it is written, `round`: after the first transaction that was committed."""
+        if self._dies_at("decision"):
+            _die_after("write_decision", 1)
+        if self._dies_at("round"):
+            _die_after("_end", 2)  # the decision's own transaction is the first
+        super().commit(messages)
+
+    def _dies_at(self, place: str) -> bool:
+        return Settings.of_environment().kill_at == place and self._options.batch_id == IN_BATCH
+
+
+def _dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    kill_driver()
+
+
+def _die_after(method: str, calls: int) -> None:
+    """Let the process of the commit die after so many calls of a method."""
+    original = getattr(SinkCluster, method)
+    left = iter(range(calls - 1, -1, -1))
+
+    async def call(self: SinkCluster, *arguments: object, **named: object) -> object:
+        answer = await original(self, *arguments, **named)
+        if next(left, 1) == 0:
+            kill_driver()
+        return answer
+
+    setattr(SinkCluster, method, call)
+
+
+def kill_driver() -> None:
+    """Kill the driver, its JVM, and this process."""
+    settings = Settings.of_environment()
+    Path(settings.folder, "killed").write_text(settings.kill_at, "utf-8")
+    os.killpg(settings.driver_group, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
