@@ -1,0 +1,132 @@
+"""One case: a sink, its topic, and the drivers that write to it one after another; and the table of all cases."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from aioproducer.spark.commit import SinkCommit
+from aioproducer.spark.coordinators import with_sink
+from aioproducer.spark.options import SinkOptions
+from aioproducer.testing.kafka import KafkaCluster
+from tests.spark.crashes.driver import Driver
+from tests.spark.crashes.faulty_source import OPTION, Faults, Point
+from tests.spark.crashes.query import Job
+from tests.spark.crashes.topic import Rows, Topic
+
+ROWS = 300
+"""Of each batch."""
+
+
+class TableRow(NamedTuple):
+    """What a case came to."""
+
+    case: str
+    broker: str
+    duplicates: int
+    missing: int
+    recovery_s: float
+    """From the start of the driver that recovers, or from the fault if none was started, to the commit of the batch."""
+
+
+TABLE: list[TableRow] = []
+
+
+@dataclass
+class Case:
+    """A stream into a topic of its own, exactly once.
+
+    Attributes:
+        kafka: running cluster.
+        folder: for everything.
+        name: of topic and sink.
+        master: of Spark; None is local with the cores that `driver` is given.
+    """
+
+    kafka: KafkaCluster
+    folder: Path
+    name: str
+    master: str | None = None
+    conf: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    shuffles: bool = False
+    exactly_once: bool = True
+    topic: Topic = field(init=False)
+    faults: Faults = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.topic = Topic(self.kafka.bootstrap_servers, self.name)
+        self.topic.create()
+        self._numbers = itertools.count()
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.folder / "checkpoint")
+
+    def sink_options(self, faults: Faults | None = None) -> dict[str, str]:
+        given = {
+            "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
+            "topic": self.name,
+            "transactionTimeout": "5m",
+            **({"exactlyOnce": "true", "sinkId": self.name} if self.exactly_once else {}),
+            **self.options,
+        }
+        return given if faults is None else {**given, OPTION: faults.text()}
+
+    def job(self, faults: Faults, cores: int) -> Job:
+        return Job(
+            master=self.master or f"local[{cores},4]",
+            source="rate-micro-batch",
+            source_options={"rowsPerBatch": str(ROWS), "startTimestamp": "0"},
+            sink_options=self.sink_options(faults),
+            checkpoint=self.checkpoint,
+            shuffles=self.shuffles,
+            conf=self.conf,
+        )
+
+    def driver(
+        self, *points: Point, cores: int = 2, change: Callable[[Job], Job] = lambda job: job, master: str | None = None
+    ) -> Driver:
+        """Start a driver whose processes meet these points; use it in a `with`."""
+        folder = self.folder / f"driver-{next(self._numbers)}"
+        folder.mkdir(parents=True)
+        self.faults = Faults(str(folder), points)
+        job = self.job(self.faults, cores)
+        if master is not None:
+            job = replace(job, master=master)
+        return Driver(change(job), folder, self.faults)
+
+    def ask(self, question: Callable[[SinkCommit], object]) -> None:
+        """Let the sink's commit do something, as `aioproducer txn` does."""
+        with_sink(SinkOptions.parse(self.sink_options()), question)  # type: ignore[arg-type]
+
+    def finish(self, label: str, recovery_s: float, rows: int | None = None, *, missing: int = 0) -> Rows:
+        """Check the topic, and add a row to the table: each row of the stream is there once and no reader is stuck.
+
+        Args:
+            label: of the case.
+            recovery_s: see `TableRow`.
+            rows: how many rows there must be; None is whole batches, as many as there are.
+            missing: how many rows an error has named as lost.
+        """
+        found = self.topic.read()
+        expected = found.end if rows is None else rows
+        row = TableRow(label, self.kafka.version, found.duplicates(), found.missing(expected), recovery_s)
+        TABLE.append(row)
+        assert (row.duplicates, row.missing, found.open_partitions) == (0, missing, ()), row
+        assert found.end == expected, row
+        return found
+
+
+@contextmanager
+def broker_down(kafka: KafkaCluster, thread: ThreadPoolExecutor) -> Iterator[None]:
+    """SIGKILL the only broker; start it again afterwards."""
+    thread.submit(lambda: asyncio.run(kafka.kill(1))).result()
+    try:
+        yield
+    finally:
+        thread.submit(lambda: asyncio.run(kafka.restart(1))).result()
