@@ -11,7 +11,7 @@ from typing import Self
 
 import psutil
 
-from tests.spark.crashes.faulty_source import Faults, Point
+from tests.spark.crashes.faulty_source import HALT, HALTED, Faults, Point
 from tests.spark.crashes.query import Job
 
 ROOT = Path(__file__).parents[3]
@@ -61,7 +61,7 @@ class Driver:
         self._faults = faults
         self._log = folder / "log"
         self._seen: dict[int, psutil.Process] = {}
-        self.begun = time.monotonic()
+        self.begun = time.time()
         environment = {**spark_environment(), "SPARK_LOCAL_DIRS": str(folder / "local")}
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
@@ -102,11 +102,7 @@ class Driver:
         return int(file.read_text("utf-8"))
 
     def wait_for_batch(self, batch: int) -> float:
-        """Return the seconds from the program's start until Spark's log has the batch as committed."""
-        self.wait_for_commit_log(batch)
-        return time.monotonic() - self.begun
-
-    def wait_for_commit_log(self, batch: int) -> None:
+        """Return the time at which Spark's log has the batch as committed."""
         file = Path(self._job.checkpoint, "commits", str(batch))
 
         def is_there() -> bool:
@@ -116,6 +112,21 @@ class Driver:
             return False
 
         wait_until(is_there, lambda: f"batch {batch} was not committed\n{self.log[-3000:]}")
+        return file.stat().st_mtime
+
+    def halt(self) -> int:
+        """Stop the query between two batches and kill it; return the last decided batch."""
+        folder = Path(self._faults.folder)
+        folder.joinpath(HALT).touch()
+        halted = folder / HALTED
+
+        def is_halted() -> bool:
+            self._require_running()
+            return halted.exists() and halted.read_text("utf-8").endswith("\n")
+
+        wait_until(is_halted, lambda: f"the query did not come to its next batch\n{self.log[-3000:]}")
+        self.kill()
+        return int(halted.read_text("utf-8").split()[1])
 
     def wait_for_end(self) -> str:
         """Return what the program printed, once it has ended by itself."""

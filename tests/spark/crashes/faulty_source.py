@@ -2,9 +2,9 @@
 
 The option `faults` has `Faults` as JSON, so the points reach the tasks on executors and the process that commits.
 A process that stops at a point writes its id to a file first, and then stops itself: the test kills it, or lets it
-go on. A point is met once.
+go on. A point is met once. Where the file `HALT` is there, the driver stops after it has prepared its next batch, when
+nothing is open.
 
-    prepared        the driver has prepared; `batch` is the last decided one
     commit          the driver has all messages and has asked nothing yet
     decision        every transaction is open; the decision is not written
     decided.half    the decision's offsets are sent; its transaction is not ended
@@ -41,6 +41,8 @@ from aioproducer.spark.writer import BATCH_ID, SinkStreamWriter, SinkWriter
 
 NAME = "aioproducer_with_faults"
 OPTION = "faults"
+HALT = "halt"
+HALTED = "halted"
 SENT_AFTER_S = 0.3
 """Rows that a task has appended are at the broker then."""
 
@@ -60,7 +62,7 @@ class Point:
     at: str
     batch: int = 0
     task: int | None = None
-    attempt: int | None = 0
+    attempt: int | None = None
     action: Literal["stop", "fail", "wait"] = "stop"
 
 
@@ -97,20 +99,27 @@ class _Armed:
 def reach(at: str, batch: int | None, task: int | None = None, attempt: int | None = None) -> None:
     """Do what is to happen at a point, if anything is."""
     for point in _Armed.faults.points:
-        is_here = (point.at, point.batch, point.task) == (at, batch, task)
-        if not is_here or point.attempt not in {None, attempt if task is not None else point.attempt}:
-            continue
-        try:
-            with _Armed.faults.file_of(point).open("x", encoding="utf-8") as file:
-                file.write(f"{os.getpid()}\n")
-        except FileExistsError:  # met already
-            continue
-        if point.action == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        elif point.action == "wait":
-            time.sleep(600)
-        else:
-            raise InjectedError(f"{at} of task {task}, attempt {attempt}")
+        is_here = (point.at, point.batch, point.task) == (at, batch, task) and point.attempt in {None, attempt}
+        if is_here and _is_first(_Armed.faults.file_of(point), str(os.getpid())):
+            _act(point, f"{at} of task {task}, attempt {attempt}")
+
+
+def _is_first(file: Path, text: str) -> bool:
+    try:
+        with file.open("x", encoding="utf-8") as created:
+            created.write(f"{text}\n")
+    except FileExistsError:
+        return False
+    return True
+
+
+def _act(point: Point, what: str) -> None:
+    if point.action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif point.action == "wait":
+        time.sleep(600)
+    else:
+        raise InjectedError(what)
 
 
 class FaultySource(AioproducerDataSource):
@@ -187,7 +196,9 @@ _end_transactions = SinkCluster.end_transactions
 
 async def prepare(self: SinkCommit) -> Preparation:
     found = await _prepare(self)
-    reach("prepared", found.last_batch)
+    folder = Path(_Armed.faults.folder)
+    if folder.joinpath(HALT).exists() and _is_first(folder / HALTED, f"{os.getpid()} {found.last_batch}"):
+        os.kill(os.getpid(), signal.SIGSTOP)
     return found
 
 

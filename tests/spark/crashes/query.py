@@ -60,8 +60,6 @@ def main(job: Job) -> None:
         rows = spark.read.options(**job.source_options).parquet(job.source_options["path"])
         values(rows, job).write.format(NAME).mode("append").options(**job.sink_options).save()
         return
-    if job.source == "aioproducer":
-        spark.dataSource.register(FaultySource.__mro__[1])
     rows = spark.readStream.format(job.source).options(**job.source_options).load()
     stream = values(rows, job).writeStream.format(NAME).options(**job.sink_options)
     query = stream.option("checkpointLocation", job.checkpoint).trigger(processingTime="0 seconds").start()

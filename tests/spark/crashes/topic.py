@@ -28,9 +28,6 @@ class Rows:
         """One more than the highest row."""
         return max(self.counts, default=-1) + 1
 
-    def duplicates(self) -> int:
-        return sum(count - 1 for count in self.counts.values())
-
     def missing(self, rows: int) -> int:
         """How many of the first `rows` are not there."""
         return sum(number not in self.counts for number in range(rows))
