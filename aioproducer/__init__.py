@@ -12,6 +12,7 @@ from aioproducer._producer.topic import Topic
 from aioproducer._producer.transaction import Transaction
 from aioproducer._version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
 from aioproducer.blocking import BlockingProducer, BlockingTopic
+from aioproducer.cluster import Cluster
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import (
     AuthenticationError,
@@ -89,6 +90,7 @@ __all__ = [
     "BulkDelivery",
     "BulkResult",
     "BytesSerializer",
+    "Cluster",
     "ClusterAuthorizationError",
     "ConfigurationError",
     "ConfigurationTypeError",

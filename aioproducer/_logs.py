@@ -1,4 +1,4 @@
-"""Events: structlog, an event name and values, never a payload or a secret."""
+"""The event log: structlog events of a name and values, never a payload or a secret."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ from aioproducer._native.unraisable import report_unraisable
 
 
 class EventLog(Protocol):
-    """What is used of a structlog logger."""
+    """The methods of a structlog logger that this package uses."""
 
-    def debug(self, event: str, **values: object) -> object:
-        """Log what only someone who looks for it wants to know."""
+    def debug(self, event: str, **values: object) -> object: ...
 
-    def info(self, event: str, **values: object) -> object:
-        """Log what happens now and then."""
+    def info(self, event: str, **values: object) -> object: ...
 
-    def warning(self, event: str, **values: object) -> object:
-        """Log what someone should look at."""
+    def warning(self, event: str, **values: object) -> object: ...
 
-    def error(self, event: str, **values: object) -> object:
-        """Log what someone must look at."""
+    def error(self, event: str, **values: object) -> object: ...
 
 
 def event_log(client_id: str) -> EventLog:
     """Return the log of one producer.
 
-    Where the application has configured structlog, events go its way. Else they go to the standard library's logger
-    "aioproducer", as `event key=value ...`: a library that nobody configured must not print.
+    Events go to structlog if the application has configured it, and otherwise to the standard library's logger
+    "aioproducer", as `event key=value ...`, which prints nothing unless it is configured.
     """
     return GuardedLog(client_id)
 
@@ -37,12 +33,12 @@ def event_log(client_id: str) -> EventLog:
 class GuardedLog:
     """Log whose methods never raise.
 
-    Filters, handlers and processors are the application's code, and they run in the middle of a start, a settlement
-    or a lost connection. What the first of them raises is reported through `sys.unraisablehook`; later ones are not:
-    a filter that fails for every event would fill standard error.
+    Filters, handlers and processors are the application's code, and they run during a start, a settlement or the end of
+    a connection. Their first exception is reported through `sys.unraisablehook`; later ones are not, since a filter
+    that fails for every event would fill standard error.
 
     Args:
-        client_id: the producer's; bound to every event.
+        client_id: of the producer; bound to every event.
     """
 
     __slots__ = ("_client_id", "_has_reported", "_logger")
@@ -59,19 +55,15 @@ class GuardedLog:
             self._report(error)
 
     def debug(self, event: str, **values: object) -> None:
-        """Log at level DEBUG."""
         self._write("debug", event, values)
 
     def info(self, event: str, **values: object) -> None:
-        """Log at level INFO."""
         self._write("info", event, values)
 
     def warning(self, event: str, **values: object) -> None:
-        """Log at level WARNING."""
         self._write("warning", event, values)
 
     def error(self, event: str, **values: object) -> None:
-        """Log at level ERROR."""
         self._write("error", event, values)
 
     def _write(self, level: str, event: str, values: dict[str, object]) -> None:
@@ -97,7 +89,7 @@ def _logger(client_id: str) -> EventLog:
 
     standard = logging.getLogger("aioproducer")
     if not standard.handlers:
-        standard.addHandler(logging.NullHandler())  # else warnings go to stderr where nobody configured logging
+        standard.addHandler(logging.NullHandler())  # else unconfigured logging prints warnings to stderr
     if structlog.is_configured():
         return cast("EventLog", structlog.get_logger("aioproducer").bind(client_id=client_id))
     wrapped = structlog.wrap_logger(
@@ -113,7 +105,7 @@ def _logger(client_id: str) -> EventLog:
 
 
 def _raise_on_loop(error: BaseException) -> None:
-    """End the program as the handler asks, but from a callback of its own: the work that has logged is done first."""
+    """Raise in a later callback of the loop, so that the code that logged the event ends first."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

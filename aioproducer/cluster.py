@@ -1,38 +1,18 @@
-"""What the client believes about the cluster: nodes, topics, leaders. Immutable; every update makes a new one.
+"""The client's view of the cluster: brokers, topics and leaders. Immutable: every update makes a new one.
 
-Metadata comes from many brokers, each with its own delay, so an answer may be older than what is known. The rules
-that keep old news from undoing new ones:
-
-* Within one topic id, a partition's leader epoch never goes back: an answer with a lower one is ignored for that
-  partition.
-* A new topic id means the topic was deleted and made again: the whole view is replaced, epochs included.
-* Another cluster id means that the addresses lead to another cluster: nothing that was known of topics holds there.
-* Without topic ids (brokers before 2.8, and the first answer with an id after theirs) the two cannot be told apart.
-  There a lower epoch is accepted only when a produce to that topic was refused with "unknown" or "not leader" (the
-  topic is *suspected*), or the partition has no leader as far as is known, and two different brokers agree on it, or
-  one says so for a second (it may be the only one that we are connected to), or when the cluster has a single broker,
-  which cannot be behind itself. An id is learnt from an answer without a lower epoch. Fewer partitions than before
-  are believed on the same grounds: only a topic that was made again has fewer.
-* A topic that an answer reports in error keeps the partitions known before: a broker that has just restarted may
-  report a topic missing that it will know in a second.
-* Partitions are added, never removed, within one topic id.
-
-Source: Metadata, MetadataCache and MetadataSnapshot of Apache Kafka, without their locks; KIP-320, KIP-516, KIP-951.
+`_network/cluster_updates.py` holds the rules of the updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from aioproducer._protocol.messages import MetadataResponse, Node, TopicView
 from aioproducer._protocol.partition_views import NO_EPOCH, NO_LEADER, Partitions, PartitionView
 from aioproducer._protocol.primitives import NO_TOPIC_ID
-
-if TYPE_CHECKING:
-    from aioproducer.records import TopicPartition
 
 __all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataResponse", "Node", "PartitionView", "Partitions", "TopicView"]
 
@@ -44,15 +24,11 @@ def _nothing() -> Mapping[KeyT, ValueT]:
     return MappingProxyType({})
 
 
-_NOT_DESCRIBED: Final = PartitionView()
-_COUNT: Final = -1
-"""Stands in `doubts` for the number of a partition: it is how many there are that is in doubt."""
-SAME_BROKER_S: Final = 1.0
-"""A broker that reports a lower leader epoch for so long is not behind: news of a leader travels in milliseconds."""
+class Doubt(NamedTuple):
+    """A value that would go back, and the broker that reported it first.
 
-
-class _Doubt(NamedTuple):
-    """What goes back, and the broker that reported it first; another must agree, or the same one later."""
+    It counts once another broker reports it too, or the same one for long enough.
+    """
 
     news: PartitionView | int
     """A lower leader epoch, or a lower count of partitions."""
@@ -62,23 +38,22 @@ class _Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A snapshot. Never changes, so it may be kept, compared and handed to anyone."""
+    """A snapshot of the cluster, as a partitioner gets it. It never changes, so it may be kept and compared."""
 
     nodes: Mapping[int, Node] = field(default_factory=_nothing)
-    """By node id."""
+    """Brokers by node id; each has `id`, `host`, `port` and `rack`."""
     topics: Mapping[str, TopicView] = field(default_factory=_nothing)
-    """By name. A topic's view is the same object as before when an update changed nothing in it."""
+    """Topics by name; each has `name`, `topic_id` and `partitions`, a sequence of `leader_id` and `leader_epoch`. An
+    update that changes nothing in a topic keeps its object."""
     cluster_id: str | None = None
+    """The cluster's id; None before the first response."""
     controller_id: int = -1
+    """Node id of the controller; -1 if unknown."""
     updated_at: float = 0.0
-    """Monotonic seconds of the last answer that was merged; 0.0 before the first."""
-    doubts: Mapping[tuple[str, int], _Doubt] = field(default_factory=_nothing)
-    """By (topic, partition): lower epochs, or counts, reported by one broker, without topic ids to settle it."""
-
-    @classmethod
-    def empty(cls) -> Cluster:
-        """Return the cluster nothing is known about."""
-        return cls()
+    """Time of the last response that was merged, in monotonic seconds; 0.0 before the first."""
+    _doubts: Mapping[tuple[str, int], Doubt] = field(default_factory=_nothing)
+    """Lower epochs and counts that a single broker has reported, without topic ids to settle it; by topic and
+    partition."""
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """Return the id of a partition's leader, or None if it has none, is unknown, or its node is unknown."""
@@ -94,208 +69,6 @@ class Cluster:
         return len(view.partitions) if view is not None and view.partitions else None
 
     def topic_id(self, topic: str) -> bytes:
-        """Return a topic's id, `NO_TOPIC_ID` if unknown."""
+        """Return a topic's id of 16 bytes, all zero if unknown."""
         view = self.topics.get(topic)
         return view.topic_id if view is not None else NO_TOPIC_ID
-
-    def merge(self, answer: MetadataResponse, now: float, *, suspected: Collection[str] = ()) -> Cluster:
-        """Return the cluster after an answer, by the rules of this file.
-
-        Args:
-            answer: not trusted: unusable nodes are left out, leaders that are no known node count as none.
-            now: monotonic seconds.
-            suspected: topics to which a produce was refused with "unknown" or "not leader" since the last answer.
-
-        Returns:
-            A new cluster. Topics that the answer does not name stay as they are, unless they were another cluster's;
-            nodes that it does not name are gone.
-        """
-        nodes = {node.id: node for node in answer.nodes if node.is_valid}
-        is_elsewhere = bool(answer.cluster_id) and self.cluster_id not in {None, answer.cluster_id}
-        known = Cluster.empty() if is_elsewhere else self
-        topics = dict(known.topics)
-        doubts = dict(known.doubts)
-        for seen in answer.topics:
-            merging = _TopicMerge(seen, topics.get(seen.name), from_node=answer.from_node, now=now, doubts=doubts)
-            merging.may_go_back = seen.name in suspected
-            merging.is_only_node = len(nodes) <= 1
-            topics[seen.name] = merging.result()
-        return Cluster(
-            nodes=MappingProxyType(nodes),
-            topics=MappingProxyType(topics),
-            cluster_id=answer.cluster_id or self.cluster_id,
-            controller_id=answer.controller_id,
-            updated_at=now,
-            doubts=MappingProxyType(doubts),
-        )
-
-    def with_leader_hints(
-        self,
-        hints: Mapping[TopicPartition, PartitionView],
-        *,
-        topic_ids: Mapping[str, bytes],
-        endpoints: Iterable[Node] = (),
-    ) -> Cluster:
-        """Return the cluster after a broker named new leaders of partitions in a produce answer.
-
-        Args:
-            hints: who leads, and since which epoch, by partition.
-            topic_ids: of their topics when the produce was sent. If one was deleted and made again meanwhile, a hint
-                is about the old one, and its epoch would outlive every true one of the new.
-            endpoints: nodes that metadata may not have named yet.
-
-        Returns:
-            This very cluster if no hint counts. One does not that is not newer than what is known, or about another
-            topic of that name, or whose node is neither known nor among the endpoints.
-
-        Source: KIP-951; Metadata.updatePartitionLeadership in Apache Kafka, which does not look at the topic's id.
-        """
-        nodes = {**self.nodes, **{node.id: node for node in endpoints if node.is_valid}}
-        changed: dict[str, dict[int, PartitionView]] = {}
-        for (topic, partition), leader in hints.items():
-            view = self.topics.get(topic)
-            if view is None or view.topic_id != topic_ids[topic] or not 0 <= partition < len(view.partitions):
-                continue
-            if leader.leader_epoch <= view.partitions[partition].leader_epoch:
-                continue
-            if leader.leader_id not in nodes:
-                continue
-            changed.setdefault(topic, {})[partition] = leader
-        if not changed:
-            return self
-        # All hints of a response at once: a new cluster for each one of 10,000 would copy all partitions each time.
-        views: dict[str, TopicView] = {}
-        for topic, leaders in changed.items():
-            view = self.topics[topic]
-            views[topic] = view._replace(partitions=view.partitions.with_views(leaders.items()))
-        return replace(self, nodes=MappingProxyType(nodes), topics=MappingProxyType({**self.topics, **views}))
-
-    def without_topics(self, names: Collection[str]) -> Cluster:
-        """Return the cluster without some topics; for those no longer in use."""
-        if not names:
-            return self
-        return replace(
-            self,
-            topics=MappingProxyType({name: view for name, view in self.topics.items() if name not in names}),
-            doubts=MappingProxyType(
-                {key: require_confirmation for key, require_confirmation in self.doubts.items() if key[0] not in names}
-            ),
-        )
-
-
-class _TopicMerge:
-    """One topic of one answer meets what was known of it. Writes to `doubts`, shared by the whole merge."""
-
-    __slots__ = (
-        "_doubts",
-        "_from_node",
-        "_has_gone_back",
-        "_has_old_news",
-        "_known",
-        "_now",
-        "_seen",
-        "is_only_node",
-        "may_go_back",
-    )
-
-    def __init__(
-        self,
-        seen: TopicView,
-        known: TopicView | None,
-        *,
-        from_node: int,
-        now: float,
-        doubts: dict[tuple[str, int], _Doubt],
-    ) -> None:
-        self._seen = seen
-        self._known = known
-        self._from_node = from_node
-        self._now = now
-        self._doubts = doubts
-        self.may_go_back = False
-        self.is_only_node = False
-        self._has_gone_back = self._has_old_news = False
-
-    def result(self) -> TopicView:
-        seen, known = self._seen, self._known
-        if known is None:
-            return seen
-        if seen.error_code != 0 and not seen.partitions:
-            return known._replace(error_code=seen.error_code)
-        if self._is_another_topic(known) or self._has_fewer_partitions(known):
-            return seen
-        partitions = self._partitions(known.partitions, seen.partitions)
-        merged = TopicView(seen.name, self._topic_id(known), partitions, seen.error_code)
-        return known if merged == known else merged
-
-    def _topic_id(self, known: TopicView) -> bytes:
-        """The id to go on with; one that comes with old news, or with those of a topic made again, may be another's."""
-        if self._has_gone_back:
-            return self._seen.topic_id
-        if known.topic_id == NO_TOPIC_ID and self._has_old_news:
-            return NO_TOPIC_ID
-        return known.topic_id if self._seen.topic_id == NO_TOPIC_ID else self._seen.topic_id
-
-    def _is_another_topic(self, known: TopicView) -> bool:
-        return known.topic_id != self._seen.topic_id and NO_TOPIC_ID not in (known.topic_id, self._seen.topic_id)
-
-    def _partitions(self, known: Partitions, seen: Partitions) -> Partitions:
-        """The views to go on with; only partitions whose epoch goes back are looked at one by one."""
-        behind = known[len(seen) :]
-        leader_ids, leader_epochs = seen.leader_ids + behind.leader_ids, seen.leader_epochs + behind.leader_epochs
-        if known.leader_epochs == leader_epochs:
-            self._forget_doubts(min(len(known), len(seen)), besides=())
-            return Partitions(leader_ids, leader_epochs)
-        pairs = enumerate(zip(known.leader_epochs, seen.leader_epochs, strict=False))
-        older = [number for number, (old, new) in pairs if new < old]
-        views = [(number, self._older(number, known[number], seen[number])) for number in older]
-        doubted = {number for number in older if seen.leader_epochs[number] != NO_EPOCH}
-        self._forget_doubts(min(len(known), len(seen)), besides=doubted)
-        return Partitions(leader_ids, leader_epochs).with_views(views)
-
-    def _forget_doubts(self, count: int, *, besides: Collection[int]) -> None:
-        """Forget the doubts of the first `count` partitions; looks at these or at all doubts, whichever are fewer."""
-        name = self._seen.name
-        numbers: Iterable[int] = range(count)
-        if len(self._doubts) < count:
-            numbers = [number for topic, number in self._doubts if topic == name and 0 <= number < count]
-        for number in numbers:
-            if number not in besides:
-                self._doubts.pop((name, number), None)
-
-    def _older(self, number: int, old: PartitionView, new: PartitionView) -> PartitionView:
-        if new.leader_epoch == NO_EPOCH:
-            # One that an answer leaves out has no epoch there: what comes next must not be older than what was known.
-            is_left_out = new == _NOT_DESCRIBED
-            return new._replace(leader_epoch=old.leader_epoch) if is_left_out else new
-        # Nothing is sent to a partition without a leader, so nothing can be refused: it is always suspected.
-        is_suspected = self.may_go_back or old.leader_id == NO_LEADER
-        if not is_suspected or not self._is_true(number, new):
-            self._has_old_news = True
-            return old
-        self._has_gone_back = True  # the topic was made again: the id that brokers gave it before is not its own
-        return new
-
-    def _has_fewer_partitions(self, known: TopicView) -> bool:
-        name, count = self._seen.name, len(self._seen.partitions)
-        gone = known.partitions[count:] if count else known.partitions[:0]  # who names none does not know them yet
-        if not gone:
-            self._doubts.pop((name, _COUNT), None)
-            return False
-        is_suspected = self.may_go_back or gone.lacks_leader
-        return is_suspected and self._is_true(_COUNT, count)
-
-    def _is_true(self, number: int, news: PartitionView | int) -> bool:
-        if self._known is not None and NO_TOPIC_ID not in {self._known.topic_id, self._seen.topic_id}:
-            return False  # the same id, or it would be another topic
-        if self.is_only_node:
-            return True
-        key = (self._seen.name, number)
-        require_confirmation = self._doubts.get(key)
-        if require_confirmation is None or require_confirmation.news != news:
-            self._doubts[key] = _Doubt(news, self._from_node, self._now)
-            return False
-        if require_confirmation.from_node == self._from_node and self._now < require_confirmation.since + SAME_BROKER_S:
-            return False
-        del self._doubts[key]
-        return True

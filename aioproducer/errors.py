@@ -1,15 +1,15 @@
 """Every error this library raises on purpose.
 
-Kafka's names with Python's suffix. Where Python has a word for it, the error has that built-in
-as a second parent, so that callers need not import ours to catch it::
+Kafka's names with Python's suffix. A matching built-in error of Python's is a second parent, so that callers need not
+import ours to catch it::
 
     KafkaError                                       the parent of all
     ├── ConfigurationError        (ValueError)       an option is wrong; raised before any I/O
     │   └── ConfigurationTypeError (TypeError)       an option of the wrong type, or one that does not exist
-    ├── IllegalStateError         (RuntimeError)     the call does not fit the producer's state
+    ├── IllegalStateError         (RuntimeError)     the producer's state does not allow the call
     │   ├── ProducerClosedError
-    │   └── NoTransactionError                       no transaction is open that could take it
-    ├── BackgroundTaskDiedError                      a task of the producer's was ended by others: it cannot go on
+    │   └── NoTransactionError                       no transaction is open for it
+    ├── BackgroundTaskDiedError                      a task of the producer was ended from outside: it cannot continue
     ├── SerializationError        (ValueError)       a serializer failed or returned no bytes
     ├── RecordTooLargeError       (ValueError)       larger than a limit can ever allow
     ├── InvalidPartitionError     (ValueError)       the topic has no such partition
@@ -19,13 +19,13 @@ as a second parent, so that callers need not import ours to catch it::
     ├── MetadataTimeoutError      (TimeoutError)     max_block_ms passed and the topic is still unknown
     ├── RecordFilteredError                          an interceptor dropped the record
     ├── DeliveryTimeoutError      (TimeoutError)     delivery_timeout_ms passed
-    ├── UndeliveredError          (ExceptionGroup)   flush, close: failures nobody looked at
+    ├── UndeliveredError          (ExceptionGroup)   flush, close: failures not seen before
     ├── BrokerConnectionError     (ConnectionError)
     │   ├── TlsError
-    │   └── ProtocolError                            bytes that make no sense
+    │   └── ProtocolError                            bytes that cannot be read
     ├── AuthenticationError
     ├── UnsupportedVersionError
-    ├── BrokerError                                  a code came back
+    ├── BrokerError                                  the broker answered with an error code
     │   ├── AuthorizationError
     │   │   ├── TopicAuthorizationError              29
     │   │   ├── GroupAuthorizationError              30
@@ -36,15 +36,15 @@ as a second parent, so that callers need not import ours to catch it::
     │   ├── InvalidRecordError    (ValueError)       32, 87
     │   └── NotEnoughReplicasError                   19, 20
     └── TransactionError
-        ├── TransactionAbortableError                abort and go on
+        ├── TransactionAbortableError                abort, then continue
         ├── TransactionAbortedError                  of a record: its transaction was aborted before it was sent
-        ├── TransactionTimeoutError (TimeoutError)   max_block_ms passed; the same call again joins what is under way
+        ├── TransactionTimeoutError (TimeoutError)   max_block_ms passed; another call joins the running one
         └── ProducerFencedError                      close; nothing else helps
 
 Codes without a class of their own are plain `BrokerError`s that carry the code.
 
-An error that tells of a record carries what became of it (`outcome`), where it was going, how
-often it was tried, for how long, and what the broker said last.
+The error of a record has attributes for its outcome, its topic and partition, the number and duration of the attempts,
+and the last error of the broker.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ if TYPE_CHECKING:
 
 ErrorT = TypeVar("ErrorT", bound="KafkaError")
 
-MAX_SUB_ERRORS = 100  # what one UndeliveredError holds at most; the count says how many there were
+MAX_SUB_ERRORS = 100  # of one UndeliveredError, whose `count` is not limited
 
 
 class Outcome(enum.Enum):
-    """What became of a record that was not acknowledged."""
+    """Whether a record that was not acknowledged may have been written."""
 
     NOT_WRITTEN = "not_written"
     """The record is certainly not in the log: sending it again makes no duplicate."""
 
     UNKNOWN = "unknown"
-    """The record may be in the log: an attempt went unanswered, or its answer did not say."""
+    """The record may be in the log: an attempt got no response, or one that leaves it open."""
 
 
 class ErrorDetails(TypedDict, total=False):
@@ -82,7 +82,7 @@ class ErrorDetails(TypedDict, total=False):
 
 
 class MessageTooLargeDetails(ErrorDetails, total=False):
-    """What `MessageTooLargeError` takes: what its two parents take."""
+    """The keyword arguments of `MessageTooLargeError`: those of its two parents."""
 
     code: int
     retriable: bool
@@ -92,7 +92,7 @@ class MessageTooLargeDetails(ErrorDetails, total=False):
 
 
 class KafkaError(Exception):
-    """Anything this library raises on purpose.
+    """Base class of all errors that this library raises on purpose.
 
     Args:
         message: what happened, to what, the numbers, and a hint.
@@ -106,28 +106,27 @@ class KafkaError(Exception):
     """The record's partition, `None` while none was chosen."""
 
     outcome: Outcome | None = None
-    """What became of the record; `None` for an error that is not about one. Of a commit UNKNOWN: it may be done."""
+    """Whether the record may have been written, or the commit done; `None` if the error concerns neither."""
 
     attempts: int | None = None
-    """How often the record's batch was handed to a connection; 0 = never."""
+    """Number of times that the record's batch was handed to a connection."""
 
     elapsed_s: float | None = None
     """Seconds from the call that accepted the record to its failure."""
 
     last_broker_error: KafkaError | None = None
-    """What the broker or its connection said last, when the error itself is only our deadline."""
+    """The last error of the broker or its connection, if this error is a time-out."""
 
     def __init__(self, message: str = "", **details: Unpack[ErrorDetails]) -> None:
-        """Keep the message as `args`, the details as attributes."""
+        """Keep the message and the details."""
         super().__init__(message)
         _set_details(self, details)
 
     def fresh(self) -> Self:
-        """Return a new instance that says the same, with the same cause and no traceback.
+        """Return an equal instance with the same cause and no traceback.
 
-        One failed batch fails many deliveries. Each gets an instance of its own: a raised
-        exception collects traceback frames, and shared ones would grow and keep foreign frames
-        alive.
+        One failed batch fails many deliveries. Each gets an instance of its own: a raised exception collects traceback
+        frames, and a shared one would keep those of all callers alive.
         """
         twin = _rebuild(type(self), self.args, _state_of(self))
         twin.__cause__ = self.__cause__
@@ -181,7 +180,7 @@ def _set_details(error: KafkaError, details: ErrorDetails) -> None:
 
 
 class ConfigurationError(KafkaError, ValueError):
-    """An option has a value it cannot have; raised before any I/O.
+    """An option has an invalid value; raised before any I/O.
 
     Args:
         message: names the option, the value and the allowed range.
@@ -201,7 +200,7 @@ class ConfigurationTypeError(ConfigurationError, TypeError):
 
 
 class IllegalStateError(KafkaError, RuntimeError):
-    """The call does not fit the producer's state: before `start`, from another thread, ..."""
+    """The producer's state does not allow the call: before `start`, from another thread, ..."""
 
 
 class ProducerClosedError(IllegalStateError):
@@ -209,11 +208,11 @@ class ProducerClosedError(IllegalStateError):
 
 
 class NoTransactionError(IllegalStateError):
-    """No transaction is open that could take the record or the offsets, or it is not the caller's to use."""
+    """No transaction is open for the record or the offsets, or it belongs to another caller."""
 
 
 class BackgroundTaskDiedError(KafkaError):
-    """A background task ended although nobody closed the producer: cancelled from outside, or by a defect."""
+    """A background task ended before the producer was closed: cancelled from outside, or by a defect."""
 
 
 class SerializationError(KafkaError, ValueError):
@@ -279,14 +278,14 @@ class DeliveryTimeoutError(KafkaError, TimeoutError):
 
 
 class UndeliveredError(KafkaError, ExceptionGroup[KafkaError]):
-    """Records were not delivered, and nobody had looked at their failures.
+    """Records were not delivered, and no caller or callback has seen their failures.
 
-    Raised by `flush` and `close`. One sub-error a batch, at most 100.
+    Raised by `flush` and `close`. One sub-error per batch, at most 100.
 
     Args:
         message: what happened; `str()` adds the number of sub-errors.
         errors: at least one.
-        count: records that were not delivered, also those whose errors are not kept.
+        count: number of undelivered records, including those without a sub-error.
     """
 
     count: int = 0
@@ -309,7 +308,7 @@ class UndeliveredError(KafkaError, ExceptionGroup[KafkaError]):
         count: int | None = None,
         **details: Unpack[ErrorDetails],
     ) -> None:
-        """Count the records; without a count, one an error."""
+        """Keep the count; None is the number of errors."""
         super().__init__(message, **details)
         ExceptionGroup.__init__(self, message, list(errors[:MAX_SUB_ERRORS]))  # for `args`
         self.count = len(errors) if count is None else count
@@ -337,7 +336,7 @@ class TlsError(BrokerConnectionError):
 
 
 class ProtocolError(BrokerConnectionError):
-    """The other end sent bytes that are no answer to what was asked."""
+    """The other end sent bytes that are not a response to the request."""
 
 
 class AuthenticationError(KafkaError):
@@ -345,7 +344,7 @@ class AuthenticationError(KafkaError):
 
 
 class UnsupportedVersionError(KafkaError):
-    """The broker is too old, or too new, for a request this needs."""
+    """The broker is too old, or too new, for a request that is needed."""
 
 
 class BrokerError(KafkaError):
@@ -382,7 +381,7 @@ class BrokerError(KafkaError):
 
     @staticmethod
     def of(code: int, message: str, *, retriable: bool = False, **details: Unpack[ErrorDetails]) -> BrokerError:
-        """Return the error for a code: of the code's own class where it has one."""
+        """Return the error for a code, of the code's own class if it has one."""
         kind = _CLASS_OF_CODE.get(code, BrokerError)
         return kind(message, code=code, retriable=retriable, **details)
 
@@ -415,7 +414,7 @@ class MessageTooLargeError(BrokerError, RecordTooLargeError):
     """The record alone is larger than the broker or the topic accepts (10, 18)."""
 
     def __init__(self, message: str = "", **details: Unpack[MessageTooLargeDetails]) -> None:
-        """Take what both parents take."""
+        """Keep the arguments of both parents."""
         super().__init__(message, **details)  # type: ignore[misc]  # BrokerError passes the sizes on
 
 
@@ -428,7 +427,7 @@ class NotEnoughReplicasError(BrokerError):
 
 
 class TransactionError(KafkaError):
-    """A transaction cannot go on."""
+    """A transaction cannot continue."""
 
 
 class TransactionAbortableError(TransactionError):
@@ -440,7 +439,7 @@ class TransactionAbortedError(TransactionError):
 
 
 class TransactionTimeoutError(TransactionError, TimeoutError):
-    """`max_block_ms` passed; what was asked for goes on, and the same call again joins it."""
+    """`max_block_ms` passed; the operation continues, and another call joins it."""
 
 
 class ProducerFencedError(TransactionError):

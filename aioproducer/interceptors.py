@@ -1,7 +1,7 @@
 """Interceptors: the user's own code around every record, and the chain that calls it.
 
-An interceptor sees a record before it is serialized, and learns what became of it. It can change
-or drop a record; it can never break one: what it raises is logged once and skipped.
+An interceptor gets each record before it is serialized, and its outcome. It can change or drop a record. Its exceptions
+are logged once and do not affect the record.
 
 Source: org.apache.kafka.clients.producer.internals.ProducerInterceptors.
 """
@@ -21,17 +21,17 @@ _METHODS = ("on_send", "on_acknowledgement", "on_error", "close")
 
 
 class ProducerInterceptor:
-    """Base class: every method does nothing. Override what is of interest.
+    """Base class: every method does nothing. Override the ones you need.
 
-    The methods run on the event loop, in the order of the records: they must be quick and must
-    not be `async`. They see the context (`contextvars`) of the call that gave the record.
+    The methods run on the event loop, in the order of the records: they must be quick and must not be `async`. They run
+    in the context (`contextvars`) of the call that sent the record.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
         """Return the record to send: this one, a changed copy, or `None` to drop it.
 
-        Called once a record, before serializers and partitioner. A dropped record's caller gets
-        `RecordFilteredError`, and so do the interceptors before this one; later ones do not see it.
+        Called once per record, before serializers and partitioner. If a record is dropped, its caller and the previous
+        interceptors get `RecordFilteredError`; later interceptors do not see the record.
 
         Args:
             record: as the caller gave it; make a changed copy with `dataclasses.replace`. Returning this very object
@@ -40,24 +40,24 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
-        """Take note that a record is delivered.
+        """Called when a record is delivered.
 
         Args:
-            metadata: where it is.
-            headers: as they were sent.
+            metadata: the place of the record.
+            headers: of the record, as sent.
         """
 
     def on_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
-        """Take note that a record failed, at the call or later.
+        """Called when a record failed, in its call or later.
 
         Args:
-            topic_partition: where it was going; partition -1 when none was chosen yet.
-            error: what the caller gets; a `KafkaError` from the broker's side has `outcome`.
-            headers: as they were, or would have been, sent.
+            topic_partition: of the record; partition -1 if none was chosen yet.
+            error: the caller's error; a `KafkaError` from the broker's side has `outcome`.
+            headers: of the record, after all interceptors.
         """
 
     def close(self) -> None:
-        """Release what the interceptor holds; called once, when the producer has closed."""
+        """Release resources; called once, when the producer has closed."""
 
 
 class WarningLog(Protocol):
@@ -69,11 +69,11 @@ class WarningLog(Protocol):
 
 
 class InterceptorChain(InterceptorLoop):
-    """Calls interceptors in order, and keeps their failures from everybody else.
+    """Calls interceptors in order, and logs and counts what they raise.
 
     Args:
         interceptors: in the order in which they see a record.
-        log: gets one event for the first failure of each method of each interceptor.
+        log: of one event for the first failure of each method of each interceptor.
     """
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor], log: WarningLog) -> None:
@@ -89,13 +89,13 @@ class InterceptorChain(InterceptorLoop):
 
     @property
     def failures(self) -> int:
-        """How often an interceptor raised, or returned what is no record."""
+        """Number of times that an interceptor raised, or returned something other than a record."""
         return self._failures
 
     def note_end(  # noqa: PLR0917  # called natively
         self, topic: str, headers: Headers, metadata: RecordMetadata | None, error: KafkaError | None
     ) -> None:
-        """Notify the interceptors of what became of a record.
+        """Notify the interceptors of the outcome of a record.
 
         Args:
             topic: of the record.
@@ -110,7 +110,7 @@ class InterceptorChain(InterceptorLoop):
             self.on_error(TopicPartition(topic, partition), error, headers)
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers = ()) -> None:
-        """Tell every interceptor that a record is delivered."""
+        """Notify every interceptor that a record is delivered."""
         for place, interceptor in self._listeners:
             try:
                 interceptor.on_acknowledgement(metadata, headers)
@@ -120,7 +120,7 @@ class InterceptorChain(InterceptorLoop):
     def on_error(
         self, topic_partition: TopicPartition, error: Exception, headers: Headers = (), *, upto: int | None = None
     ) -> None:
-        """Tell every interceptor, or those before the place `upto`, that a record failed."""
+        """Notify every interceptor, or those before the place `upto`, that a record failed."""
         for place, interceptor in self._listeners:
             if upto is not None and place >= upto:
                 break
@@ -138,7 +138,7 @@ class InterceptorChain(InterceptorLoop):
                 self._note_failure(place, "close", error)
 
     def _note_drop(self, place: int, record: ProducerRecord) -> None:
-        """Tell those who let a record pass that the one at `place` did not; those behind it never saw it."""
+        """Notify the interceptors before `place` that the one there dropped the record; later ones never saw it."""
         text = f"an interceptor dropped the record for topic {record.topic!r}"
         error = RecordFilteredError(text, topic=record.topic, outcome=Outcome.NOT_WRITTEN)
         topic_partition = TopicPartition(record.topic, -1 if record.partition is None else record.partition)
@@ -159,7 +159,7 @@ class InterceptorChain(InterceptorLoop):
 
 
 def check_interceptors(interceptors: object) -> None:
-    """Refuse what cannot be a list of interceptors.
+    """Refuse an invalid list of interceptors.
 
     Raises:
         TypeError: not a sequence, or an item without an interceptor's methods, a class instead of
@@ -181,11 +181,11 @@ def _check_interceptor(name: str, interceptor: object) -> None:
                 f"{name} must be a ProducerInterceptor, not {type(interceptor).__name__}: it has no method {method}"
             )
         if inspect.iscoroutinefunction(function):
-            raise TypeError(f"{name}.{method} must not be async: nobody would await it")
+            raise TypeError(f"{name}.{method} must not be async: it is not awaited")
 
 
 def _listens(interceptor: ProducerInterceptor) -> bool:
-    """Whether an interceptor has an `on_acknowledgement` or `on_error` of its own: the base class does nothing."""
+    """Return whether an interceptor overrides `on_acknowledgement` or `on_error`."""
     inherited = {ProducerInterceptor.on_acknowledgement, ProducerInterceptor.on_error}
     methods = (interceptor.on_acknowledgement, interceptor.on_error)
     return not all(getattr(method, "__func__", None) in inherited for method in methods)

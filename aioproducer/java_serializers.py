@@ -1,6 +1,6 @@
-"""Serializers that write the bytes of Java's: numbers, booleans, UUIDs.
+"""Serializers with the same bytes as Java's, for numbers, booleans and UUIDs.
 
-Readers in Java take these bytes with `LongDeserializer` and the like. Text and bytes have theirs in
+Consumers in Java read them with `LongDeserializer` and the like. Those for text and bytes are in
 `aioproducer.serializers`.
 
 Source: org.apache.kafka.common.serialization.

@@ -1,8 +1,7 @@
-"""What `Producer.statistics()` shows, by Kafka's names, and the histogram of delivery latencies.
+"""The result of `Producer.statistics()`, and the histogram of delivery latencies.
 
-Nothing here is computed once a record: components count once a batch, request or response, and
-gauges are read only when somebody asks. There are no sliding averages: a total and a clock say
-more, and whoever collects metrics computes rates better.
+Nothing is computed per record: components count per batch, request or response, and gauges are read on demand. Sliding
+averages are left to metrics systems, which compute rates from totals better.
 
 Source: org.apache.kafka.clients.producer.internals.{SenderMetricsRegistry,BufferPool},
 org.apache.kafka.common.network.Selector.
@@ -25,10 +24,10 @@ _BOUNDS_S: Final = [
 
 
 class LatencyHistogram:
-    """How long deliveries took: counts in buckets whose width grows with the value.
+    """Histogram of delivery latencies, in buckets whose width grows with the value.
 
-    Eight buckets to each power of two of microseconds, so a quantile is at most 6.25 % off; from
-    1 us to about 71 minutes (2^32 us), which no delivery time-out of sense exceeds. Updated once a batch.
+    Eight buckets per power of two of microseconds, so that a quantile is at most 6.25 % off, from 1 us to about 71
+    minutes (2^32 us), longer than a sensible delivery time-out. Updated once per batch.
     """
 
     __slots__ = ("_count", "_counts", "_max_s")
@@ -40,7 +39,7 @@ class LatencyHistogram:
 
     @property
     def count(self) -> int:
-        """How many deliveries were recorded."""
+        """Number of recorded deliveries."""
         return self._count
 
     def record(self, latency_s: float, count: int = 1) -> None:
@@ -73,19 +72,16 @@ class LatencyHistogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics:
-    """What `Producer.statistics()` returns: one moment, frozen.
-
-    Totals count from the producer's start.
-    """
+    """The result of `Producer.statistics()`: an immutable snapshot. Totals count from the producer's start."""
 
     client_id: str
     """The producer's name: `client_id` of its configuration, or the generated one."""
 
     records_sent: int = 0
-    """Accepted into a batch. Kafka: record-send-total, which counts at the request."""
+    """Records accepted into a batch. Kafka: record-send-total, which counts at the request."""
 
     records_acknowledged: int = 0
-    """Delivered: the broker said so, or with `acks=0` the bytes have left."""
+    """Records that the broker acknowledged, or with `acks=0`, whose bytes have left."""
 
     records_failed: int = 0
     """Records that failed, in a batch or while they waited for one. Kafka: record-error-total."""
@@ -94,16 +90,16 @@ class ProducerStatistics:
     """Records of batches that were sent again. Kafka: record-retry-total."""
 
     records_filtered: int = 0
-    """Dropped by an interceptor."""
+    """Records dropped by an interceptor."""
 
     records_pending: int = 0
-    """In a batch, and neither acknowledged nor failed."""
+    """Records in a batch, neither acknowledged nor failed."""
 
     records_waiting: int = 0
-    """In line for metadata or memory. Kafka: waiting-threads."""
+    """Records that wait for metadata or memory. Kafka: waiting-threads."""
 
     waiting_bytes: int = 0
-    """The most that the records in line can take in batches."""
+    """The most bytes that the waiting records can take in batches."""
 
     batches_sent: int = 0
     """Batches acknowledged."""
@@ -121,13 +117,13 @@ class ProducerStatistics:
     """Free plus unallocated. Kafka: buffer-available-bytes."""
 
     buffer_free_bytes: int = 0
-    """In chunks that wait for reuse."""
+    """Bytes of chunks kept for reuse."""
 
     buffer_unallocated_bytes: int = 0
-    """Neither in use nor in chunks."""
+    """Bytes neither in use nor in chunks."""
 
     buffer_exhausted: int = 0
-    """Records dropped because the buffer was full: refused at once, or after `max_block_ms` in line for memory.
+    """Records dropped because the buffer was full: refused at once, or after waiting `max_block_ms` for memory.
 
     Kafka: buffer-exhausted-total.
     """
@@ -139,16 +135,16 @@ class ProducerStatistics:
     """Responses read from brokers, to requests of all kinds. Kafka: response-total."""
 
     request_latency_total_s: float = 0.0
-    """Seconds from handing a request over to its answer, summed over `responses_received`.
+    """Seconds from handing a request to a connection until its response, summed over `responses_received`.
 
-    Kafka: request-latency-avg, which is the one by the other.
+    Kafka: request-latency-avg, which is this sum divided by that count.
     """
 
     requests_in_flight: int = 0
-    """Requests that are not answered yet, of all kinds and to all brokers. Kafka: requests-in-flight."""
+    """Requests without a response yet, of all kinds and to all brokers. Kafka: requests-in-flight."""
 
     requests_in_flight_by_node: Mapping[int, int] = field(default_factory=dict)
-    """node_id -> requests on the wire, of all kinds."""
+    """Requests without a response yet, of all kinds, by node id."""
 
     bytes_sent: int = 0
     """Bytes written to all brokers. Kafka: outgoing-byte-total."""
@@ -157,7 +153,7 @@ class ProducerStatistics:
     """Bytes read from all brokers. Kafka: incoming-byte-total."""
 
     connections: int = 0
-    """Open now. Kafka: connection-count."""
+    """Open connections. Kafka: connection-count."""
 
     connections_created: int = 0
     """Connections that were opened since the start. Kafka: connection-creation-total."""
@@ -166,25 +162,25 @@ class ProducerStatistics:
     """Connections that were closed since the start, by either side. Kafka: connection-close-total."""
 
     connection_failures: int = 0
-    """Attempts to connect that did not end in a connection that can be used."""
+    """Failed attempts to connect."""
 
     metadata_age_s: float | None = None
-    """Seconds since the last metadata answer, `None` before the first. Kafka: metadata-age."""
+    """Seconds since the last metadata response, `None` before the first. Kafka: metadata-age."""
 
     metadata_error: str | None = None
-    """Why the last request for metadata failed, `None` if it did not: for whoever waits for a broker."""
+    """Error of the last request for metadata, `None` if it succeeded."""
 
     interceptor_failures: int = 0
-    """How often an interceptor raised."""
+    """Number of exceptions that interceptors raised."""
 
     transactions_committed: int = 0
-    """The broker said so."""
+    """Transactions that the broker has committed."""
 
     transactions_aborted: int = 0
-    """Also those that had failed."""
+    """Aborted transactions, including failed ones."""
 
     commit_total_s: float = 0.0
-    """Seconds from the call to the broker's answer, summed over `transactions_committed`.
+    """Seconds from the call to the broker's response, summed over `transactions_committed`.
 
     Kafka: txn-commit-time-ns-total.
     """
@@ -193,7 +189,7 @@ class ProducerStatistics:
     """As `commit_total_s`, of aborts. Kafka: txn-abort-time-ns-total."""
 
     delivery_latency_p50_s: float | None = None
-    """Half of the acknowledged records took no longer, from the call of their batch's oldest record to its answer.
+    """Half of the acknowledged records took no longer, from the call of their batch's oldest record to its response.
 
     `None` before the first.
     """

@@ -1,8 +1,8 @@
-"""Partitioners: what chooses the partition of a record that does not name one.
+"""Partitioners, which choose the partition of a record that does not name one.
 
-Without a partitioner of the user's the choice is made natively and as Kafka makes it: by the
-murmur2 hash of the key, or, for records without a key, one partition after another, each for a
-batch's worth of bytes. A partitioner of one's own is a Python call a record.
+Without a partitioner of the user's, native code chooses as Kafka does: by the murmur2 hash of the key, or, for records
+without a key, one partition after another, each for a batch's worth of bytes. A partitioner costs a Python call per
+record.
 
 Source: org.apache.kafka.clients.producer.{Partitioner,RoundRobinPartitioner},
 BuiltInPartitioner.partitionForKey, Utils.murmur2.
@@ -26,8 +26,8 @@ _POSITIVE = 0x7FFFFFFF  # Kafka's toPositive: drops the sign bit, does not negat
 class Partitioner(Protocol):
     """Chooses partitions. Must not block and must not be `async`.
 
-    Two more methods are called when they exist: `on_new_batch(topic, cluster, previous_partition)`
-    when a batch was closed and the next one may go elsewhere, and `close()`.
+    Two more methods are called if they exist: `on_new_batch(topic, cluster, previous_partition)` after a batch was
+    closed, since the next one may go to another partition, and `close()`.
     """
 
     def partition(  # noqa: PLR0917  # Kafka's signature
@@ -43,23 +43,20 @@ class Partitioner(Protocol):
 
         Args:
             topic: its partitions are known: `cluster.partition_count(topic)` is not `None`.
-            key: as the caller gave it.
-            key_bytes: as it will be sent.
-            value: as the caller gave it.
-            value_bytes: as it will be sent.
-            cluster: what is known of brokers and leaders now.
+            key: before serialization.
+            key_bytes: after serialization.
+            value: before serialization.
+            value_bytes: after serialization.
+            cluster: the known brokers, topics and leaders.
         """
         ...
 
 
 class RoundRobinPartitioner:
-    """Takes the partitions in turn, whatever the key, passing over those without a leader.
-
-    Each topic has a turn of its own, from partition 0.
-    """
+    """Uses the partitions of each topic in turn, from partition 0, regardless of keys; skips those without a leader."""
 
     def __init__(self) -> None:
-        self._next: dict[str, int] = {}  # topic -> the number of its next turn
+        self._next: dict[str, int] = {}  # by topic
 
     def partition(  # noqa: PLR0917  # Kafka's signature
         self,
@@ -83,14 +80,14 @@ class RoundRobinPartitioner:
 
 
 def partition_for_key(key_bytes: bytes, partition_count: int) -> int:
-    """Return the partition that Kafka's Java client gives a key: for partitioners of one's own.
+    """Return the partition that Kafka's Java client chooses for a key; for use in other partitioners.
 
     Args:
         key_bytes: the serialized key.
         partition_count: at least 1.
 
     Raises:
-        TypeError: the key is no bytes.
+        TypeError: the key is not bytes.
         ValueError: there is no partition to choose.
     """
     if not isinstance(key_bytes, bytes | bytearray | memoryview):
@@ -114,7 +111,7 @@ def murmur2(data: bytes) -> int:
 
 
 def check_partitioner(partitioner: object) -> None:
-    """Refuse what cannot be a partitioner.
+    """Refuse an invalid partitioner.
 
     Raises:
         TypeError: no `partition` method, a class instead of an instance, or async.
@@ -122,7 +119,7 @@ def check_partitioner(partitioner: object) -> None:
     if isinstance(partitioner, type):
         raise TypeError(f"partitioner must be an instance: {partitioner.__name__}(), not the class itself")
     for name in ("partition", "on_new_batch", "close"):
-        # Text has a method `partition` too: somebody who writes the name of another client's partitioner.
+        # The name of another client's partitioner: text has a method `partition` too.
         method = None if isinstance(partitioner, str | bytes | bytearray) else getattr(partitioner, name, None)
         if method is None and name != "partition":
             continue
@@ -136,10 +133,10 @@ def check_partitioner(partitioner: object) -> None:
 
 
 def check_choice(partitioner: object, choice: object, *, topic: str, partition_count: int) -> int:
-    """Return a partitioner's answer, as a plain `int`, if it is a partition of the topic.
+    """Return a partitioner's choice as a plain `int`.
 
     Raises:
-        ValueError: not an `int` (a `bool` is none), or out of range; names the partitioner.
+        ValueError: not an `int`, a `bool`, or out of range; names the partitioner.
     """
     name = type(partitioner).__name__
     if not isinstance(choice, int) or isinstance(choice, bool):

@@ -1,4 +1,4 @@
-"""The values that go in and come out: what is sent, and where it went.
+"""Public values: records, partitions, offsets and acknowledgements, and the checks of their fields.
 
 All of them are plain, immutable and equal by content. `TopicPartition` and `RecordMetadata` have
 aiokafka's fields in aiokafka's order, so they are equal, as tuples, to its own.
@@ -38,17 +38,17 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is."""
+    """The place of an acknowledged record."""
 
     topic: str
 
     partition: int
 
     topic_partition: TopicPartition
-    """The two above as one value, to be used as a key."""
+    """Topic and partition as one value, for use as a key."""
 
     offset: int
-    """The record's place in its partition; -1 with `acks=0`, where no broker says it."""
+    """The record's offset in its partition; -1 with `acks=0`, which gets no response."""
 
     timestamp: int
     """Milliseconds since 1970: the record's own, or the broker's clock when `timestamp_type` is 1."""
@@ -57,7 +57,7 @@ class RecordMetadata(NamedTuple):
     """0: CreateTime, set by the producer. 1: LogAppendTime, set by the broker."""
 
     log_start_offset: int
-    """The oldest offset the partition still had; -1 when the broker did not say."""
+    """The oldest offset of the partition then; -1 if the broker did not give it."""
 
     def __repr__(self) -> str:
         shown_fields = (name for name in self._fields if name != "topic_partition")  # it repeats the first two
@@ -65,21 +65,21 @@ class RecordMetadata(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """How far a consumer group has come in a partition; equal, as a tuple, to aiokafka's."""
+    """A committed offset of a consumer group; equal, as a tuple, to aiokafka's."""
 
     offset: int
     """The next offset to read."""
 
     metadata: str = ""
-    """A note of the caller's own, kept beside the offset."""
+    """A text of the caller's, stored with the offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who commits offsets for a consumer group, so that a broker can refuse who is no longer its member (KIP-447).
+    """A member of a consumer group that commits offsets; brokers refuse one that has left the group (KIP-447).
 
-    With the group's id alone nobody is refused: right only where one consumer at most has each partition for certain,
-    as with partitions assigned by hand.
+    With only the group's id no member is refused: safe only if each partition certainly has at most one consumer, as
+    with partitions assigned by hand.
 
     Raises:
         TypeError: a field of the wrong type.
@@ -89,10 +89,10 @@ class ConsumerGroupMetadata:
     group_id: str
 
     generation_id: int = -1
-    """Of the assignment under which the records were read; -1 for a consumer that is no member."""
+    """Generation of the assignment under which the records were read; -1 for a consumer that is not a member."""
 
     member_id: str = ""
-    """As the group's coordinator named the consumer; empty for one that is no member."""
+    """Id that the group's coordinator gave the consumer; empty for one that is not a member."""
 
     group_instance_id: str | None = None
     """A static member's own name (KIP-345)."""
@@ -102,7 +102,7 @@ class ConsumerGroupMetadata:
 
         Raises:
             TypeError: a field of the wrong type.
-            ValueError: an empty group id, or a field that a request has no room for.
+            ValueError: an empty group id, or a field that is out of range or too long.
         """
         check_text("group_id", self.group_id)
         check_text("member_id", self.member_id)
@@ -120,20 +120,18 @@ class ConsumerGroupMetadata:
 
     @classmethod
     def of(cls, consumer: object) -> Self:
-        """Return what an aiokafka consumer is in its group now.
+        """Return the current group membership of an aiokafka consumer.
 
-        Records belong to the generation in which they were read. So take it once for each assignment, before reading
-        under it; taken after reading, it may be that of a later assignment, in which somebody else has the records'
-        partition.
+        Records belong to the generation in which they were read. So call this once per assignment, before reading:
+        after reading, the consumer may be in a later generation, in which another member has the records' partition.
 
         Args:
-            consumer: an `AIOKafkaConsumer`, started. One with partitions assigned by hand is no member, and gives the
-                group's id alone.
+            consumer: a started `AIOKafkaConsumer`. One with partitions assigned by hand is not a member: the result
+                holds only the group's id.
 
         Raises:
-            TypeError: something else.
-            IllegalStateError: it has no group, is not started, or is between two generations: it has left one, and
-                the next has not begun.
+            TypeError: another object.
+            IllegalStateError: it has no group, is not started, or is between two generations.
 
         Source: KafkaConsumer.groupMetadata in Apache Kafka.
         """
@@ -157,8 +155,8 @@ class ConsumerGroupMetadata:
 class ProducerRecord:
     """One record as the caller gave it: key and value not yet serialized.
 
-    Arguments are checked when the record is made, so an interceptor that returns a changed copy
-    (`dataclasses.replace`) cannot pass on what the call itself would refuse.
+    Arguments are checked when the record is made, so the copy of an interceptor (`dataclasses.replace`) is as valid as
+    the arguments of a call.
 
     Raises:
         TypeError: topic, partition, timestamp or headers of the wrong type.
@@ -168,10 +166,10 @@ class ProducerRecord:
     topic: str
 
     value: object = None
-    """What the value serializer takes; `None` is a tombstone."""
+    """Bytes, or an object for the value serializer; `None` is a tombstone."""
 
     key: object = None
-    """What the key serializer takes; `None` lets the producer choose the partition."""
+    """Bytes, or an object for the key serializer; `None` lets the producer choose the partition."""
 
     partition: int | None = None
     """A fixed partition, or `None` to have one chosen."""
@@ -182,7 +180,7 @@ class ProducerRecord:
     headers: Headers = ()
 
     def __post_init__(self) -> None:
-        """Check every field that has rules of its own."""
+        """Check the fields."""
         check_topic_name(self.topic)
         check_partition(self.partition)
         check_timestamp(self.timestamp)
@@ -190,7 +188,7 @@ class ProducerRecord:
             object.__setattr__(self, "headers", normalize_headers(self.headers))
 
     def __repr__(self) -> str:
-        """Show where the record goes and how large it is, never what it says."""
+        """Show the record without its payload."""
         return (
             f"ProducerRecord(topic={self.topic!r}, partition={self.partition}, "
             f"key={_shape(self.key)}, value={_shape(self.value)}, timestamp={self.timestamp}, "
@@ -218,10 +216,10 @@ def check_topic_name(topic: object) -> None:
 
 
 def check_partition(partition: object) -> None:
-    """Refuse what can be no partition number; whether it exists, only metadata knows.
+    """Refuse an invalid partition number; only metadata shows whether the partition exists.
 
     Raises:
-        TypeError: neither `None` nor an `int` (a `bool` is none).
+        TypeError: neither `None` nor an `int`; a `bool` is not accepted.
         ValueError: negative, or above 2^31 - 1.
     """
     if partition is None:
@@ -235,10 +233,10 @@ def check_partition(partition: object) -> None:
 
 
 def check_timestamp(timestamp: object) -> None:
-    """Refuse what can be no record timestamp.
+    """Refuse an invalid timestamp.
 
     Raises:
-        TypeError: neither `None` nor an `int` (a `bool` is none).
+        TypeError: neither `None` nor an `int`; a `bool` is not accepted.
         ValueError: negative, or above 2^63 - 1.
     """
     if timestamp is None:
@@ -255,11 +253,11 @@ def check_timestamp(timestamp: object) -> None:
 
 
 def check_text(name: str, text: object) -> None:
-    """Refuse what a request has no place for as a text.
+    """Refuse a text that does not fit into a request.
 
     Args:
         name: of the argument, for the message.
-        text: any.
+        text: the argument.
 
     Raises:
         TypeError: not a `str`.
@@ -279,7 +277,7 @@ def check_text(name: str, text: object) -> None:
 
 
 def check_payload(name: str, payload: object) -> None:
-    """Refuse a key or value that is not bytes when no serializer is there to make it so.
+    """Refuse a key or value that is not bytes, for a producer without a serializer.
 
     Args:
         name: `key` or `value`, for the message.
@@ -299,7 +297,7 @@ def check_payload(name: str, payload: object) -> None:
 
 
 def check_callback(callback: object) -> None:
-    """Refuse an `on_delivery` that could not be called when it is too late to tell anyone.
+    """Refuse an `on_delivery` that cannot be called.
 
     Raises:
         TypeError: neither `None` nor callable, or async.
@@ -310,18 +308,18 @@ def check_callback(callback: object) -> None:
         text = f"on_delivery must be a function of (metadata, error) or None, not {_kind(callback)}"
         raise TypeError(text)
     if inspect.iscoroutinefunction(callback):
-        raise TypeError("on_delivery must not be async: nobody awaits it")
+        raise TypeError("on_delivery must not be async: it is not awaited")
 
 
 def normalize_headers(headers: object) -> Headers:
     """Return headers as a tuple of (name, value) pairs, taking any iterable once.
 
     Args:
-        headers: pairs of `str` and `bytes` (or `bytearray`, `memoryview`, `None`); `None` is none.
+        headers: pairs of `str` and `bytes` (or `bytearray`, `memoryview`, `None`); `None` stands for no headers.
 
     Raises:
         TypeError: a mapping, a string, or a pair of other types; the message shows what works.
-        ValueError: an item that is no pair, or a name UTF-8 cannot encode.
+        ValueError: an item that is not a pair, or a name that UTF-8 cannot encode.
     """
     if headers is None:
         return ()
@@ -389,5 +387,5 @@ def _shape(payload: object) -> str:
 
 
 def _part(consumer: object, name: str) -> Any:  # type: ignore[explicit-any]  # of a library without types
-    """What aiokafka gives no public name to: it has no `group_metadata()`."""
+    """Return a private attribute: aiokafka has no `group_metadata()`."""
     return getattr(consumer, name)

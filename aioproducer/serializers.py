@@ -1,8 +1,7 @@
-"""Serializers: what turns a key or a value into bytes, once a record, at the call.
+"""Serializers, which turn keys and values into bytes, in the call that sends the record.
 
-A serializer is an object with `serialize(topic, value)`, or any plain function of the value.
-`None` never reaches one: a null key means "choose a partition", a null value is a tombstone, and
-both stay null.
+A serializer is an object with `serialize(topic, value)`, or a function of the value. It never gets `None`: a null key
+means "choose a partition", a null value is a tombstone, and both stay null.
 
 Source: org.apache.kafka.common.serialization.Serializer.
 """
@@ -24,7 +23,7 @@ from aioproducer.errors import Outcome, SerializationError
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
 
 _PLACE_DEPTH: Final = 20
-"""Steps into a value that an error tells: a circular one has no end."""
+"""The longest path into a value that an error shows: a circular value has no end."""
 
 
 class Serializer(Protocol[ValueT_contra]):
@@ -34,7 +33,7 @@ class Serializer(Protocol[ValueT_contra]):
         """Return the bytes to send, or `None` for a null.
 
         Args:
-            topic: where the record goes, for serializers that differ by topic.
+            topic: of the record, for serializers that differ by topic.
             value: never `None`.
         """
         ...
@@ -45,7 +44,7 @@ SerializerArgument: TypeAlias = Serializer[Never] | Callable[[Never], bytes | No
 
 
 class BytesSerializer:
-    """Passes bytes through: what happens without a serializer, spelled out."""
+    """Passes bytes through, as a producer without a serializer does."""
 
     def serialize(self, _topic: str, value: bytes | bytearray | memoryview, /) -> bytes:
         """Return the value as `bytes`.
@@ -62,7 +61,7 @@ class StringSerializer:
     """Encodes text.
 
     Args:
-        encoding: any codec Python knows that makes bytes of text.
+        encoding: name of a codec of Python's for text.
 
     Raises:
         ValueError: there is no such codec.
@@ -92,14 +91,14 @@ class StringSerializer:
 class JsonSerializer:
     """Encodes a value as compact JSON in UTF-8.
 
-    Uses orjson or msgspec if one of them is installed: the bytes are the same as without. Values that these libraries
-    would write in other bytes, or would take where Python's `json` does not, are left to `json`.
+    Uses orjson or msgspec if one of them is installed, with the same bytes: Python's `json` encodes the values that
+    these libraries would encode differently, or accept although `json` does not.
 
     Args:
-        default: called with what JSON has no word for (a `datetime`, a dataclass), returns
-            something it has; without one such a value is an error.
-        sort_keys: equal dicts become equal bytes whatever their order; wanted for keys, which
-            choose the partition by their bytes.
+        default: called with a value that JSON has no type for, such as a `datetime` or a dataclass; returns one that it
+            has. Without it such a value is an error.
+        sort_keys: equal dicts become equal bytes regardless of their order; useful for keys, whose bytes choose the
+            partition.
 
     `default` may be called twice for the same value.
     """
@@ -107,7 +106,7 @@ class JsonSerializer:
     def __init__(self, *, default: Callable[[object], object] | None = None, sort_keys: bool = False) -> None:
         self._encoder = json.JSONEncoder(
             ensure_ascii=False,
-            allow_nan=False,  # NaN is no JSON, most readers refuse it
+            allow_nan=False,  # NaN is not JSON, most readers refuse it
             separators=(",", ":"),
             default=default,
             sort_keys=sort_keys,
@@ -119,8 +118,8 @@ class JsonSerializer:
         """Return the value's JSON.
 
         Raises:
-            TypeError: a part of the value has no JSON; says where in the value it is.
-            ValueError: a circular value, NaN or infinity, text that is no Unicode; likewise.
+            TypeError: JSON has no type for a part of the value; names the part.
+            ValueError: a circular value, NaN or infinity, or text with lone surrogates; names the part.
         """
         encoded = None if self._plain is None else self._plain(value)
         if encoded is not None:
@@ -135,7 +134,7 @@ class JsonSerializer:
             raise kind(f"{error} (at {place})") from error
 
     def _place_without_json(self, value: object, depth: int) -> str:
-        """Return the way to what fails, as `.lines[2].price`; tries everything again, for an error alone."""
+        """Return the path to the failing part, as `.lines[2].price`; encodes all parts again."""
         for step, part in self._parts(value) if depth else ():
             try:
                 self._encoder.encode(part).encode()
@@ -150,12 +149,12 @@ class JsonSerializer:
             return [(f"[{index}]", part) for index, part in enumerate(value)]
         try:
             return [("", self._encoder.default(value))]
-        except Exception:  # noqa: BLE001  # it has no parts: it is the one
+        except Exception:  # noqa: BLE001  # it has no parts
             return []
 
 
 def _fast_encoder(*, sort_keys: bool) -> Callable[[object], bytes] | None:
-    """Return how the fastest library that is installed encodes plain values; None if none is."""
+    """Return the encoder of the fastest installed library; None if there is none."""
     with contextlib.suppress(ImportError):
         import orjson  # noqa: PLC0415  # optional
 
@@ -168,11 +167,11 @@ def _fast_encoder(*, sort_keys: bool) -> Callable[[object], bytes] | None:
 
 
 def check_serializer(option: str, serializer: object) -> None:
-    """Refuse what cannot be a serializer.
+    """Refuse an invalid serializer.
 
     Args:
         option: `key_serializer` or `value_serializer`, for the message.
-        serializer: what the user gave.
+        serializer: the option's value.
 
     Raises:
         TypeError: neither callable nor with a `serialize` method, a class instead of an instance,

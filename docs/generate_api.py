@@ -64,7 +64,7 @@ _CHAPTERS: Final = {
             *("ProducerInterceptor", "ProducerRecord", "Serializer", "BytesSerializer", "StringSerializer"),
             *("JsonSerializer", "IntegerSerializer", "LongSerializer", "ShortSerializer", "FloatSerializer"),
             *("DoubleSerializer", "BooleanSerializer", "UUIDSerializer", "VoidSerializer"),
-            *("Partitioner", "RoundRobinPartitioner", "partition_for_key"),
+            *("Partitioner", "RoundRobinPartitioner", "partition_for_key", "Cluster"),
         ],
     ),
     "For tests: aioproducer.testing": (
@@ -93,21 +93,10 @@ _ELSEWHERE = """\
 
 _PLUGIN: Final = "pytest_aioproducer"
 
-FOR_THE_PACKAGE: Final = {
-    *("Producer.topic_of", "Producer.mark_forked", "Producer.use_sources", "Producer.reject_commit", "Producer.handed"),
-    *("Producer.transaction_in_hand", "Producer.use_log"),
-    *("BlockingProducer.abandon", "BlockingProducer.begin_exit", "BlockingProducer.end_exit"),
-    *("BlockingProducer.mark_forked", "Transaction.topic_of", "Transaction.end"),
-    *("BulkDelivery.take", "BulkDelivery.refuse", "BulkDelivery.note_unseen"),
-    *("Delivery.home", "Delivery.position", "Delivery.has_waiters"),
-    *("Faults.has_rules", "Faults.take", "Faults.kinds", "Fault.applies", "Where.matches"),
-    *("ApiKey.is_flexible", "ApiKey.schema_name"),
-}
-"""What has no underscore because other modules of the package call it."""
-
 _MADE_FOR_USERS: Final = {
     *("Topic", "BlockingTopic", "Transaction", "BulkDelivery", "ExactlyOnce", "BatchTransaction", "Faults"),
     "ThreadedFakeCluster",
+    "Cluster",
 }
 """Classes that users do not call: how they are made is the package's own affair."""
 
@@ -204,12 +193,12 @@ def _methods(kind: type) -> list[_Function]:
     found: dict[str, _Function] = {}
     for body in _bodies(kind):
         own = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        found |= {name: node for name, node in own.items() if _is_public(kind, name) and name not in found}
+        found |= {name: node for name, node in own.items() if _is_public(name) and name not in found}
     return [node for node in found.values() if not _is_property(node)]
 
 
-def _is_public(kind: type, name: str) -> bool:
-    return bool(name) and name[0] != "_" and f"{kind.__name__}.{name}" not in FOR_THE_PACKAGE
+def _is_public(name: str) -> bool:
+    return bool(name) and name[0] != "_"
 
 
 def _fields(kind: type) -> Iterator[str]:
@@ -218,7 +207,7 @@ def _fields(kind: type) -> Iterator[str]:
     for body in _bodies(kind):
         for statement, following in pairwise([*body, ast.Pass()]):
             name, annotation, text = _field(statement, following)
-            if _is_public(kind, name) and name not in seen:
+            if _is_public(name) and name not in seen:
                 seen.add(name)
                 about = f": {text}" if text else ""
                 yield f"- `{name}`{f' (`{annotation}`)' if annotation else ''}{about}\n"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from aioproducer.config import ProducerConfig, producer_config
-from aioproducer.config.kafka_properties import kafka_name
+from aioproducer.config._kafka_properties import kafka_name
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from aioproducer._network.cluster_updates import SAME_BROKER_S, merge, with_leader_hints, without_topics
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.cluster import (
     NO_EPOCH,
     NO_LEADER,
-    SAME_BROKER_S,
     Cluster,
     MetadataResponse,
     Node,
@@ -31,11 +31,11 @@ def answer(*topics: TopicView, from_node: int = 1, nodes: tuple[Node, ...] = NOD
 
 
 def knowing(*topics: TopicView) -> Cluster:
-    return Cluster.empty().merge(answer(*topics), 1.0)
+    return merge(Cluster(), answer(*topics), 1.0)
 
 
 def test_nothing_is_known_at_first() -> None:
-    cluster = Cluster.empty()
+    cluster = Cluster()
 
     assert cluster.leader_of("a", 0) is None
     assert cluster.partition_count("a") is None
@@ -60,15 +60,15 @@ def test_leader_that_is_no_known_node_counts_as_none() -> None:
 def test_old_metadata_names_no_other_leader() -> None:
     """`testLeaderMetadataInconsistentWithBrokerMetadata`: the node returned as leader, and the response is too old."""
     before = knowing(seen((1, 10)))
-    stale = before.merge(answer(seen((2, 8)), from_node=2, nodes=NODES[1:]), 2.0)
-    after = stale.merge(answer(seen((1, 10))), 3.0)
+    stale = merge(before, answer(seen((2, 8)), from_node=2, nodes=NODES[1:]), 2.0)
+    after = merge(stale, answer(seen((1, 10))), 3.0)
 
     assert [cluster.leader_of("a", 0) for cluster in (before, stale, after)] == [1, None, 1]
     assert stale.topics["a"].partitions[0].leader_epoch == 10
 
 
 def test_unusable_nodes_are_left_out() -> None:
-    cluster = Cluster.empty().merge(answer(nodes=(Node(1, "", 1), Node(2, "h", 70_000), Node(3, "h", 1))), 1.0)
+    cluster = merge(Cluster(), answer(nodes=(Node(1, "", 1), Node(2, "h", 70_000), Node(3, "h", 1))), 1.0)
 
     assert list(cluster.nodes) == [3]
 
@@ -79,7 +79,7 @@ def test_unusable_nodes_are_left_out() -> None:
     ids=["lower", "same", "higher", "none given"],
 )
 def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
-    cluster = knowing(seen((1, 5))).merge(answer(seen((2, epoch))), 2.0)
+    cluster = merge(knowing(seen((1, 5))), answer(seen((2, epoch))), 2.0)
 
     assert cluster.leader_of("a", 0) == expected
 
@@ -88,24 +88,24 @@ def test_lower_epoch_is_old_for_a_suspect_with_its_id() -> None:
     """A topic that was created again would have another id."""
     cluster = knowing(seen((1, 5)))
     for from_node in (1, 2, 3):
-        cluster = cluster.merge(answer(seen((2, 4)), from_node=from_node), 2.0, suspected={"a"})
+        cluster = merge(cluster, answer(seen((2, 4)), from_node=from_node), 2.0, suspected={"a"})
 
     assert cluster.leader_of("a", 0) == 1
 
 
 def test_omitted_partition_has_no_leader_and_keeps_its_epoch() -> None:
     left_out = PartitionView()
-    cluster = knowing(seen((1, 5), (1, 5))).merge(answer(seen(left_out, (1, 5))), 2.0)
-    later = cluster.merge(answer(seen((2, 4), (1, 5))), 3.0)
+    cluster = merge(knowing(seen((1, 5), (1, 5))), answer(seen(left_out, (1, 5))), 2.0)
+    later = merge(cluster, answer(seen((2, 4), (1, 5))), 3.0)
 
     assert (cluster.leader_of("a", 0), cluster.topics["a"].partitions[0].leader_epoch) == (None, 5)
     assert later.leader_of("a", 0) is None
-    assert later.merge(answer(seen((3, 6), (1, 5))), 4.0).leader_of("a", 0) == 3
+    assert merge(later, answer(seen((3, 6), (1, 5))), 4.0).leader_of("a", 0) == 3
 
 
 def test_new_topic_id_replaces_everything() -> None:
     """Deleted and created again: epochs and partitions start again."""
-    cluster = knowing(seen((1, 50), (1, 50))).merge(answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)
+    cluster = merge(knowing(seen((1, 50), (1, 50))), answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)
 
     assert cluster.leader_of("a", 0) == 2
     assert cluster.partition_count("a") == 1
@@ -113,7 +113,7 @@ def test_new_topic_id_replaces_everything() -> None:
 
 
 def test_id_learned_later_is_no_new_topic() -> None:
-    cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 5))), 2.0)
+    cluster = merge(knowing(seen((1, 5), topic_id=NO_TOPIC_ID)), answer(seen((2, 5))), 2.0)
 
     assert cluster.leader_of("a", 0) == 2
     assert cluster.topic_id("a") == ID
@@ -121,35 +121,35 @@ def test_id_learned_later_is_no_new_topic() -> None:
 
 def test_id_that_comes_with_old_news_is_not_learnt() -> None:
     """The id may be an earlier or a later topic's: with it no lower epoch would ever be believed."""
-    cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 4))), 2.0)
+    cluster = merge(knowing(seen((1, 5), topic_id=NO_TOPIC_ID)), answer(seen((2, 4))), 2.0)
 
     assert cluster.leader_of("a", 0) == 1
     assert cluster.topic_id("a") == NO_TOPIC_ID
 
 
 def test_id_once_known_is_kept() -> None:
-    cluster = knowing(seen((1, 5))).merge(answer(seen((2, 6), topic_id=NO_TOPIC_ID)), 2.0)
+    cluster = merge(knowing(seen((1, 5))), answer(seen((2, 6), topic_id=NO_TOPIC_ID)), 2.0)
 
     assert (cluster.topic_id("a"), cluster.leader_of("a", 0)) == (ID, 2)
 
 
 def test_partitions_are_added_never_removed() -> None:
-    cluster = knowing(seen((1, 5))).merge(answer(seen((1, 5), (2, 0))), 2.0)
+    cluster = merge(knowing(seen((1, 5))), answer(seen((1, 5), (2, 0))), 2.0)
     assert cluster.partition_count("a") == 2
 
-    assert cluster.merge(answer(seen((1, 5))), 3.0).partition_count("a") == 2
+    assert merge(cluster, answer(seen((1, 5))), 3.0).partition_count("a") == 2
 
 
 def test_topic_in_error_keeps_what_was_known() -> None:
     """A broker that has just restarted may not know the topic yet."""
-    cluster = knowing(seen((1, 5))).merge(answer(seen(topic_id=NO_TOPIC_ID, error_code=3)), 2.0)
+    cluster = merge(knowing(seen((1, 5))), answer(seen(topic_id=NO_TOPIC_ID, error_code=3)), 2.0)
 
     assert (cluster.leader_of("a", 0), cluster.topics["a"].error_code) == (1, 3)
-    assert cluster.merge(answer(seen((1, 5))), 3.0).topics["a"].error_code == 0
+    assert merge(cluster, answer(seen((1, 5))), 3.0).topics["a"].error_code == 0
 
 
 def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
-    cluster = knowing(seen((1, 5))).merge(answer(nodes=NODES[1:]), 2.0)
+    cluster = merge(knowing(seen((1, 5))), answer(nodes=NODES[1:]), 2.0)
 
     assert cluster.partition_count("a") == 1
     assert list(cluster.nodes) == [2, 3]
@@ -160,7 +160,7 @@ def test_nothing_of_another_cluster_holds() -> None:
     other = TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]), 0)
     known = knowing(seen((2, 9), topic_id=NO_TOPIC_ID), other)
 
-    cluster = known.merge(answer(seen((1, 0), topic_id=NO_TOPIC_ID))._replace(cluster_id="another"), 2.0)
+    cluster = merge(known, answer(seen((1, 0), topic_id=NO_TOPIC_ID))._replace(cluster_id="another"), 2.0)
 
     assert cluster.cluster_id == "another"
     assert cluster.topics == {"a": seen((1, 0), topic_id=NO_TOPIC_ID)}
@@ -169,7 +169,7 @@ def test_nothing_of_another_cluster_holds() -> None:
 def test_answer_without_a_cluster_id_is_of_the_same_cluster() -> None:
     known = knowing(seen((2, 9)))
 
-    cluster = known.merge(answer()._replace(cluster_id=None), 2.0)
+    cluster = merge(known, answer()._replace(cluster_id=None), 2.0)
 
     assert (cluster.cluster_id, cluster.topics) == ("cluster", known.topics)
 
@@ -178,7 +178,7 @@ def test_unchanged_topic_is_the_same_object() -> None:
     """Holders of a view can compare it with the current one."""
     cluster = knowing(seen((1, 5)))
 
-    assert cluster.merge(answer(seen((1, 5))), 2.0).topics["a"] is cluster.topics["a"]
+    assert merge(cluster, answer(seen((1, 5))), 2.0).topics["a"] is cluster.topics["a"]
 
 
 class TestWithoutTopicIds:
@@ -189,10 +189,10 @@ class TestWithoutTopicIds:
 
     def after(self, *steps: tuple[int, bool], nodes: tuple[Node, ...] = NODES) -> int | None:
         """The leader after answers with the lower epoch, each (from which broker, is the topic suspected)."""
-        cluster = Cluster.empty().merge(answer(self.OLD, nodes=nodes), 1.0)
+        cluster = merge(Cluster(), answer(self.OLD, nodes=nodes), 1.0)
         for from_node, is_suspected in steps:
             suspected = {"a"} if is_suspected else set[str]()
-            cluster = cluster.merge(answer(self.LOWER, from_node=from_node, nodes=nodes), 2.0, suspected=suspected)
+            cluster = merge(cluster, answer(self.LOWER, from_node=from_node, nodes=nodes), 2.0, suspected=suspected)
         return cluster.leader_of("a", 0)
 
     def test_lower_epoch_is_old_news_unless_suspected(self) -> None:
@@ -201,10 +201,10 @@ class TestWithoutTopicIds:
     def test_partition_without_a_leader_is_always_suspected(self) -> None:
         """Nothing is sent to it, so no refusal could make its topic suspected."""
         leaderless = seen((NO_LEADER, 5), topic_id=NO_TOPIC_ID)
-        cluster = Cluster.empty().merge(answer(leaderless), 1.0)
+        cluster = merge(Cluster(), answer(leaderless), 1.0)
 
-        once = cluster.merge(answer(self.LOWER, from_node=1), 2.0)
-        twice = once.merge(answer(self.LOWER, from_node=2), 3.0)
+        once = merge(cluster, answer(self.LOWER, from_node=1), 2.0)
+        twice = merge(once, answer(self.LOWER, from_node=2), 3.0)
 
         assert (once.leader_of("a", 0), twice.leader_of("a", 0)) == (None, 2)
 
@@ -216,46 +216,46 @@ class TestWithoutTopicIds:
 
     def test_brokers_that_have_learnt_ids_meanwhile_are_believed_too(self) -> None:
         """The brokers were replaced by newer ones, and the topic was created again."""
-        cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
+        cluster = merge(Cluster(), answer(self.OLD), 1.0)
         for from_node in (1, 2):
             lower = self.LOWER._replace(topic_id=ID)
-            cluster = cluster.merge(answer(lower, from_node=from_node), 2.0, suspected={"a"})
+            cluster = merge(cluster, answer(lower, from_node=from_node), 2.0, suspected={"a"})
 
         assert (cluster.leader_of("a", 0), cluster.topic_id("a")) == (2, ID)
 
     def test_one_broker_is_believed_in_the_end(self) -> None:
         """The only broker that answers is believed after a while: no broker is behind for that long."""
-        cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
+        cluster = merge(Cluster(), answer(self.OLD), 1.0)
         leaders = []
         for now in (2.0, 2.0 + 0.9 * SAME_BROKER_S, 2.0 + SAME_BROKER_S):
-            cluster = cluster.merge(answer(self.LOWER, from_node=1), now, suspected={"a"})
+            cluster = merge(cluster, answer(self.LOWER, from_node=1), now, suspected={"a"})
             leaders.append(cluster.leader_of("a", 0))
 
         assert leaders == [1, 1, 2]
-        assert cluster.doubts == {}
+        assert cluster._doubts == {}
 
     def test_recreated_topic_loses_its_old_id(self) -> None:
         """Brokers were replaced by older ones: the id is the former topic's, and no epoch goes back."""
-        cluster = Cluster.empty().merge(answer(self.OLD._replace(topic_id=ID)), 1.0)
+        cluster = merge(Cluster(), answer(self.OLD._replace(topic_id=ID)), 1.0)
         for from_node in (1, 2):
-            cluster = cluster.merge(answer(self.LOWER, from_node=from_node), 2.0, suspected={"a"})
+            cluster = merge(cluster, answer(self.LOWER, from_node=from_node), 2.0, suspected={"a"})
 
         assert (cluster.leader_of("a", 0), cluster.topic_id("a")) == (2, NO_TOPIC_ID)
 
     def test_only_broker_cannot_be_behind_itself(self) -> None:
         assert self.after((1, True), nodes=(NODES[0],)) is None
         lone = seen((1, 0), topic_id=NO_TOPIC_ID)
-        cluster = Cluster.empty().merge(answer(self.OLD, nodes=NODES[:1]), 1.0)
-        cluster = cluster.merge(answer(lone, nodes=NODES[:1]), 2.0, suspected={"a"})
+        cluster = merge(Cluster(), answer(self.OLD, nodes=NODES[:1]), 1.0)
+        cluster = merge(cluster, answer(lone, nodes=NODES[:1]), 2.0, suspected={"a"})
         assert cluster.topics["a"].partitions[0].leader_epoch == 0
 
     def smaller(self, *answers: tuple[int, bool, int], leader: int = 1) -> list[int | None]:
         """Counts after answers to a topic of three partitions, each (from which broker, suspected, how many)."""
-        cluster = Cluster.empty().merge(answer(seen((1, 0), (1, 0), (leader, 0), topic_id=NO_TOPIC_ID)), 1.0)
+        cluster = merge(Cluster(), answer(seen((1, 0), (1, 0), (leader, 0), topic_id=NO_TOPIC_ID)), 1.0)
         counts = []
         for from_node, is_suspected, count in answers:
             news = answer(seen(*[(1, 0)] * count, topic_id=NO_TOPIC_ID), from_node=from_node)
-            cluster = cluster.merge(news, 2.0, suspected={"a"} if is_suspected else ())
+            cluster = merge(cluster, news, 2.0, suspected={"a"} if is_suspected else ())
             counts.append(cluster.partition_count("a"))
         return counts
 
@@ -278,11 +278,11 @@ class TestWithoutTopicIds:
         assert self.smaller((1, True, 0), (2, True, 0)) == [3, 3]
 
     def test_news_ends_the_doubt(self) -> None:
-        cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
-        cluster = cluster.merge(answer(self.LOWER, from_node=1), 2.0, suspected={"a"})
-        assert len(cluster.doubts) == 1
+        cluster = merge(Cluster(), answer(self.OLD), 1.0)
+        cluster = merge(cluster, answer(self.LOWER, from_node=1), 2.0, suspected={"a"})
+        assert len(cluster._doubts) == 1
 
-        assert cluster.merge(answer(seen((3, 6), topic_id=NO_TOPIC_ID)), 3.0).doubts == {}
+        assert merge(cluster, answer(seen((3, 6), topic_id=NO_TOPIC_ID)), 3.0)._doubts == {}
 
 
 def _hinted(
@@ -295,7 +295,7 @@ def _hinted(
     endpoints: Sequence[Node] = (),
 ) -> Cluster:
     hints = {TopicPartition(topic, partition): leader}
-    return cluster.with_leader_hints(hints, topic_ids={topic: topic_id}, endpoints=endpoints)
+    return with_leader_hints(cluster, hints, topic_ids={topic: topic_id}, endpoints=endpoints)
 
 
 class TestLeaderHint:
@@ -341,7 +341,7 @@ class TestLeaderHint:
         leaders = (PartitionView(2, 6), PartitionView(2, 5), PartitionView(9, 6), PartitionView(3, 6))
         hints = {TopicPartition("a", number): leader for number, leader in enumerate(leaders)}
 
-        hinted = cluster.with_leader_hints(hints, topic_ids={"a": ID})
+        hinted = with_leader_hints(cluster, hints, topic_ids={"a": ID})
 
         assert [hinted.leader_of("a", number) for number in range(4)] == [2, 1, 1, 3]
         assert hinted.topics["b"] is cluster.topics["b"]
@@ -357,5 +357,5 @@ class TestLeaderHint:
 def test_forgotten_topics_are_gone() -> None:
     cluster = knowing(seen((1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)])))
 
-    assert list(cluster.without_topics({"a"}).topics) == ["b"]
-    assert cluster.without_topics(set()) is cluster
+    assert list(without_topics(cluster, {"a"}).topics) == ["b"]
+    assert without_topics(cluster, set()) is cluster

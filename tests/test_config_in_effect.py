@@ -10,7 +10,7 @@ import pytest
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._producer.component_settings import accumulator_settings
 from aioproducer.config import ProducerConfig
-from aioproducer.config.option_types import IntOption, OptionalWhole
+from aioproducer.config._option_types import IntOption, OptionalWhole
 from aioproducer.errors import ConfigurationError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import RoundRobinPartitioner

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config.kafka_properties import kafka_name
+from aioproducer.config._kafka_properties import kafka_name
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.serializers import BytesSerializer, StringSerializer
 

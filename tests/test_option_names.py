@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config.foreign_names import ALIASES, REPLACEMENTS, WITHOUT_EFFECT
-from aioproducer.config.kafka_properties import python_name
+from aioproducer.config._foreign_names import ALIASES, REPLACEMENTS, WITHOUT_EFFECT
+from aioproducer.config._kafka_properties import python_name
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 

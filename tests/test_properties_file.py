@@ -8,7 +8,7 @@ from typing import TypedDict
 import pytest
 
 from aioproducer import ConfigurationError, ConfigurationTypeError, ProducerConfig, RoundRobinPartitioner
-from aioproducer.config.properties_file import read_properties
+from aioproducer.config._properties_file import read_properties
 from aioproducer.java_serializers import LongSerializer
 from aioproducer.serializers import StringSerializer
 

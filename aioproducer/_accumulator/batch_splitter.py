@@ -1,8 +1,8 @@
-"""Takes a batch apart: into halves when it was too large (KIP-126), or around records that were refused (KIP-467).
+"""Splits a batch: into halves if it was too large (KIP-126), or around refused records (KIP-467).
 
-The parts share the batch's chunk: renumbering records from 0 never makes one longer, so each part is rewritten
-where it stands and no memory is needed. Only a compressed batch has to be unpacked into memory lent for it first;
-without that the batch fails. The parts are compressed again, each when it is sent.
+The parts share the batch's chunk: renumbering records from 0 never makes one longer, so each part is rewritten in
+place and no memory is needed. Only a compressed batch must first be unpacked into memory lent for it, and fails if
+there is none. The parts are compressed again when they are sent.
 
 Source: RecordAccumulator.splitAndReenqueue in Apache Kafka.
 """
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.flush_generations import FlushGenerations
 
 MOST_CUT_OUT: Final = 64
-"""Each becomes a batch of its own, in one step of the loop."""
+"""Each refused range becomes a batch, all in one step of the loop."""
 
 
 class Range(NamedTuple):
-    """Records `first` up to, not including, `stop` of a batch."""
+    """Records from `first` to `stop` - 1 of a batch."""
 
     first: int
     stop: int
 
 
 def halves(batch: ProducerBatch) -> list[Range]:
-    """Near the middle by bytes; a batch of two records or more."""
+    """Return two ranges of about the same bytes; the batch has at least two records."""
     starts = record_starts(uncompressed(batch), batch.count)
     middle = next((index for index, start in enumerate(starts) if start * 2 >= starts[-1]), 1)
     middle = min(max(middle, 1), batch.count - 1)
@@ -44,15 +44,13 @@ def halves(batch: ProducerBatch) -> list[Range]:
 
 
 def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
-    """Records that were refused, those together that stand together and have the same reason.
+    """Return ranges of adjacent refused records with the same reason, at most `MOST_CUT_OUT`.
 
-    A topic that is compacted refuses every record without a key: one part, not one for each of thousands.
+    A compacted topic refuses every record without a key: that is one range, not thousands. Records beyond the limit are
+    refused again when they are sent again.
 
     Args:
-        refused: why, by index in the batch.
-
-    Returns:
-        In order, at most `MOST_CUT_OUT`: whoever sends the rest again will hear of it again.
+        refused: reasons by index in the batch.
     """
     runs: list[Range] = []
     first = stop = 0
@@ -71,13 +69,13 @@ def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
 
 
 def around(batch: ProducerBatch, cut_out: Sequence[Range]) -> list[Range]:
-    """The given ranges of a batch, and what lies between them."""
+    """Return the given ranges of a batch, and those between them."""
     edges = {0, batch.count}.union(*cut_out)
     return [Range(first, stop) for first, stop in pairwise(sorted(edges))]
 
 
 def uncompressed(batch: ProducerBatch) -> memoryview:
-    """The records of a batch as they were before sealing."""
+    """Return the records of a batch before compression."""
     if not batch.compression:
         return batch.records()
     return memoryview(decompress(CompressionType(batch.compression), batch.records()))
@@ -87,7 +85,7 @@ class BatchSplitter:
     """Makes parts of batches.
 
     Args:
-        pool: lends the parts' memory.
+        pool: lends memory for unpacking.
         generations: the parts belong to the flush generation of their batch.
     """
 
@@ -101,10 +99,10 @@ class BatchSplitter:
         Args:
             batch: known not to be in the log; gives up its chunk.
             ranges: contiguous, covering all its records.
-            keeps_sequences: the parts keep the sequence numbers of their records; else they get new ones.
+            keeps_sequences: the parts keep the sequence numbers of their records; otherwise they get new ones.
 
         Returns:
-            The parts, in order; empty if there is no memory to unpack the batch, and then nothing has changed.
+            The parts in order; empty, with nothing changed, if there is no memory to unpack the batch.
         """
         was_compressed = bool(batch.compression)
         if was_compressed and not self._unpack(batch):
@@ -113,7 +111,7 @@ class BatchSplitter:
         self._pool.share(batch.chunk, len(ranges))
         parts = [self._part(batch, each, starts[each.first]) for each in ranges]
         for part in parts:
-            part.is_sealed = not was_compressed  # what did not get smaller as a whole will not in parts
+            part.is_sealed = not was_compressed  # compression did not make the whole smaller
         if keeps_sequences:
             for part, each in zip(parts, ranges, strict=True):
                 part.keeps_sequences = True
@@ -139,7 +137,7 @@ class BatchSplitter:
         )
         count = records.stop - records.first
         size, latest = renumber_records(batch.chunk, batch.start + start, records.first, count)
-        # Timestamps stay relative to the batch's base. To a copy brokers answer the latest of the part itself.
+        # Timestamps stay relative to the batch's base. Brokers answer a copy with the latest time of the part itself.
         times = BatchTimes(batch.times.base_timestamp, batch.times.base_timestamp + latest)
         part.hold(batch.start + start, size, count=count, times=times)
         part.generation = batch.generation

@@ -1,17 +1,16 @@
-"""The memory of unsent and unanswered records, and its hard bound.
+"""Memory of unsent and unanswered records, within a hard bound.
 
-Bytes count from the moment a chunk is lent until it is given back *and* no transport holds a view of it; a chunk
-is lent again only after that (the bug class of KAFKA-19012). Sizes are powers of two up to `batch_size`, each with
-a list of free chunks; larger ones are allocated alone and freed at once.
+Bytes count from the moment a chunk is lent until it is given back *and* no transport holds a view of it; only then is
+the chunk lent again (the bug class of KAFKA-19012). Sizes are powers of two up to `batch_size`, each with a list of
+free chunks; larger ones are allocated individually and freed at once.
 
-A quarter of the memory is divided into reserves, one for each node that leads topics in use: a node that answers
-nothing can take the common three quarters and its own reserve, never the others'. A partition that makes no progress
-is lent nothing from its node's reserve, which is for the node's other partitions. Nothing that was lent is ever
-revoked.
+A quarter of the memory is divided into reserves, one for each node that leads topics in use: a node that does not
+respond can take the common three quarters and its own reserve, never the others'. A stalled partition is lent nothing
+from its node's reserve, which is left to the node's other partitions. A loan is never revoked.
 
     total = common (3/4) + reserve of node 1 + reserve of node 2 + ...        no leader known yet: all is common
 
-Source: BufferPool in Apache Kafka, without its lock; waiting is the business of `waiting_lines.py`.
+Source: BufferPool in Apache Kafka, without its lock; records wait for memory in `memory_wait_queues.py`.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from typing import Final
 from aioproducer._native.memory import Chunk
 
 SMALLEST_CHUNK: Final = 1024
-_COMMON: Final = None  # where a loan counts that no reserve carries
-_UNPACKING: Final = -(2**40)  # and one beside `buffer.memory`; no node has this id
+_COMMON: Final = None  # account of loans outside all reserves
+_UNPACKING: Final = -(2**40)  # account of loans beyond `buffer.memory`; no node has this id
 _BATCHES_IN_ROOMY_MEMORY: Final = 16
 UNPACKED_BATCHES: Final = 2
-"""Of the largest size, beside `buffer.memory`: compressed batches that must be taken apart while it is full."""
+"""Batches of the largest size that may be unpacked beyond `buffer.memory` while it is full."""
 
 
 class BufferPool:
@@ -40,12 +39,10 @@ class BufferPool:
     """
 
     def __init__(self, total_bytes: int, batch_size: int, *, on_return: Callable[[], None]) -> None:
-        """Start with everything unallocated and common: no node has a reserve."""
         self.total_bytes = total_bytes
         self.is_roomy = total_bytes >= _BATCHES_IN_ROOMY_MEMORY * batch_size
-        """Whether one batch is a small part of it: then memory may be kept together for one."""
+        """A batch is a small part of the memory, so a partition may wait for a large chunk."""
         self.lent_bytes = 0
-        """In batches that are not answered yet."""
         self.is_awaited = False
         """Records wait for memory."""
         self._on_return = on_return
@@ -63,7 +60,7 @@ class BufferPool:
     # The bound
 
     def set_nodes(self, node_ids: Collection[int]) -> None:
-        """Divide the reserves among the nodes that lead topics in use; what is lent stays lent."""
+        """Divide the reserves among the nodes that lead topics in use; loans stay as they are."""
         nodes = frozenset(node_ids)
         if nodes == self._nodes:
             return
@@ -78,15 +75,12 @@ class BufferPool:
     # Lending
 
     def try_lend(self, size: int, node_id: int | None, *, may_use_common: bool = True) -> Chunk | None:
-        """Lend a chunk of at least `size` bytes.
+        """Lend a chunk of at least `size` bytes; None if there is no room now.
 
         Args:
             size: bytes.
-            node_id: leads the partition it is for; its reserve is asked after the common memory.
-            may_use_common: whether to ask the common memory at all.
-
-        Returns:
-            None: no room now.
+            node_id: leader of the partition; its reserve is used after the common memory.
+            may_use_common: whether to use the common memory at all.
         """
         capacity = self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
@@ -103,12 +97,9 @@ class BufferPool:
         return chunk
 
     def lend_for_unpacking(self, size: int, node_id: int | None) -> Chunk | None:
-        """Lend what a compressed batch is unpacked into; where the memory is full, beside it.
+        """Lend memory to unpack a compressed batch, beyond the bound if memory is full; None if that is used up.
 
-        What is lent gives nothing back before the batch is sent, so waiting for memory might be waiting for itself.
-
-        Returns:
-            None: no room there either, now.
+        Chunks in use are given back only after the batch is sent, so waiting for memory could be a deadlock.
         """
         chunk = self.try_lend(size, node_id)
         if chunk is None and self._used[_UNPACKING] + size <= self._unpacking_limit:
@@ -118,11 +109,11 @@ class BufferPool:
         return chunk
 
     def share(self, chunk: Chunk, holders: int) -> None:
-        """Let `holders` batches hold the chunk: it is back when each of them has given it back."""
+        """Let `holders` batches hold the chunk; each of them must give it back."""
         self._holders[chunk] = self._holders.get(chunk, 1) + holders - 1
 
     def give_back(self, chunk: Chunk) -> None:
-        """Take the chunk back as soon as no memoryview of it is alive; until then its bytes count."""
+        """Take the chunk back once no memoryview of it is alive; until then its bytes count."""
         holders = self._holders.pop(chunk, 1)
         if holders > 1:
             self._holders[chunk] = holders - 1
@@ -168,32 +159,28 @@ class BufferPool:
         return own
 
     def capacity_for(self, size: int) -> int:
-        """The bytes that a loan of `size` bytes takes from the bound."""
+        """Return the bytes that a loan of `size` bytes takes."""
         index = bisect_left(self._sizes, size)
         return self._sizes[index] if index < len(self._sizes) else size
 
-    # What there is
+    # Sizes
 
     @property
     def free_bytes(self) -> int:
-        """Bytes in chunks that wait for their next use."""
+        """Bytes of chunks in the free lists."""
         return self._free_bytes
 
     @property
     def unallocated_bytes(self) -> int:
-        """Bytes that no chunk was made of yet."""
         return self.total_bytes - self.lent_bytes - self._free_bytes
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that are not lent: free and unallocated ones."""
+        """Bytes that are not lent."""
         return self.total_bytes - self.lent_bytes
 
     def __repr__(self) -> str:
-        """Show how much is lent."""
         return f"<BufferPool lent={self.lent_bytes} free={self._free_bytes} total={self.total_bytes}>"
-
-    # Inside
 
     def _limit_of(self, payer: int | None) -> int:
         if payer is _COMMON:
@@ -217,7 +204,7 @@ class BufferPool:
         return Chunk(capacity)
 
     def _shrink_free_lists(self, spare: int) -> None:
-        """Free chunks of other sizes while `spare`, what would be left unallocated, is negative; largest first."""
+        """Free chunks, largest first, while `spare`, the bytes that would stay unallocated, is negative."""
         for size in reversed(self._sizes):
             chunks = self._free[size]
             while spare < 0 and chunks:
@@ -227,7 +214,7 @@ class BufferPool:
 
     def _returned(self, chunk: Chunk) -> None:
         if getattr(self, "_lent", None) is None:
-            return  # the whole producer is being collected, and the pool was before the chunk
+            return  # the producer is being garbage collected, the pool before the chunk
         payer = self._lent.pop(chunk)
         self._count(payer, -chunk.capacity)
         self._keep(chunk)

@@ -1,7 +1,7 @@
-"""What a flush waits for: exactly the records accepted before it.
+"""Counts of unfinished work, so that a flush waits for exactly the records accepted before it.
 
-Every unit of work (a batch, or a record that waits in line) belongs to the generation in which it was accepted and
-is counted there until it ends. A flush closes the current generation and waits until it and all before it are at
+Every unit of work (a batch, or a record in a wait queue) belongs to the generation in which it was accepted, and
+counts there until it ends. A flush closes the current generation and waits until that one and all earlier ones are at
 zero. Two plain counters of accepted and finished records would let later records stand in for an earlier one.
 
 Source: RecordAccumulator.awaitFlushCompletion and IncompleteBatches in Apache Kafka, which copy the set instead.
@@ -20,7 +20,6 @@ class FlushGenerations:
     """
 
     def __init__(self, on_finished: Callable[[], None]) -> None:
-        """Start in generation 0, with nothing unfinished."""
         self.current = 0
         self._unfinished: dict[int, int] = {}
         self.is_awaited = False
@@ -33,11 +32,10 @@ class FlushGenerations:
         return self.current
 
     def enter_again(self, generation: int) -> None:
-        """Count one unit more in a generation that still has some: a split batch, a record that left the line."""
+        """Count one more unit in an unfinished generation: a split batch, or a record that has waited."""
         self._unfinished[generation] = self._unfinished.get(generation, 0) + 1
 
     def leave(self, generation: int) -> None:
-        """Count one unit of work as ended."""
         left = self._unfinished[generation] - 1
         if left:
             self._unfinished[generation] = left
@@ -47,20 +45,18 @@ class FlushGenerations:
             self._on_finished()
 
     def close(self) -> int:
-        """End the current generation and return it; what is accepted from now on belongs to the next."""
+        """End the current generation and return it; later work belongs to the next."""
         closed = self.current
         self.current += 1
         return closed
 
     def is_finished(self, generation: int) -> bool:
-        """Whether nothing of this generation or an earlier one is unfinished."""
+        """Whether this generation and all earlier ones have ended."""
         return all(unfinished > generation for unfinished in self._unfinished)
 
     @property
     def unfinished(self) -> int:
-        """Units of work that did not end yet."""
         return sum(self._unfinished.values())
 
     def __repr__(self) -> str:
-        """Show the generation and what it waits for."""
         return f"<FlushGenerations current={self.current} unfinished={self._unfinished}>"

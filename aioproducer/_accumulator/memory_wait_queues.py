@@ -1,11 +1,11 @@
-"""Records that wait for memory: a line a partition, and a line a topic for records that may go to any partition.
+"""Wait queues for memory: one per partition, and one per topic for records that may go to any partition.
 
-First come, first served in each line. Among the lines the earliest call is tried first, and as long as it gets
-nothing it has the first claim on the memory that all nodes share; others then live on their own nodes' reserves
-(`buffer_pool.py`). So neither a large record nor one of a slow node is overtaken for ever, and a node that answers
-nothing does not hold back the others.
+Each queue is first come, first served. Among the queues the earliest call is tried first. While it gets no memory, it
+has the first claim on the memory that all nodes share, and the others get memory from their own nodes' reserves
+(`buffer_pool.py`). So neither a large record nor one of a slow node is overtaken forever, and a node that does not
+respond does not hold back the others.
 
-Source: the `waiters` of BufferPool in Apache Kafka, whose only line is for all partitions.
+Source: the `waiters` of BufferPool in Apache Kafka, one queue for all partitions.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import Delivery
 
 Place = OpenPartition | TopicInfo
-"""What a line is for: a partition, or any partition of a topic."""
+"""Owner of a queue: a partition, or a topic for records that may go to any partition."""
 
 HELD_UP: Final = "held up"
-"""The rival that stands for all partitions that are held up: none is lent a reserve, so one attempt says it for all."""
+"""Rival for all stalled partitions: none is lent a reserve, so one attempt answers for all."""
 
 Rival = int | TopicInfo | Literal["held up"] | None
-"""Who competes for memory: leaders of partitions (None: those without one), and topics whose records go anywhere."""
+"""Competitor for memory: a leader (None for partitions without one), or a topic whose records may go anywhere."""
 
 PARTITIONS_TRIED: Final = 16
-"""For a record that may go anywhere, each time memory has come back."""
+"""Partitions tried for a record that may go anywhere, each time memory was given back."""
 
 
 class BufferWaiters:
-    """The lines, and who is served next.
+    """The queues, and the order in which they are served.
 
     Args:
-        appender: places records.
-        open_batches: told while memory is short.
+        appender: appends records.
+        open_batches: notified while memory is short.
         on_placed: called with a record and its delivery in a batch.
-        on_refused: called with a record that can never be placed, and why.
+        on_refused: called with a record that can never be appended, and the error.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class BufferWaiters:
         self._number = count()
 
     def place_of(self, record: WaitingRecord) -> Place:
-        """Return the line that a record of a known topic belongs to, choosing its partition if that is to be done.
+        """Return the owner of the queue for a record of a known topic, choosing its partition if necessary.
 
         Raises:
             InvalidPartitionError: the topic has no such partition.
-            Exception: whatever the user's own partitioner raises.
+            Exception: of the user's own partitioner.
         """
         if record.choose_partition is not None:
             record.partition = record.choose_partition()
@@ -84,7 +84,7 @@ class BufferWaiters:
         return self._open_batches.partitions.slot(topic, partition)
 
     def join(self, record: WaitingRecord, place: Place) -> WaitQueue:
-        """Put a record at the end of a line; later ones of the same place queue behind it."""
+        """Put a record at the end of a queue."""
         record.place = place
         place.line += 1
         line = self._lines.get(place)
@@ -97,16 +97,14 @@ class BufferWaiters:
         return line
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        """Iterate over all who wait."""
         return (record for line in list(self._lines.values()) for record in line)
 
     def __len__(self) -> int:
-        """How many lines there are."""
         return len(self._lines)
 
     @property
     def leaderless_topics(self) -> set[str]:
-        """Topics of records whose partitions have no leader, as far as is known."""
+        """Topics of records whose partitions have no leader."""
         # These records are not ready, so the sender would not ask for their leaders. Without a leader a partition has
         # no reserve, so they might fail on a healthy cluster until metadata expires.
         return {
@@ -118,9 +116,9 @@ class BufferWaiters:
     # Serving
 
     def serve(self) -> None:
-        """Place as many records as memory allows, earliest call first.
+        """Append as many records as memory allows, earliest call first.
 
-        Every turn does this while anybody waits, so it makes one attempt in vain a rival, and not one a line.
+        This runs in every turn while records wait, so it makes one failed attempt per rival, not one per queue.
         """
         self._release_recovered()
         self._open_batches.keep_common_memory(is_kept=False)
@@ -129,12 +127,12 @@ class BufferWaiters:
         while rivals:
             call_order, _, rival = heappop(rivals)
             if rival not in self._fronts or self._fronts[rival][0][0] != call_order:
-                continue  # it has another first by now, which was let compete
+                continue  # its first record has changed, and competes already
             place = self._fronts[rival][0][2]
             if (name := _rival_of(place)) != rival:
                 self._rename_front(rival, name)
             elif not self._serve_front(rival):
-                self._open_batches.keep_common_memory(is_kept=True)  # for the first who got nothing
+                self._open_batches.keep_common_memory(is_kept=True)  # for the first rival that got none
                 continue
             self._let_compete(rival, rivals)
             if place in self._lines and (name := _rival_of(place)) != rival:
@@ -142,25 +140,25 @@ class BufferWaiters:
         self.note_shortage()
 
     def note_shortage(self) -> None:
-        """Tell whether anybody waits: then no batch waits out its linger."""
+        """Report whether records wait: while they do, no batch waits for its linger."""
         self._open_batches.note_shortage(is_short=bool(self._fronts))
         self._open_batches.close_aged()
 
     def nobody_waits(self) -> None:
-        """Tell that all have left: batches wait out their linger again, and the common memory is kept for nobody."""
+        """Report that no record waits, so batches linger again and all may use the common memory."""
         self._open_batches.note_shortage(is_short=False)
         self._open_batches.keep_common_memory(is_kept=False)
 
     def leaders_changed(self) -> None:
-        """Compete under the names of the new leaders."""
+        """Compete for the new leaders' memory."""
         self._fronts.clear()
         for place, line in list(self._lines.items()):
             self._show_front(place, line)
 
     def _release_recovered(self) -> None:
-        """Have partitions that are held up no more compete under their leaders again, who have reserves.
+        """Let partitions that are no longer stalled compete under their leaders again, which have reserves.
 
-        Looked for each time, because nobody tells: one that has recovered must not stand behind others that have not.
+        No event reports a recovery, so this checks each time.
         """
         fronts = self._fronts.get(HELD_UP, ())
         recovered = [front for front in fronts if _rival_of(front[2]) != HELD_UP]
@@ -173,7 +171,7 @@ class BufferWaiters:
             heappush(self._fronts.setdefault(_rival_of(front[2]), []), front)
 
     def _rename_front(self, rival: Rival, name: Rival) -> None:
-        """Have the first of a rival compete under another name: it is held up now, and must not stop its node."""
+        """Move the first queue of a rival to another rival: its partition has stalled, and must not stop its node."""
         heappush(self._fronts.setdefault(name, []), heappop(self._fronts[rival]))
         self._drop_if_empty(rival)
 
@@ -182,12 +180,12 @@ class BufferWaiters:
             del self._fronts[rival]
 
     def _let_compete(self, rival: Rival, rivals: list[tuple[int, int, Rival]]) -> None:
-        """Have the first of a rival tried, if it has one: it is another than when the serving began."""
+        """Let the new first queue of a rival compete, if it has one."""
         if rival in self._fronts:
             heappush(rivals, (self._fronts[rival][0][0], next(self._number), rival))
 
     def _serve_front(self, rival: Rival) -> bool:
-        """Serve the earliest record of a rival; False: no memory for it."""
+        """Append the earliest record of a rival; return False if there is no memory for it."""
         fronts = self._fronts[rival]
         call_order, _, place = fronts[0]
         line = self._lines[place]
@@ -219,7 +217,7 @@ class BufferWaiters:
                 delivery = self._appender.place(
                     record.topic, record.value, record.key, slot.partition, record.timestamp, record.headers
                 )
-            except KafkaError as error:  # its partition is gone: the topic was made again with fewer
+            except KafkaError as error:  # the topic was made again with fewer partitions
                 self._on_refused(record, error)
                 return True
             if delivery is None:
@@ -231,10 +229,10 @@ class BufferWaiters:
         return False
 
     def _is_free(self, record: WaitingRecord, slot: OpenPartition) -> bool:
-        """Whether nobody who called before `record` waits for a partition.
+        """Whether no earlier record waits for a partition.
 
-        Had it to be empty, a record that may go anywhere would never go while every partition has a line. It would
-        keep the first claim on the common memory all the same, which those lines then wait for: a deadlock.
+        The queue need not be empty, or a record that may go anywhere would wait while every partition has a queue. It
+        would keep the first claim on the common memory, for which those queues wait: a deadlock.
         """
         line = self._lines.get(slot)
         first = None if line is None else line.first()

@@ -1,13 +1,13 @@
-"""The batches that records are being written into: one a partition, opened on demand, grown, and closed.
+"""Open batches, which records are being written into: one per partition, opened on demand, grown, and closed.
 
-This is what the native `RecordAppender` asks, once a batch: room for a record, a partition for keyless ones. A batch
-begins with a small chunk and grows by factors of four up to its limit, each chunk lent before it is used. Where there
-is no memory to grow, the next record waits for it if batches of its partition are about to give some back, because a
-small batch costs as much work as a large one; else the batch is closed, not failed. It becomes ready when its linger
-is over, or that of another one for its node, as in Kafka, when someone awaits one of its records, early in a large
-transaction (`_transactions/records.py`), or at once while memory is short; it is closed when it is full, when it
-is drained, by a flush, and when its oldest record is a tenth of `delivery.timeout.ms` old, so that no record's deadline
-is far from its batch's.
+The native `RecordAppender` calls this once per batch: for room for a record, or a partition for keyless ones. A batch
+begins with a small chunk and grows by factors of four up to its limit; each chunk is lent before it is used. If there
+is no memory to grow, the next record waits if batches of its partition will soon give some back, because a small batch
+costs as much work as a large one; otherwise the batch is closed, not failed.
+
+A batch becomes ready when its linger is over, or that of another one for its node, as in Kafka, when a caller awaits
+one of its records, or at once while memory is short. It is closed when it is full, when it is drained, by a flush, and
+when its oldest record is a tenth of `delivery.timeout.ms` old, so that no record's deadline is far from its batch's.
 
 Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class AccumulatorSettings(NamedTuple):
-    """The values of the configuration that batching depends on; times in seconds, sizes in bytes."""
+    """Configuration of batching; times in seconds, sizes in bytes."""
 
     batch_size: int
     max_record_size: int
@@ -71,7 +71,7 @@ class AccumulatorDependencies(NamedTuple):
     loop: asyncio.AbstractEventLoop
 
 
-class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one dictionary
+class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     """Open batches of all partitions in use.
 
     Args:
@@ -102,43 +102,42 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._events = surroundings.events
         self._offer = offer
         self._lingering: defaultdict[int | None, dict[PartitionQueue, None]] = defaultdict(dict)  # not ready, by leader
-        self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with those that it joined there
+        self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with the group it lingers with
         self.limits = BatchSizeLimits(settings.batch_size)
-        """Of topics of which a broker has refused a batch as too large."""
         self._records_closed = 0
         self._closing_age_s = settings.delivery_timeout_s / 10
         self._linger_s = min(settings.linger_s, self._closing_age_s)
         self.memory_is_short = False
-        """Records wait for memory: what is opened is ready at once."""
+        """Records wait for memory, so new batches are ready at once."""
         self.may_use_common = True
-        """False: the memory that all nodes share is kept for a record that waits; a node's own reserve is left."""
+        """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
         self._aged: list[PartitionQueue] = []
 
     @property
     def topics(self) -> dict[str, TopicInfo]:
-        """Those in use, by name; the appender looks them up here."""
+        """Topics in use, by name; the appender looks them up here."""
         return self.partitions.topics
 
-    # What the appender asks
+    # Calls of the appender
 
     def make_room(self, slot: OpenPartition, size: int) -> bool:
-        """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
+        """Give the partition a builder with room for a record of up to `size` bytes; False if there is no memory."""
         queue = slot.queue
         # Waiting for a large batch makes batches three times as large while the buffer is full. A partition that gives
         # no memory back must not wait, nor one in a buffer of few batches: it would take what the others need.
-        is_patient = self._pool.is_roomy and queue.is_moving  # as it is now: not for a batch that is closed here
-        while (batch := queue.open_batch) is not None:  # a partitioner that is told of a full batch may send to here
+        is_patient = self._pool.is_roomy and queue.is_moving  # computed before this closes a batch
+        while (batch := queue.open_batch) is not None:  # a partitioner may send here when it learns of a full batch
             if self._may_grow(queue, size):
                 if self._grow(queue, batch, size):
                     return True
                 if is_patient:
-                    self._make_ready(queue, batch)  # no linger while room is waited for
+                    self._make_ready(queue, batch)  # no linger while a record waits
                     return False
             self._close_full(queue)
         return self._open_batch(queue, size, is_patient=is_patient)
 
     def batch_full(self, slot: OpenPartition) -> None:
-        """Queue the open batch: it takes no more."""
+        """Queue a full batch."""
         self._close_full(slot.queue)
 
     def choose_partition(self, topic: TopicInfo) -> int:
@@ -146,7 +145,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         return self.partitions.choose(topic, self._clock())
 
     def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
-        """Refuse a partition number that the topic does not have, as far as is known.
+        """Raise for a partition number that the topic does not have in the current metadata.
 
         Raises:
             InvalidPartitionError: always.
@@ -161,7 +160,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         raise InvalidPartitionError(message, topic=topic.topic, partition=partition, outcome=Outcome.NOT_WRITTEN)
 
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
-        """The error of a record that no batch can hold."""
+        """Return the error of a record that no batch can hold."""
         limit = self._settings.max_record_size
         option = self._settings.max_record_option
         message = (
@@ -172,18 +171,18 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             message, size_bytes=size, limit_bytes=limit, option=option, topic=topic, outcome=Outcome.NOT_WRITTEN
         )
 
-    def adopt(self, delivery: Delivery, generation: int, called_at: float) -> None:
-        """Let the batch that a waiting record has just joined answer for that record's flush and deadline.
+    def take_over_waiting_record(self, delivery: Delivery, generation: int, called_at: float) -> None:
+        """Make the batch that a waiting record has just joined responsible for that record's flush and deadline.
 
         Args:
             delivery: of the record, in its batch.
-            generation: of flushes, in which the record was accepted.
+            generation: flush generation in which the record was accepted.
             called_at: monotonic seconds of its call.
         """
-        assert delivery.home.topic_partition is not None
-        queue = self.partitions.queue(delivery.home.topic_partition)
-        batches = chain((queue.open_batch,), reversed(queue.queued))  # it is nearly always the first or the second
-        batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
+        assert delivery._batch_result.topic_partition is not None
+        queue = self.partitions.queue(delivery._batch_result.topic_partition)
+        batches = chain((queue.open_batch,), reversed(queue.queued))  # nearly always the first or the second
+        batch = next(batch for batch in batches if batch is not None and batch.result is delivery._batch_result)
         batch.called_at = min(batch.called_at, called_at)
         self._deadlines.watch(batch)
         if batch is queue.open_batch:
@@ -203,7 +202,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             self.close(queue)
 
     def close_aged(self) -> None:
-        """Close the batches that waiting records have made too old for fresh ones."""
+        """Close batches that waiting records have made too old for new records."""
         aged, self._aged = self._aged, []
         if aged:
             latest = self._clock() - self._closing_age_s
@@ -271,7 +270,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         return batch
 
     def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:
-        """Borrow for a partition; one that is held up leaves its node's reserve to the node's other partitions."""
+        """Borrow for a partition; a stalled one leaves its node's reserve to the node's other partitions."""
         node_id = None if queue.is_stalled else queue.leader_id
         return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
 
@@ -282,7 +281,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._deadlines.watch(batch)
 
     def close(self, queue: PartitionQueue) -> None:
-        """Take the open batch off the appender and queue it; nothing happens if there is none."""
+        """Close and queue the open batch of a partition, if there is one."""
         batch = queue.take_open()
         if batch is None:
             return
@@ -295,7 +294,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._events.batch_filled(queue.topic_partition, batch.size if batch is not None else 0)
 
     def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Forget an open batch that was closed; the next of its partition begins as large as it became."""
+        """Forget an open batch that was closed; the next of its partition begins with the same size."""
         self._open.pop(queue, {}).pop(queue, None)
         queue.last_size = batch.size
         self._records_closed += batch.count
@@ -303,47 +302,31 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             self.partitions.note_batch(queue, self._clock())
 
     @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self._open)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the records in all of them; goes through all."""
-        return sum(queue.slot.builder.size for queue in self._open if queue.slot.builder is not None)
-
-    @property
-    def lingers(self) -> bool:
-        """Whether batches wait for more records, although they could go."""
-        return self._settings.linger_s > 0
-
-    @property
     def records(self) -> int:
-        """Records that were ever appended."""
+        """Number of all records ever appended."""
         builders = (queue.slot.builder for queue in self._open)
         return self._records_closed + sum(builder.count for builder in builders if builder is not None)
 
     def close_all(self) -> None:
-        """Queue every open batch: a flush is running."""
         for queue in list(self._open):
             self.close(queue)
 
     def note_shortage(self, *, is_short: bool) -> None:
-        """Be told whether records wait for memory."""
+        """Take note whether records wait for memory."""
         was_short, self.memory_is_short = self.memory_is_short, is_short
         if is_short and not was_short:
-            self.hurry()
+            self.make_all_ready()
 
     def note_waiting(self, *, any_waits: bool) -> None:
         """Be told whether records wait: then the sender is woken when memory comes back."""
         self._pool.is_awaited = any_waits
 
     def keep_common_memory(self, *, is_kept: bool) -> None:
-        """Be told whether the memory that all nodes share is kept for a record that waits."""
+        """Take note whether the common memory is kept for a waiting record."""
         self.may_use_common = not is_kept
 
-    def hurry(self) -> None:
-        """Make every open batch ready: half-empty ones would wait out their linger."""
+    def make_all_ready(self) -> None:
+        """Make every open batch ready, instead of waiting for its linger."""
         for queue in self._open:
             assert queue.open_batch is not None, "closed without a note of it"
             self._make_ready(queue, queue.open_batch)
@@ -363,9 +346,9 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             self._make_ready(queue, queue.open_batch)
 
     def _watch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Look at the open batch when its linger is over, then when its records are too far apart to take more.
+        """Check the open batch when its linger is over, then when its records are too far apart to accept more.
 
-        One timer a partition: one that is due earlier stays, and looks at whatever batch is open then.
+        There is one timer per partition: an earlier one stays, and checks the batch that is open then.
         """
         when = batch.called_at + (self._closing_age_s if batch.is_ready else self._linger_s)
         if queue.open_timer is not None:
@@ -388,7 +371,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             self._watch(queue, batch)
 
     def _make_ready_with_others(self, queue: PartitionQueue) -> None:
-        """Make all ready that linger for the same node: at a moment of its own, each would take a request."""
+        """Make all batches ready that linger for the same node, so that they share a request."""
         # All of them, not only those past half of their linger: a busy partition beside idle ones would be sent half
         # full.
         for each in [*self._open[queue]]:
@@ -396,5 +379,4 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             self._make_ready(each, each.open_batch)
 
     def __repr__(self) -> str:
-        """Show how many are open."""
         return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"

@@ -1,31 +1,17 @@
-"""Batches of one partition: their states, their order, and which of them may be sent next.
-
-                 drain                 answer: complete, fail, split
-    OPEN ─────────────────► ON_WIRE ─────────────────────────────────► DONE
-      │ full, flush           │  ▲                                       ▲
-      ▼                       │  │ drain                                 │
-    QUEUED ◄──────────────────┘  │           deadline, close             │
-      │  ▲    retry, lost        │                                       │
-      │  │ sealed                │                                       │
-      ▼  │                       │                                       │
-    SEALING ─────────────────────┴───────────────────────────────────────┘
-
-Callers may be notified before the batch leaves the wire: at its deadline a batch on the wire fails its deliveries
-(`is_abandoned`) and stays ON_WIRE, owning its memory and its sequence, until its answer or the loss of its connection.
+"""Batches of one partition, in order, and the choice of the next one to send.
 
     queued ──► on_wire        `queued` is sorted by the batches' order numbers; the open batch comes after all of them.
 
-A batch that failed returns to its place by that number, so retries never reorder. Which one may go is decided in
-`PartitionQueue.next_to_send` alone:
+A batch that failed returns to its place by that number, so retries never reorder. Only `next_to_send` decides which
+batch may go:
 
 * the first, when its backoff is over and the partition's window has room: one on the wire until the connection has
-  acknowledged something under the current identity, `max.in.flight` after that, always one without idempotence and
-  while the parts of a split batch exist;
-* nothing to a new connection while something is on the wire on an old one;
-* while the partition changes its epoch, only batches that are ambiguous, under their old identity, in order.
+  acknowledged one under the current identity, `max.in.flight` after that, always one without idempotence and while
+  parts of a split batch exist;
+* none to a new connection while a batch is on the wire on an old one;
+* while the partition changes its epoch, only ambiguous batches, under their old identity, in order.
 
-Source: ProducerBatch, the deque of RecordAccumulator's TopicInfo, and TransactionManager's in-flight batches, in Apache
-Kafka.
+Source: the deque of RecordAccumulator's TopicInfo, and TransactionManager's in-flight batches, in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -256,8 +242,8 @@ class ProducerBatch:
 _by_order = attrgetter("order")
 
 
-class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked here
-    """One partition: open batch, queued batches, batches on the wire."""
+class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
+    """Open batch, queued batches and batches on the wire of one partition."""
 
     __slots__ = (
         "expiry_timer",
@@ -280,9 +266,9 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         """Start empty and without a leader.
 
         Args:
-            topic_partition: which partition.
+            topic_partition: its name.
             identity: its epoch and next sequence.
-            max_in_flight: batches of it that may be on the wire; 1 without idempotence, else at most 5.
+            max_in_flight: batches that may be on the wire; 1 without idempotence, else at most 5.
         """
         self.topic_partition = topic_partition
         self.identity = identity
@@ -292,17 +278,17 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         self.open_batch: ProducerBatch | None = None
         self.queued: deque[ProducerBatch] = deque()
         self.on_wire: list[ProducerBatch] = []
-        self.parts = 0  # that keep their sequences, and have no end yet
+        self.parts = 0  # unfinished parts of split batches that keep their sequences
         self.next_order = 0
         self.is_offered = False
         self.open_timer: Timer | None = None
         self.expiry_timer: Timer | None = None
         self.last_size = 0
 
-    # Which may go
+    # Choosing
 
     def next_to_send(self, connection: int, now: float) -> ProducerBatch | None:
-        """Return the batch to send now on `connection`, or None; what it waits for will offer the partition again."""
+        """Return the batch to send now on `connection`; None if it waits: the partition is offered again then."""
         batch = self.first_sendable()
         if batch is None or batch.not_before > now:
             return None
@@ -313,7 +299,7 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         return batch
 
     def first_sendable(self) -> ProducerBatch | None:
-        """Return the batch that is next in order, whether or not the wire has room for it."""
+        """Return the next batch in order, whether or not the wire has room for it."""
         if self.identity.is_changing:
             stamped = next((batch for batch in self.queued if batch.is_stamped), None)
             return stamped if stamped is not None and stamped.state is BatchState.QUEUED else None
@@ -356,37 +342,34 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         self.on_wire.append(batch)
 
     def take_from_wire(self, batch: ProducerBatch) -> None:
-        """Forget that a batch is on the wire; it was answered or its connection is lost."""
         self.on_wire.remove(batch)
 
     def put_back(self, batch: ProducerBatch) -> None:
-        """Queue a batch at its place by order number."""
         batch.move_to(BatchState.QUEUED)
         self.insert(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
-        """Put a queued batch at its place by order number; retries belong near the front."""
+        """Insert a queued batch by its order number."""
         if not self.queued or batch.order < self.queued[0].order:
             self.queued.appendleft(batch)
         else:
             insort(self.queued, batch, key=_by_order)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Take a queued batch out that ends without being sent again."""
         self.queued.remove(batch)
 
     # Order and identity
 
     def is_first_unresolved(self, batch: ProducerBatch) -> bool:
-        """Whether no earlier batch of the partition that has a sequence is still without an end."""
+        """Whether every earlier batch with a sequence has ended."""
         earlier = (other for other in (*self.on_wire, *self.queued) if other.order < batch.order)
         return not any(other.is_unresolved or other.is_stamped for other in earlier)
 
     def restamp_if_resolved(self) -> list[ProducerBatch]:
-        """Take the new epoch if the partition is changing and nothing is unresolved.
+        """Take the new epoch if the partition is changing it and no batch is unresolved.
 
         Returns:
-            Batches that cannot be given a new identity, because a later one was acknowledged: they fail.
+            Batches that must fail, because a later one was acknowledged.
         """
         if not self.identity.may_change:
             return []
@@ -402,14 +385,14 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         return overtaken
 
     def oldest(self) -> ProducerBatch | None:
-        """Return the batch whose deadline comes first and was not reached yet; a look at all of them."""
+        """Return the batch with the earliest deadline, among those that callers still wait for."""
         candidates = [batch for batch in (*self.on_wire, *self.queued) if not batch.is_abandoned]
         candidates += [self.open_batch] if self.open_batch is not None else []
         return min(candidates, key=lambda batch: batch.called_at, default=None)
 
     @property
     def is_stalled(self) -> bool:
-        """Whether its first batch has failed an attempt and has no end yet: nothing moves here until that does."""
+        """Whether its first batch has failed an attempt and has not ended."""
         # Such a partition gets nothing from its node's reserve: one partition refused for a minute would take it all.
         if self.on_wire:
             return self.on_wire[0].attempts > 1
@@ -417,21 +400,19 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
 
     @property
     def is_moving(self) -> bool:
-        """Whether it has closed batches, and nothing has gone wrong with them: they are about to give memory back."""
+        """Whether it has closed batches, none of them stalled: they will soon give memory back."""
         return bool(self.on_wire or self.queued) and not self.is_stalled and self.leader_id is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds no batch at all."""
         return self.open_batch is None and not self.queued and not self.on_wire
 
     @property
     def backlog(self) -> int:
-        """Batches that wait or travel; what the adaptive choice of a partition compares."""
+        """Number of closed batches, which the adaptive choice of a partition compares."""
         return len(self.queued) + len(self.on_wire)
 
     def __repr__(self) -> str:
-        """Show how much is where."""
         return (
             f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader_id} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"

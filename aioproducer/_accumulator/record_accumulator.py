@@ -1,11 +1,11 @@
-"""Where records wait to be sent: an open batch a partition, and the queues of batches behind it.
+"""Records that wait to be sent: an open batch per partition, and a queue of closed batches.
 
 The native `RecordAppender` writes records into open batches (`open_batches.py`). The sender asks what is ready and
 drains it. A partition becomes ready at the moment one of these happens, and is then offered to its leader's queue
 (`ReadyNodes`):
 
     batch full · linger over · someone awaits · memory short · flush or close · backoff over · leader known again
-    · the wire has room again · nothing is on its way, and much of a transaction is written
+    · the wire has room again
 
 Source: RecordAccumulator in Apache Kafka, without its locks and its scans.
 """
@@ -129,7 +129,6 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
     """Open and queued batches of all partitions in use."""
 
     def __init__(self, settings: AccumulatorSettings, surroundings: AccumulatorDependencies) -> None:
-        """Start with no topic."""
         self._settings = settings
         self._pool = surroundings.pool
         self._timers = surroundings.timers
@@ -153,7 +152,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
     # Topics and leaders
 
     def update_cluster(self, cluster: Cluster) -> list[str]:
-        """Follow new metadata; returns the topics that became usable."""
+        """Follow new metadata; return the topics that became usable."""
         fresh = self.partitions.update(cluster)
         self._pool.set_nodes(self.partitions.leaders)
         return fresh
@@ -161,15 +160,15 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
     # Becoming ready
 
     def offer_all(self) -> None:
-        """Offer every partition: what kept them all back, such as a missing producer id, is over."""
+        """Offer every partition, after what held all back, such as a missing producer id."""
         for queue in self.partitions.queues():
             self.offer(queue)
 
     def withdraw_idle(self) -> None:
-        """Withdraw partitions without a leader that have nothing to send any more, until no topic begins with one.
+        """Withdraw partitions without a leader that have nothing to send, until no topic begins with one.
 
-        Nobody drains them, so they would be asked about for ever. A topic is asked about for the sake of one partition,
-        so the others are not looked at: every turn does this, and there may be thousands.
+        They are never drained, so metadata would be asked for their leaders again and again. One partition is enough to
+        ask for a topic, so the others are skipped: every turn does this, and there may be thousands.
         """
         for queues in list(self.ready.leaderless.values()):
             while (queue := next(iter(queues), None)) is not None and queue.first_sendable() is None:
@@ -177,17 +176,17 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
 
     @property
     def leaderless_topics(self) -> set[str]:
-        """Topics of partitions that were offered, and that nobody leads as far as metadata says."""
+        """Topics of ready partitions that have no leader."""
         return set(self.ready.leaderless)
 
     # Draining
 
     def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:
-        """Take the batches of one request to a node: at most one a partition, at least one if any may go.
+        """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 
         Args:
             node_id: the leader.
-            connection: which of its connections, so that order across reconnects holds.
+            connection: the one to use, so that order across reconnects holds.
             now: monotonic seconds.
         """
         drained: list[ProducerBatch] = []
@@ -214,7 +213,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         return drained
 
     def _try_seal(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Close a batch and make it final; False: it waits to be compressed first."""
+        """Close a batch; return False if it has to be compressed first."""
         if batch.state is BatchState.OPEN:
             queue.take_open()
             self.open_batches.note_closed(queue, batch)
@@ -225,12 +224,12 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         return False
 
     def take_unsealed(self) -> list[ProducerBatch]:
-        """Take the batches that wait to be compressed; `sealed` gives each back."""
+        """Take the batches to compress; each comes back by `sealed`."""
         unsealed, self._unsealed = self._unsealed, []
         return unsealed
 
     def sealed(self, batch: ProducerBatch, data: bytes | None) -> None:
-        """Go on with a batch that was compressed to `data`; None: it did not get smaller, send it as it is."""
+        """Queue a compressed batch; `data` is None if compression did not make it smaller."""
         batch.is_sealed = True
         if batch.state is BatchState.DONE:
             self._pool.give_back(batch.chunk)
@@ -241,19 +240,19 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         batch.move_to(BatchState.QUEUED)
         self.offer(batch.queue)
 
-    # Coming back
+    # Retries
 
     def put_back(self, batch: ProducerBatch, *, not_before: float, is_healthy: bool = False) -> None:
         """Queue a batch that was on the wire for another attempt.
 
         Args:
             batch: the batch.
-            not_before: when; monotonic seconds.
-            is_healthy: nothing is wrong with the partition: keyless records go on into it.
+            not_before: earliest time; monotonic seconds.
+            is_healthy: the partition has not failed, so keyless records may continue to go there.
         """
         batch.not_before = not_before
         batch.queue.put_back(batch)
-        if not is_healthy:  # else a transaction that waits for markers would write to one partition more each time
+        if not is_healthy:  # waiting for markers must not add a partition to the transaction each time
             self.partitions.note_failure(batch.queue)
         self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))
 
@@ -266,14 +265,12 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         """Learn from an acknowledged batch how large the batches of its topic may be."""
         limits = self.open_batches.limits
         if limits.by_topic:
-            topic, _ = batch.queue.topic_partition
-            size, uncompressed = batch.wire_size, batch.uncompressed_wire_size
-            limits.acknowledged(topic, size=size, uncompressed=uncompressed, records=batch.count)
+            limits.acknowledged(batch.queue.topic_partition.topic)
 
     def batch_too_large(self, batch: ProducerBatch) -> None:
         """Learn from a batch that the broker refused as too large."""
         topic, _ = batch.queue.topic_partition
-        self.open_batches.limits.refused(topic, size=batch.wire_size, uncompressed=batch.uncompressed_wire_size)
+        self.open_batches.limits.refused(topic, batch.uncompressed_wire_size)
 
     def note_failure(self, queue: PartitionQueue) -> None:
         """Let the next keyless records go to another partition than one that fails."""
@@ -284,15 +281,13 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self.open_batches.close(queue)
 
     def close_overdue(self, queue: PartitionQueue, now: float) -> None:
-        """Close the open batch of a partition if its deadline has come."""
         if queue.open_batch is not None and self.deadlines.is_over(queue.open_batch, now):
             self.open_batches.close(queue)
 
     def unfinished(self) -> list[tuple[PartitionQueue, list[ProducerBatch]]]:
-        """Every batch that was accepted and has no end, by partition, after closing the open ones."""
+        """Close all open batches; return all batches that have not ended, by partition."""
         self.open_batches.close_all()
         return [(queue, [*queue.on_wire, *queue.queued]) for queue in self.partitions.queues()]
 
     def __repr__(self) -> str:
-        """Show what is ready."""
         return f"<RecordAccumulator {self.partitions!r} {self.open_batches!r} {self.ready!r}>"

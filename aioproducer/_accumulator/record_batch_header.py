@@ -1,4 +1,4 @@
-"""The 61 bytes before the records of a batch, format v2.
+"""Header of a record batch, format v2: the 61 bytes before the records.
 
     offset  size  field
          0     8  baseOffset             0; the broker assigns it
@@ -16,8 +16,8 @@
         57     4  recordsCount
         61        records
 
-The header is an object of its own beside the records, so that a batch can be given another identity while a
-transport still reads the old one.
+The header is separate from the records, so that a batch can get another identity while a transport still reads the
+old header.
 
 Source: DefaultRecordBatch in Apache Kafka.
 """
@@ -46,7 +46,7 @@ _TRANSACTIONAL: Final = 1 << 4
 
 
 class BatchIdentity(NamedTuple):
-    """Under what a batch is deduplicated."""
+    """Identity under which brokers deduplicate a batch."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -65,7 +65,7 @@ def _checksum() -> Callable[[Buffer, int], int]:
 
 
 class BatchTimes(NamedTuple):
-    """The timestamps of a batch's first and latest record, ms since the epoch."""
+    """Timestamps of a batch's first and latest record, ms since the epoch."""
 
     base_timestamp: int
     max_timestamp: int
@@ -83,7 +83,6 @@ class StampedBatch(Protocol):
 
 
 NO_TIMES: Final = BatchTimes(-1, -1)
-"""Of a batch that is still being written."""
 
 
 def encode_header(
@@ -92,7 +91,7 @@ def encode_header(
     """Return the header of a batch.
 
     Args:
-        records: the batch's records section, compressed already if it is.
+        records: the batch's records section, possibly compressed.
         count: records in it, at least one.
         times: of the records.
         identity: `NO_IDENTITY` without idempotence.
@@ -115,5 +114,5 @@ def encode_header(
 
 
 def sequence_after(sequence: int, count: int) -> int:
-    """The sequence number `count` records later; wraps from 2**31 - 1 to 0. Source: DefaultRecordBatch."""
+    """Return the sequence number `count` records later; wraps from 2**31 - 1 to 0, as DefaultRecordBatch does."""
     return (sequence + count) % (MAX_SEQUENCE + 1)

@@ -1,10 +1,9 @@
-"""The topics that records were sent to, their partitions, and who leads each.
+"""Topics that records were sent to, their partitions and leaders.
 
-A partition that is in use stays in use: its identity (epoch, next sequence) must survive a topic that metadata
-loses for a moment, or the broker would take its next records for copies of old ones.
+A partition in use stays in use: its identity (epoch, next sequence) must survive a moment in which metadata lacks the
+topic, or the broker would take its next records for copies of old ones.
 
-A topic may have a hundred thousand partitions: of those that no record has gone to yet there is the id of the leader,
-in an array, and no object.
+A topic may have a hundred thousand partitions: a partition without records is only a leader id in an array.
 
 Source: the topic map of RecordAccumulator, and BuiltInPartitioner, in Apache Kafka.
 """
@@ -32,18 +31,18 @@ if TYPE_CHECKING:
 _PARTITIONS_LOOKED_AT: Final = 64
 
 _LONGEST_CHOICE_S: Final = 0.1
-"""Seconds that keyless records go to one partition, though no batch's worth: that takes minutes where all are awaited.
-More than a fast sender needs for a batch, and than most answers take."""
+"""Time after which keyless records change partition with less than a batch: awaited ones take minutes to fill one.
+Longer than a fast sender needs for a batch, and than most responses take."""
 
 _DRAWS: Final = 8
-"""At random, before all partitions of a topic are looked at for one that has a leader."""
+"""Random draws of a partition with a leader, before all partitions are searched."""
 
 
 class RandomChoice(Protocol):
-    """What is used of `random.Random`."""
+    """The used part of `random.Random`."""
 
     def randrange(self, stop: int, /) -> int:
-        """A number from 0 to `stop` - 1."""
+        """Return a number from 0 to `stop` - 1."""
 
 
 class TopicRecreated(Protocol):
@@ -85,8 +84,8 @@ class TopicPartitions:
         self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
         self._views: dict[str, TopicView] = {}
-        self._topic_ids: dict[str, bytes] = {}  # the last one known, also of topics that are followed no more
-        self._gone: dict[TopicPartition, OpenPartition] = {}  # for their identities, if there are as many again
+        self._topic_ids: dict[str, bytes] = {}  # last known, also of topics no longer followed
+        self._gone: dict[TopicPartition, OpenPartition] = {}  # kept for their identities, in case they come back
         self._node_ids: Collection[int] = ()
         self._cluster_id: str | None = None
         self._leading: dict[str, frozenset[int]] = {}  # nodes by topic, `NO_LEADER` among them
@@ -96,10 +95,10 @@ class TopicPartitions:
     # Following metadata
 
     def update(self, cluster: Cluster) -> list[str]:
-        """Follow new metadata: partitions join, leaders move; topics in which nothing changed cost nothing.
+        """Follow new metadata: partitions join, leaders move; an unchanged topic costs nothing.
 
         Returns:
-            Topics that became usable, or are followed again: records may have waited for them.
+            Topics that became usable, or are followed again: records may wait for them.
         """
         is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
         self._cluster_id = cluster.cluster_id
@@ -118,11 +117,11 @@ class TopicPartitions:
 
     @property
     def leaders(self) -> Collection[int]:
-        """Nodes that lead at least one partition in use."""
+        """Nodes that lead a topic in use."""
         return {node_id for node_ids in self._leading.values() for node_id in node_ids if node_id != NO_LEADER}
 
     def _changed(self, cluster: Cluster) -> list[TopicView]:
-        """Topics that are to be followed anew: all, if there are other nodes, which may be the leaders of any."""
+        """Return the topics to follow again: all if the set of nodes has changed, since any node may be a leader."""
         nodes_changed = cluster.nodes.keys() != self._node_ids
         self._node_ids = cluster.nodes.keys()
         return [
@@ -132,7 +131,7 @@ class TopicPartitions:
         ]
 
     def _is_another(self, view: TopicView) -> bool:
-        """Whether a topic was made again since it was followed last; without ids fewer partitions say so."""
+        """Whether a topic was deleted and made again; without topic ids, fewer partitions are the sign of it."""
         ids = {self._topic_ids.get(view.name, NO_TOPIC_ID), view.topic_id}
         if NO_TOPIC_ID not in ids:
             return len(ids) > 1
@@ -153,13 +152,13 @@ class TopicPartitions:
         leaders.extend([NO_LEADER] * (len(topic.slots) - len(leaders)))
         self._follow_leaders(topic, leaders)
         again = [number for name, number in self._gone if name == view.name and number < len(topic.slots)]
-        for number in again:  # such a partition has its queue back, and a broker may still answer for it
+        for number in again:  # the old queue comes back, since a broker may still answer for it
             self.slot(topic, number)
 
     def _forget_leaders(self, name: str) -> None:
-        """A topic not used for long is no longer followed: whoever sends to it again asks for it first.
+        """Stop following a topic not used for long; the next record for it first asks for metadata.
 
-        It may have more partitions by then, and a key that was placed among the old ones would be where nobody looks.
+        It may have more partitions by then, and a key placed among the old ones would be where no consumer expects it.
         """
         del self._views[name]
         topic = self.topics[name]
@@ -168,7 +167,7 @@ class TopicPartitions:
         self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.slots))
 
     def _follow_leaders(self, topic: TopicInfo, leaders: array[int]) -> None:
-        """Take the leaders of all partitions of a topic; partitions that no record has gone to cost no step each."""
+        """Take the leaders of all partitions of a topic; those without records cost no step each."""
         before = self._leaders[topic.topic]
         if before == leaders:
             return
@@ -178,7 +177,7 @@ class TopicPartitions:
             self._follow_leader(slot)
 
     def _begin_anew(self, cluster: Cluster) -> None:
-        """It is another cluster: its logs are others, and there the producer id may be another producer's."""
+        """Start over in another cluster, with different logs; the producer id may be another producer's there."""
         identity = self._producer_identity
         if identity.producer_id is not None:
             identity.discard(identity.producer_id)
@@ -186,13 +185,13 @@ class TopicPartitions:
             self._renew(topic, cluster.partition_count(name) or len(topic.slots))
 
     def _renew(self, topic: TopicInfo, count: int) -> None:
-        """A topic was deleted and made again: nothing that was known of its logs holds."""
+        """Forget the logs of a topic that was deleted and made again."""
         if len(topic.slots) > count:
             topic.stick_to(-1)
             self._last_chosen.pop(topic.topic, None)
         del topic.slots[count:]
         slots = self._slots[topic.topic]
-        del self._leaders[topic.topic][count:]  # none of them has a leader any more
+        del self._leaders[topic.topic][count:]  # they have no leader any more
         gone = [slots.pop(number) for number in sorted(slots) if number >= count]
         for _, slot in sorted(slots.items()):
             self._on_recreated(slot.queue, exists=True)
@@ -202,7 +201,7 @@ class TopicPartitions:
             self._on_recreated(slot.queue, exists=False)
 
     def slot(self, topic: TopicInfo, partition: int) -> OpenPartition:
-        """Return the slot of one partition, which begins to be used."""
+        """Return one partition, which is in use from now on."""
         slot: OpenPartition | None = topic.slots[partition]
         if slot is None:
             slot = topic.slots[partition] = self._new_slot(TopicPartition(topic.topic, partition))
@@ -234,31 +233,30 @@ class TopicPartitions:
     # Looking up
 
     def queues(self) -> list[PartitionQueue]:
-        """Every partition in use."""
+        """Return every partition in use."""
         return [slot.queue for slots in self._slots.values() for _, slot in sorted(slots.items())]
 
     def is_any_on_wire(self) -> bool:
-        """Whether an attempt has no answer yet, to whatever partition: also to one that its topic has no longer."""
+        """Whether any batch is on the wire, including to partitions that no longer exist."""
         # An abort waits for this. A late batch for a deleted partition would be committed with the next transaction.
         slots = chain(*(slots.values() for slots in self._slots.values()), self._gone.values())
         return any(slot.queue.on_wire for slot in slots)
 
     def is_forgotten(self, topic: str) -> bool:
-        """Whether a topic has partitions here that are no longer followed."""
+        """Whether a topic has partitions here but is no longer followed."""
         return topic in self.topics and topic not in self._views
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
-        """One partition in use."""
         queue: PartitionQueue = self.slot(self.topics[topic_partition.topic], topic_partition.partition).queue
         return queue
 
     # Choosing
 
     def choose(self, topic: TopicInfo, now: float) -> int:
-        """Choose a partition for the next keyless records: the shorter queue of two at random, leaders known first.
+        """Choose a partition for the next keyless records: of two at random the one with the shorter queue.
 
-        Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect without a
-        look at all of them.
+        Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect at a constant
+        cost.
 
         Args:
             topic: of the records.
@@ -279,14 +277,14 @@ class TopicPartitions:
     def candidates(
         self, topic: TopicInfo, at_most: int, is_free: Callable[[OpenPartition], bool]
     ) -> list[OpenPartition]:
-        """Return partitions for a record that waited and may go anywhere: one a leader.
+        """Return partitions for a waiting record that may go anywhere: one per leader.
 
-        First the one that the last such record went to, while its batch is open.
+        The partition of the last such record comes first, while its batch is open.
 
         Args:
             topic: of the record.
-            at_most: how many.
-            is_free: says whether the record overtakes nobody in a partition.
+            at_most: number of partitions.
+            is_free: whether the record would overtake no other in a partition.
         """
         count = len(topic.slots)
         start = self._random.randrange(count)
@@ -302,25 +300,25 @@ class TopicPartitions:
         return found
 
     def note_chosen(self, topic: TopicInfo, slot: OpenPartition) -> None:
-        """Remember where a record went that might have gone anywhere; the next ones follow it."""
+        """Let the next records that may go anywhere follow to this partition."""
         self._last_chosen[topic.topic] = slot
         # Also when the partition is not new: otherwise every later keyless record waits for memory on its own.
         topic.stick_to(slot.partition)
         self._chosen_at.pop(topic.topic, None)
 
     def note_batch(self, queue: PartitionQueue, now: float) -> None:
-        """Note that a batch was closed: if the choice is adaptive, and no longer fresh, the next one goes elsewhere.
+        """Note a closed batch: if the choice is adaptive and not recent, the next batch goes elsewhere.
 
-        Records that are awaited all wait for a node that answers slowly, and leave it no queue that would tell.
+        If all records are awaited, a slow node has no queue that would show it.
         """
         chosen_at = self._chosen_at.setdefault(queue.topic_partition.topic, now)
         if self._is_adaptive and now >= chosen_at + _LONGEST_CHOICE_S:
             self._leave(queue)
 
     def note_failure(self, queue: PartitionQueue) -> None:
-        """Have the next keyless records choose anew, if the choice is adaptive: elsewhere queues are shorter.
+        """If the choice is adaptive, let the next keyless records choose again: other queues are shorter.
 
-        Else a batch's worth of them would follow into a partition that takes none, which is many where each is awaited.
+        Otherwise a batch of them would follow into the failing partition, which is many if each is awaited.
         """
         if self._is_adaptive:
             self._leave(queue)
@@ -332,7 +330,7 @@ class TopicPartitions:
             del self._last_chosen[name]
 
     def _random_partition(self, topic: TopicInfo) -> int:
-        """Any partition that has a leader, each as likely as the others: no neighbour inherits from those without."""
+        """Return a partition with a leader, each with the same probability."""
         leaders = self._leaders[topic.topic]
         for _ in range(_DRAWS):
             partition = self._random.randrange(len(leaders))
@@ -342,14 +340,13 @@ class TopicPartitions:
         return led[self._random.randrange(len(led))] if led else self._random.randrange(len(leaders))
 
     def __repr__(self) -> str:
-        """Show how many topics and partitions."""
         led = Counter(chain(*self._leaders.values()))
         del led[NO_LEADER]
-        return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(led)}>"
+        return f"<TopicPartitions topics={len(self.topics)} leaders={dict(led)}>"
 
 
 def _known_leaders(view: TopicView, cluster: Cluster) -> array[int]:
-    """Return the leaders of a topic's partitions, none where metadata does not name the leader's address."""
+    """Return the leaders of a topic's partitions, `NO_LEADER` where metadata lacks the leader's address."""
     leaders = view.partitions.leader_ids
     unknown = set(leaders).difference(cluster.nodes)
     if unknown <= {NO_LEADER}:

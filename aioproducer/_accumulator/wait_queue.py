@@ -1,4 +1,4 @@
-"""One line of records that wait, first come, first served: for their topic, or for memory for their partition."""
+"""Wait queue, first come, first served, for a topic's metadata or for a partition's memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class WaitingRecord:
-    """A record that was accepted and has no place in a batch yet. Its delivery's result moves once it has one."""
+    """A record that was accepted but is not in a batch yet. Its delivery's result moves to the batch's later."""
 
     __slots__ = (
         "call_order",
@@ -42,8 +42,8 @@ class WaitingRecord:
         """Make a record without its content.
 
         Args:
-            topic: where it goes.
-            result: of its one delivery, until it joins a batch.
+            topic: its topic.
+            result: of its only delivery, until it joins a batch.
             timestamp: its own, ms since the epoch.
             size: most bytes it can take in a batch.
             called_at: monotonic seconds of the call.
@@ -70,11 +70,10 @@ class WaitingRecord:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it stands in a line."""
         return self.line is not None
 
     def hold(self, topic: TopicInfo | None) -> None:
-        """Have every later record of a topic queue behind this one, wherever it goes; None: no longer."""
+        """Make every later record of a topic wait behind this one, to whatever partition; None ends it."""
         if self.held is not None:
             self.held.unblock()
         if topic is not None:
@@ -83,35 +82,33 @@ class WaitingRecord:
         self.held = topic
 
     def forget_content(self) -> None:
-        """Let the bytes go: the record was placed, failed or withdrawn."""
+        """Free the bytes of a record that has left its queue."""
         self.value = self.key = self.headers = self.choose_partition = None
 
 
 class WaitQueue:
-    """Records in call order. One that leaves from the middle stays as an empty place until its turn comes."""
+    """Records in call order. A record that leaves from the middle is skipped later."""
 
     __slots__ = ("_gone", "_records", "timer")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._records: deque[WaitingRecord] = deque()
         self._gone = 0
         self.timer: Timer | None = None
 
     def join(self, record: WaitingRecord) -> None:
-        """Stand at the end."""
         record.line = self
         self._records.append(record)
 
     def first(self) -> WaitingRecord | None:
-        """Who is served next, or None."""
+        """Return the next record to serve, or None."""
         while self._records and self._records[0].line is not self:
             self._records.popleft()
             self._gone -= 1
         return self._records[0] if self._records else None
 
     def leave(self, record: WaitingRecord) -> None:
-        """Note that a record no longer waits; places that nobody holds never outnumber the others for long."""
+        """Note that a record no longer waits; skipped records never outnumber the others for long."""
         record.line = None
         self._gone += 1
         if self._gone * 2 > len(self._records):
@@ -119,19 +116,15 @@ class WaitQueue:
             self._gone = 0
 
     def stop_watching(self) -> None:
-        """Cancel the timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        """Iterate over those who wait, first come first."""
         return (record for record in list(self._records) if record.line is self)
 
     def __len__(self) -> int:
-        """How many wait."""
         return len(self._records) - self._gone
 
     def __repr__(self) -> str:
-        """Show how many wait."""
-        return f"<WaitingLine {len(self)}>"
+        return f"<WaitQueue {len(self)}>"

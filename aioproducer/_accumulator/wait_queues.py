@@ -1,12 +1,11 @@
-"""Records that cannot be appended yet: a line for each unknown topic, and a line for each partition without memory.
+"""Records that cannot be appended yet: a queue for each unknown topic, and one for each partition without memory.
 
-Served first come, first served per partition, and among all whom memory can be granted: the earliest call first,
-but a record whose node has taken its share (`buffer_pool.py`) does not hold back records of other nodes. A keyless
-record stands in a line of its own kind and chooses its partition when it is granted memory.
+Each partition is first come, first served. Among all that can be granted memory the earliest call is first, but a
+record whose node has used up its share (`buffer_pool.py`) does not hold back records of other nodes. A keyless record
+waits in its topic's queue, and chooses its partition when it is granted memory.
 
-What nobody waits for is bounded in records and in bytes; a record whose delivery somebody awaits is not counted.
-Each line has one timer, for the record at its front: `max.block.ms` is the same for all, so none behind it is due
-earlier.
+Records that no caller awaits are bounded in number and bytes; awaited records do not count. Each queue has one timer,
+for its first record: `max.block.ms` is the same for all, so no later one is due earlier.
 
 Source: the `waiters` of BufferPool and `waitOnMetadata` of KafkaProducer in Apache Kafka.
 """
@@ -40,31 +39,31 @@ if TYPE_CHECKING:
 
 
 class WaitingLimits(NamedTuple):
-    """Bounds of the lines."""
+    """Bounds of the queues."""
 
     max_records: int
-    """Records that wait without anybody waiting for them."""
+    """Waiting records that no caller awaits."""
     max_bytes: int
     max_block_s: float
     """Seconds that a record waits for metadata and memory together."""
     max_block_option: str = "max_block_ms"
-    """Which option says so, for errors: a record's own deadline may come first."""
+    """Name of the option, for errors: a record's own deadline may be earlier."""
 
 
 class WaitQueues:
-    """All lines of a producer.
+    """All wait queues of a producer.
 
     Args:
-        appender: places records.
-        open_batches: told when memory is short.
+        appender: appends records.
+        open_batches: notified when memory is short.
         generations: each waiting record is a unit of work of the flush that covers it.
         timers: for `max.block.ms`.
-        limits: see there.
-        on_failed: called with a record that leaves its line without a place, and the error.
-        trouble: says what keeps a topic unknown, if anything was heard of it.
+        limits: of the queues.
+        on_failed: called with a record that leaves its queue without a batch, and the error.
+        trouble: returns the last error of a topic that is still unknown.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # the parts it stands between
+    def __init__(  # noqa: PLR0913, PLR0917  # all parts that a waiting record concerns
         self,
         appender: RecordAppender,
         open_batches: OpenBatches,
@@ -89,19 +88,19 @@ class WaitQueues:
         self.records = 0
         self.bytes = 0
         self.exhausted = 0
-        """Records that were refused, or failed, because there was no memory for them."""
+        """Records refused or failed for lack of memory."""
         self._counted_records = 0
         self._counted_bytes = 0
 
     # Joining
 
     def has_room(self, size: int) -> bool:
-        """Whether a record of `size` bytes that nobody would wait for may join a line."""
+        """Whether a record of `size` bytes that no caller would await may join a queue."""
         is_short = self._counted_records < self._limits.max_records
         return is_short and self._counted_bytes + size <= self._limits.max_bytes
 
     def check_room(self, record: WaitingRecord) -> None:
-        """Refuse a record that nobody would wait for, if the lines are full of such records.
+        """Raise if a record that no caller would await has no room in the queues.
 
         Raises:
             BufferFullError: nothing was accepted.
@@ -112,18 +111,18 @@ class WaitQueues:
             # Counted only if memory is what the record lacks: users have alarms on this figure.
             self.exhausted += 1
         message = (
-            f"{self._counted_records} records ({self._counted_bytes} bytes) wait for metadata or memory and nobody "
-            f"awaits them; the bounds are max_waiting_records={self._limits.max_records} and "
+            f"{self._counted_records} records ({self._counted_bytes} bytes) wait for metadata or memory and no "
+            f"caller awaits them; the bounds are max_waiting_records={self._limits.max_records} and "
             f"max_waiting_bytes={self._limits.max_bytes}: use `await producer.enqueue(...)`, which waits for room"
         )
         raise BufferFullError(message, outcome=Outcome.NOT_WRITTEN)
 
     def join(self, record: WaitingRecord, *, is_counted: bool) -> None:
-        """Put a record in the line of its topic or partition.
+        """Put a record in the queue of its topic or partition.
 
         Args:
             record: with its content.
-            is_counted: nobody waits for it, so it counts towards the bounds until somebody does.
+            is_counted: no caller awaits it, so it counts towards the bounds until one does.
         """
         record.call_order = next(self._order)
         record.generation = self._generations.enter()
@@ -144,13 +143,13 @@ class WaitQueues:
             self._watch(line, partial(self._topic_too_late, record.topic, line))
 
     def _is_for_memory(self, record: WaitingRecord) -> bool:
-        """Whether memory is all that a record lacks; else it is metadata."""
+        """Whether the record lacks only memory, not metadata."""
         topic = self._appender.topics.get(record.topic)
-        # A topic nobody used for long has partitions here, and a partitioner of the user's must be shown them.
+        # A topic not used for long still has partitions here, but the user's partitioner must see current ones.
         return topic is not None and record.choose_partition is None and not topic.held
 
     def withdraw(self, record: WaitingRecord) -> bool:
-        """Take a record out because its caller gave up; False: it has its place already, or has failed."""
+        """Remove a record whose caller gave up; return False if it has left its queue already."""
         if not record.is_waiting:
             return False
         self._leave(record)
@@ -166,14 +165,14 @@ class WaitQueues:
 
     @property
     def leaderless_topics(self) -> set[str]:
-        """Topics of records that wait for memory, and whose partitions nobody leads."""
+        """Topics of records that wait for memory of partitions without a leader."""
         return self._memory.leaderless_topics if self.records else set()
 
     def topic_known(self, topic: str) -> None:
-        """Append the records that waited for a topic, in order; those without memory go on waiting."""
+        """Append the records that waited for a topic, in order; those without memory continue to wait."""
         if topic not in self._topics:
             return
-        while (line := self._topics.pop(topic, None)) is not None:  # a partitioner may send: those queue behind too
+        while (line := self._topics.pop(topic, None)) is not None:  # a partitioner may send a record, which waits here
             line.stop_watching()
             for record in line:
                 record.line = None
@@ -182,19 +181,18 @@ class WaitQueues:
         self._memory.serve()
 
     def topic_failed(self, topic: str, error: KafkaError) -> None:
-        """Fail the records that wait for a topic."""
         for record in self._topics.get(topic, ()):
             self._fail(record, error)
 
     # Memory
 
     def serve(self) -> None:
-        """Place as many records as memory allows; call it when some came back, or someone left a line."""
+        """Append as many records as memory allows; call it when memory was given back, or a record left a queue."""
         if len(self._memory):
             self._memory.serve()
 
     def leaders_changed(self) -> None:
-        """Stand in line for the new leaders' memory, and take what they have."""
+        """Wait for the new leaders' memory, and take what there is."""
         if len(self._memory):
             self._memory.leaders_changed()
             self._memory.serve()
@@ -202,7 +200,7 @@ class WaitQueues:
     def _join_memory(self, record: WaitingRecord) -> None:
         try:
             place = self._memory.place_of(record)
-        except Exception as error:  # noqa: BLE001  # the user's own partitioner, whatever it raises
+        except Exception as error:  # noqa: BLE001  # of the user's own partitioner
             self._fail(record, _as_kafka_error(error))
             return
         line = self._memory.join(record, place)
@@ -210,14 +208,14 @@ class WaitQueues:
 
     def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
         self._leave(record)
-        self._open_batches.adopt(delivery, record.generation, record.called_at)
-        record.result.move([(0, delivery.home, delivery.position)])
+        self._open_batches.take_over_waiting_record(delivery, record.generation, record.called_at)
+        record.result.move([(0, delivery._batch_result, delivery._position)])
         self._generations.leave(record.generation)
 
     # Leaving
 
     def fail_all(self, error: KafkaError) -> None:
-        """Fail every record that waits; the producer closes or has failed."""
+        """Fail every waiting record, because the producer closes or has failed."""
         for line in list(self._topics.values()):
             for record in line:
                 self._fail(record, error)
@@ -243,7 +241,7 @@ class WaitQueues:
         record.forget_content()
         if not self.records:
             self._open_batches.note_waiting(any_waits=False)
-            self._memory.nobody_waits()  # now: the sender serves nobody while nobody waits, and may sleep for long
+            self._memory.nobody_waits()  # now, since the sender does not serve empty queues, and may sleep for long
         if record.on_left is not None:
             on_left, record.on_left = record.on_left, None
             on_left()
@@ -255,7 +253,7 @@ class WaitQueues:
         self._counted_records += 1
         self._counted_bytes += record.size
         self._by_result[record.result] = record
-        record.result.on_wanted = self._somebody_waits
+        record.result.on_wanted = self._awaited
 
     def _uncount(self, record: WaitingRecord) -> None:
         if record.is_counted:
@@ -264,7 +262,7 @@ class WaitQueues:
             self._counted_bytes -= record.size
             del self._by_result[record.result]
 
-    def _somebody_waits(self, result: BatchResult) -> None:
+    def _awaited(self, result: BatchResult) -> None:
         record = self._by_result.get(result)
         if record is not None:
             self._uncount(record)
@@ -305,20 +303,19 @@ class WaitQueues:
         return f"{self._limits.max_block_option}={round(self._limits.max_block_s * 1000)}"
 
     def __repr__(self) -> str:
-        """Show how much waits for what."""
         return (
-            f"<WaitingLines records={self.records} bytes={self.bytes} unknown_topics={len(self.unknown_topics)} "
+            f"<WaitQueues records={self.records} bytes={self.bytes} unknown_topics={len(self.unknown_topics)} "
             f"partitions={len(self._memory)}>"
         )
 
 
 def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> MetadataTimeoutError:
-    """The error of whoever has waited in vain for a topic.
+    """Return the error of a wait for a topic that has ended.
 
     Args:
-        topic: which.
-        bound: the option that has ended the wait, and its value.
-        trouble: what was heard last.
+        topic: its name.
+        bound: the option that ended the wait, and its value.
+        trouble: the last error.
     """
     why = "no broker has named its partitions yet" if trouble is None else str(trouble)
     if isinstance(trouble, BrokerError) and trouble.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Generic, Self
 
 from aioproducer._logs import event_log
+from aioproducer._network.cluster_updates import merge
 from aioproducer._network.context import NetworkSettings, Timer
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.response_future import RawResponse, ResponseT
@@ -106,7 +107,7 @@ class ClusterRequests:
         )
         self._timeout_s = timeout_s
         self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
-        self.cluster = Cluster.empty()
+        self.cluster: Cluster = Cluster()
         """As of the last `refresh`."""
         self.last_error: KafkaError | None = None
         """Why the last attempt of a request failed; None if none has."""
@@ -141,7 +142,7 @@ class ClusterRequests:
             return decode_metadata_response(response.version, response.payload, from_node=response.node_id)
 
         found = await self._until_answered(lambda: self._client.request(METADATA, encode, decode))
-        self.cluster = self.cluster.merge(found, asyncio.get_running_loop().time())
+        self.cluster = merge(self.cluster, found, asyncio.get_running_loop().time())
         self._client.update_nodes(self.cluster)
         return self.cluster
 

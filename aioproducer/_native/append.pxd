@@ -1,4 +1,4 @@
-"""One record into its partition's open batch."""
+"""Appends one record to its partition's open batch."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy, memmove
@@ -28,14 +28,14 @@ cdef class RecordBatchBuilder:
 
 cdef class OpenPartition:
     cdef readonly int partition
-    cdef readonly object queue               # the accumulator's PartitionQueue; never looked into here
-    cdef public RecordBatchBuilder builder   # of the open batch; None when there is none
-    cdef public int line                     # records of this partition that wait in line: others queue behind
+    cdef readonly object queue               # the accumulator's PartitionQueue
+    cdef public RecordBatchBuilder builder   # of the open batch, or None
+    cdef public int line                     # waiting records of this partition: later ones wait behind
 
 
 cdef class TopicInfo:
     cdef readonly str topic
-    cdef readonly list slots                 # OpenPartition by partition number; None: no record has gone there yet
+    cdef readonly list slots                 # OpenPartition by partition number; None if unused
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
     cdef public int line                     # records for any partition that wait in line: others queue behind
@@ -50,22 +50,20 @@ cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize
 
 cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicInfo; the accumulator's own
-    cdef object _topic                       # name given last, and what it was found to be
+    cdef object _topic                       # last name, and its TopicInfo
     cdef TopicInfo _slots
     cdef OpenPartition _slot                 # where room was found last
     cdef object _open_batches                # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
-    cdef readonly OwnLoop own_loop           # where appends may be called
+    cdef readonly OwnLoop own_loop           # the only loop that may append
     cdef readonly Py_ssize_t batch_size      # bytes of a batch, its header included
     cdef readonly Py_ssize_t max_record_size  # bytes
     cdef bint _ignore_keys
     cdef public bint closed                  # every append calls `refuse`
-    cdef public bint pause_wanted            # enough was written that the loop should run once
-    cdef object _on_written                  # called once, when `_bytes_left` more were written
-    cdef int64_t _bytes_left
-    cdef bint busy                           # inside an append; what is appended meanwhile waits in line
-    cdef char* _scratch                      # headers section of the record at hand
+    cdef public bint pause_wanted            # `enqueue` should let the loop run once
+    cdef bint busy                           # inside an append; records of nested calls wait
+    cdef char* _scratch                      # headers section of the current record
     cdef Py_ssize_t _scratch_size
     cdef Py_ssize_t _scratch_capacity
 
@@ -79,8 +77,7 @@ cdef class RecordAppender:
     cdef int _write_headers(self, headers) except -1
     cdef int _scratch_room(self, Py_ssize_t size) except -1
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery)
-    cdef int _after_write(self, RecordBatchBuilder builder) except -1
-    cdef int _tell_written(self) except -1
+    cdef int _after_write(self) except -1
 
 
 # What happens for each record, inlined where records are appended one by one, many, or from columns
@@ -127,17 +124,14 @@ cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic
 
 cdef inline int write(RecordAppender appender, RecordBatchBuilder builder, const RecordBytes* record) except -1:
     """Into the room that was found last."""
-    appender._bytes_left -= write_record(builder, record)
-    if builder.size >= builder.limit or appender._bytes_left <= 0:
-        appender._after_write(builder)
+    write_record(builder, record)
+    if builder.size >= builder.limit:
+        appender._after_write()
     return 0
 
 
-cdef inline Py_ssize_t write_record(RecordBatchBuilder builder, const RecordBytes* record) noexcept:
-    """Writes the record behind the room that its length can take; the length is known at the end.
-
-    Returns how many bytes it takes.
-    """
+cdef inline void write_record(RecordBatchBuilder builder, const RecordBytes* record) noexcept:
+    """Writes the record, leaving room for its length, which is only known at the end."""
     cdef char* start = builder.chunk.data + builder.size
     cdef Py_ssize_t room = varint_size(record.size)
     cdef char* body = start + room
@@ -163,4 +157,3 @@ cdef inline Py_ssize_t write_record(RecordBatchBuilder builder, const RecordByte
     builder.count += 1
     if record.timestamp > builder.max_timestamp:
         builder.max_timestamp = record.timestamp
-    return room + length

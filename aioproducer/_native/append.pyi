@@ -1,4 +1,4 @@
-"""One record into its partition's open batch."""
+"""Appends one record to its partition's open batch."""
 
 from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol, TypeAlias
@@ -16,20 +16,20 @@ class OpenBatches(Protocol):
 
     @property
     def topics(self) -> dict[str, TopicInfo]:
-        """Those in use, by name; the appender looks them up here."""
+        """Topics in use, by name."""
     def make_room(self, slot: OpenPartition, size: int) -> bool:
-        """Give `slot` a builder with room for `size` bytes; False: no memory now."""
+        """Give `slot` a builder with room for `size` bytes; False if there is no memory."""
     def batch_full(self, slot: OpenPartition) -> None:
-        """The open batch of `slot` takes no more records."""
+        """Close the full batch of `slot`."""
     def choose_partition(self, topic: TopicInfo) -> int:
-        """The partition for the next keyless records."""
+        """Return the partition for the next keyless records."""
     def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
         """Raise ValueError: the topic has no such partition."""
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
-        """The error of a record of at most `size` bytes."""
+        """Return the error of a record of up to `size` bytes."""
 
 class RecordBatchBuilder:
-    """The records of one open batch, written one after another into a chunk."""
+    """Writes the records of one open batch into a chunk."""
 
     chunk: Chunk
     result: BatchResult
@@ -45,17 +45,17 @@ class RecordBatchBuilder:
 
     def __init__(self, chunk: Chunk, result: BatchResult, limit: int) -> None: ...
     def move_to(self, chunk: Chunk) -> None:
-        """Copy what was written into a larger chunk and go on there; the caller frees the old one."""
+        """Continue in a larger chunk with a copy of the records; the caller frees the old one."""
 
 class OpenPartition:
-    """Where records of one partition go."""
+    """Open batch and wait queue length of one partition."""
 
     partition: int
     queue: PartitionQueue
     builder: RecordBatchBuilder | None
-    """Of the open batch; None when there is none."""
+    """Of the open batch, or None."""
     line: int
-    """Records of this partition that wait in line: later ones queue behind them."""
+    """Waiting records of this partition: later ones wait behind them."""
 
     def __init__(self, partition: int, queue: PartitionQueue) -> None: ...
 
@@ -67,7 +67,7 @@ class TopicInfo:
 
     def __init__(self, topic: str) -> None: ...
     line: int
-    """Records for any of its partitions that wait in line: later ones queue behind them."""
+    """Waiting records for any of its partitions: later ones wait behind them."""
     held: int
     """Records that wait for metadata to have their partition chosen, and one more while the topic is forgotten.
 
@@ -80,10 +80,10 @@ class TopicInfo:
     def unblock(self) -> None:
         """Undo one `block`; to append past the others, unblock and block again."""
     def leave(self, partition: int) -> None:
-        """Choose for the next keyless records, if they would go to this partition."""
+        """Choose again for the next keyless records, if they would go to this partition."""
 
 class RecordAppender:
-    """Puts records into batches: one call a record.
+    """Appends records to batches: one call per record.
 
     Args:
         open_batches: owns the topics; asked once per batch.
@@ -116,8 +116,6 @@ class RecordAppender:
     ) -> None: ...
     def open(self) -> None:
         """Take records, from the thread alone that made it."""
-    def call_after(self, size: int, callback: Callable[[], object], /) -> None:
-        """Call back once, when records of so many bytes more were written; of two wishes the later one counts."""
     def check(self) -> None:
         """Call `refuse` if `closed`, or if the caller is not on its `own_loop`."""
     def wall_clock_ms(self) -> int:

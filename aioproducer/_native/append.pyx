@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""One record into its partition's open batch.
+"""Appends one record to its partition's open batch.
 
 A record of format v2, as it is written here (source: DefaultRecord in Apache Kafka):
 
@@ -14,7 +14,7 @@ A record of format v2, as it is written here (source: DefaultRecord in Apache Ka
     headerCount      varint
     headers          (varint length, UTF-8 name, varint length or -1, value) ...
 
-What happens once a record is here; what happens once a batch is asked of the accumulator in Python.
+All steps per record are here; steps per batch are calls of the accumulator in Python.
 """
 
 cimport cython
@@ -47,9 +47,6 @@ cdef extern from "<time.h>" nogil:
         long tv_nsec
     int clock_gettime(int clock, timespec* now)
     int CLOCK_REALTIME
-
-cdef extern from "<stdint.h>":
-    int64_t NEVER "INT64_MAX"                # bytes: nobody wants to be told
 
 cdef const char* NO_HEADERS = b"\0"
 
@@ -130,7 +127,6 @@ cdef class RecordAppender:
         self._wall_clock = wall_clock
         self._ignore_keys = ignore_keys
         self.closed = True
-        self._bytes_left = NEVER
         self.own_loop = OwnLoop()
 
     def __dealloc__(self):
@@ -138,9 +134,6 @@ cdef class RecordAppender:
 
     def open(self):
         self.closed = False
-
-    def call_after(self, int64_t size, callback):
-        self._bytes_left, self._on_written = size, callback
 
     def check(self):
         self.check_open()
@@ -163,7 +156,7 @@ cdef class RecordAppender:
         clock_gettime(CLOCK_REALTIME, &now)
         return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
 
-    # The verbs
+    # Calls
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery):
         cdef RecordBytes record
@@ -176,9 +169,9 @@ cdef class RecordAppender:
         key_bytes = as_bytes(key, "key")
         if on_delivery is not None and not may_be_called(on_delivery):
             check_callback(on_delivery)
-        if self.busy:  # the user's own code runs inside another append, for example in a finalizer or a log handler
+        if self.busy:  # user code runs inside another append, for example a finalizer or a log handler
             return None
-        self.busy = True  # already here: to look at a header may run a finalizer, and the scratch is one for all
+        self.busy = True  # already here: reading headers may run a finalizer, and there is only one scratch
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
             return None if slots is None or slots.held else self._append(slots, &record, on_delivery)
@@ -186,7 +179,7 @@ cdef class RecordAppender:
             self.busy = False
 
     cdef TopicInfo find_topic(self, topic):
-        """None: not known yet. The last one found is kept by the identity of its name: topics in use stay in use."""
+        """None if unknown. The last one is cached by the identity of its name: topics in use stay in use."""
         cdef PyObject* found = PyDict_GetItemWithError(self.topics, topic) if type(topic) is str else NULL
         if found is NULL:
             check_topic_name(topic)
@@ -196,7 +189,7 @@ cdef class RecordAppender:
         return self._slots
 
     def measure(self, topic, value, key, partition, timestamp, headers):
-        """Checks the arguments of a record that has to wait: (value, key, timestamp, most bytes it can take)."""
+        """Checks a record that has to wait: returns (value, key, timestamp, most bytes it can take)."""
         cdef RecordBytes record
         cdef bytes value_bytes = as_bytes(value, "value")
         cdef bytes key_bytes = as_bytes(key, "key")
@@ -206,7 +199,7 @@ cdef class RecordAppender:
         cdef bint was_busy
         check_topic_name(topic)
         scratch, size, capacity, was_busy = self._scratch, self._scratch_size, self._scratch_capacity, self.busy
-        self._scratch, self._scratch_capacity = NULL, 0  # what is there may belong to an append that this runs in
+        self._scratch, self._scratch_capacity = NULL, 0  # its content may belong to an outer append
         self.busy = True
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
@@ -247,7 +240,7 @@ cdef class RecordAppender:
         cdef Py_ssize_t name_size
         cdef bytes data
         cdef char* at
-        pairs = check_headers(headers)  # a tuple: what is counted is what is written
+        pairs = check_headers(headers)  # a tuple, so that its length cannot change
         self._scratch_room(10)
         self._scratch_size = put_varint(self._scratch, len(pairs)) - self._scratch
         for pair in pairs:
@@ -277,35 +270,27 @@ cdef class RecordAppender:
     # Placing
 
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery):
-        """None: the record must wait in line."""
+        """None if the record must wait."""
         cdef RecordBatchBuilder builder = room_for(self, topic, record)
         cdef Delivery delivery
         if builder is None:
             return None
-        # What may fail comes before the writing: a record that was written is sent, so its call must not raise.
+        # Steps that may fail come before the write: a written record is sent, so its call must not raise.
         delivery = new_delivery(builder.result, builder.count, record.timestamp)
         if on_delivery is not None:
             builder.result.add_callback(builder.count, record.timestamp, on_delivery)
         write(self, builder, record)
         return delivery
 
-    cdef int _after_write(self, RecordBatchBuilder builder) except -1:
+    cdef int _after_write(self) except -1:
         try:
-            if builder.size >= builder.limit:
-                self._open_batches.batch_full(self._slot)
-            if self._bytes_left <= 0:
-                self._tell_written()
+            self._open_batches.batch_full(self._slot)
         except (MemoryError, RecursionError):
-            pass  # the next record for this partition closes a full batch; nobody waits to be told
-        return 0
-
-    cdef int _tell_written(self) except -1:
-        callback, self._on_written, self._bytes_left = self._on_written, None, NEVER
-        callback()
+            pass  # the next record for this partition closes a full batch
         return 0
 
     def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
-        """Appends a record that waited; `line` of its partition does not hold it back. None: no memory yet."""
+        """Appends a record that waited, past the queue of its partition; None if there is no memory."""
         cdef RecordBytes record
         cdef TopicInfo slots = self.topics[topic]
         cdef OpenPartition slot
@@ -324,7 +309,7 @@ cdef class RecordAppender:
             self.busy = False
 
     def partition_of(self, topic, bytes key, partition):
-        """The partition that a record has for certain: given or by its key; None when it may be chosen late."""
+        """The partition given or by key; None if it is chosen later."""
         cdef TopicInfo slots = self.topics[topic]
         if partition is not None:
             return partition

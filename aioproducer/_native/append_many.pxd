@@ -1,4 +1,4 @@
-"""The records of one bulk call into their batches: one native call for as many as find room."""
+"""Appends the records of one bulk call."""
 
 from cpython cimport array
 
@@ -7,7 +7,7 @@ from aioproducer._native.delivery cimport BatchResult
 
 
 cdef class Share:
-    cdef readonly BatchResult home
+    cdef readonly BatchResult batch_result
     cdef array.array _runs                   # (position in the call, position in the batch, records) of each run
     cdef int _size
     cdef int _next_position                  # these continue the last run
@@ -19,12 +19,12 @@ cdef class Share:
 cdef class BulkAppend:
     cdef RecordAppender _appender
     cdef str _topic
-    cdef object _rows                        # what is left of them
+    cdef object _rows                        # remaining rows
     cdef readonly list shares                # in the order of their first records
     cdef list _latest                        # Share by partition
     cdef readonly int position               # of the row taken last, from 0
     cdef readonly bint is_at_row             # that row is not appended yet
-    cdef readonly object waiting             # the row taken last, if it must wait in line
+    cdef readonly object waiting             # the row taken last, if it must wait
 
     cdef bint _take(self, TopicInfo slots, row) except -1
     cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1
@@ -34,7 +34,7 @@ cdef class BulkAppend:
 cdef inline Share share_of(BulkAppend many, OpenPartition slot, RecordBatchBuilder builder):
     """The share of the call in a batch; begun with the first record."""
     cdef object found = many._latest[slot.partition] if slot.partition < len(many._latest) else None
-    if found is None or (<Share>found).home is not builder.result:
+    if found is None or (<Share>found).batch_result is not builder.result:
         return many._new_share(slot, builder)
     return <Share>found
 

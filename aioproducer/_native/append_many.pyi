@@ -1,4 +1,4 @@
-"""The records of one bulk call into their batches: one native call for as many as find room."""
+"""Appends the records of one bulk call: one native call for as many as have room."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -12,22 +12,22 @@ Row: TypeAlias = tuple[object, object, int | None, int | None, Headers | None]
 class Share:
     """The records of one bulk call in one batch, in the order of the call."""
 
-    home: BatchResult
-    """Of the batch; it may have moved since."""
+    batch_result: BatchResult
+    """The batch's result; it may have moved since."""
     @property
     def first(self) -> int:
-        """Position of the first of them in the batch."""
+        """Position of the first record in the batch."""
     @property
     def last(self) -> int:
-        """Position of the last of them in the batch."""
+        """Position of the last record in the batch."""
     def __len__(self) -> int: ...
     def delivery(self) -> Delivery:
-        """A handle of the last of them."""
+        """Return a handle of the last record."""
     def deliveries(self) -> list[tuple[int, Delivery]]:
-        """(position in the call, handle) of each."""
+        """Return (position in the call, handle) of each record."""
 
 class BulkAppend:
-    """One bulk call on its way into batches.
+    """Appends the rows of one bulk call.
 
     Args:
         appender: of the producer.
@@ -36,26 +36,23 @@ class BulkAppend:
     """
 
     position: int
-    """In the call, from 0, of the row taken last; -1 before the first."""
+    """Index of the row taken last; -1 before the first."""
     is_at_row: bool
-    """Whether that row is not appended yet: what `run` raised was raised for it."""
+    """That row is not appended yet, so an error of `run` is for it."""
     waiting: Row | None
-    """The row taken last, if it must wait in line: it was not appended."""
+    """The row taken last, if it must wait; it was not appended."""
     shares: list[Share]
-    """What was appended, by batch; grows with each run."""
+    """Appended records by batch."""
 
     def __init__(self, appender: RecordAppender, topic: str, rows: Iterable[Row]) -> None: ...
     def run(self) -> bool:
-        """Append rows until all are, a row must wait, or the event loop should run once.
-
-        Returns:
-            Whether there are no more rows.
+        """Append rows until a row must wait, or the event loop should run once; return whether all rows are taken.
 
         Raises:
             TypeError, ValueError, RecordTooLargeError: an argument of the row taken last, which is not appended; the
-                next call goes on behind it.
-            KafkaError: the producer takes no records, or on another thread; so for the row taken last.
-            Exception: whatever the rows themselves raise, when none is taken.
+                next call continues after it.
+            KafkaError: the producer accepts no records, or this is another thread; for the row taken last.
+            Exception: of the rows themselves, when none is taken.
         """
     def remaining(self) -> Iterator[Row]:
         """Return the rows that were not taken yet."""

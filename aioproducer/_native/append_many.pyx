@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The records of one bulk call into their batches: one native call for as many as find room.
+"""Appends the records of one bulk call: one native call for as many as have room.
 
 No handle is made for a record. What is kept is where runs of records stand, in the call and in their batch.
 """
@@ -17,8 +17,8 @@ cdef array.array NUMBERS = array.array("i")
 
 cdef class Share:
 
-    def __cinit__(self, BatchResult home not None):
-        self.home = home
+    def __cinit__(self, BatchResult batch_result not None):
+        self.batch_result = batch_result
         self._runs = array.clone(NUMBERS, 0, False)
 
     cdef int _begin_run(self, int position, int index) except -1:
@@ -43,16 +43,16 @@ cdef class Share:
     def deliveries(self):
         runs = iter(self._runs)
         return [
-            (position + record, new_delivery(self.home, index + record, -1))
+            (position + record, new_delivery(self.batch_result, index + record, -1))
             for position, index, records in zip(runs, runs, runs)
             for record in range(records)
         ]
 
     def delivery(self):
-        return new_delivery(self.home, self.last, -1)
+        return new_delivery(self.batch_result, self.last, -1)
 
     def __repr__(self):
-        return f"<Share of {len(self)} in {self.home!r}>"
+        return f"<Share of {len(self)} in {self.batch_result!r}>"
 
 
 cdef class BulkAppend:
@@ -96,7 +96,7 @@ cdef class BulkAppend:
         return True
 
     cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1:
-        """False: the record must wait in line."""
+        """False if the record must wait."""
         cdef RecordAppender appender = self._appender
         cdef RecordBytes record
         cdef RecordBatchBuilder builder

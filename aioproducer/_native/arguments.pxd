@@ -1,4 +1,4 @@
-"""Checks of what callers pass for a record; each raises with the argument's name and what is allowed."""
+"""Checks of the arguments of a record."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
@@ -14,7 +14,7 @@ cdef extern from "Python.h":
 
 
 cdef inline bint may_be_called(function):
-    """Whether a function of the user's can be called where nobody awaits: a callable, and no `async def`."""
+    """Whether it is a callable that need not be awaited: not an `async def`."""
     if PyMethod_Check(function):
         return may_be_called(<object>PyMethod_GET_FUNCTION(function))
     if PyFunction_Check(function):

@@ -1,1 +1,1 @@
-"""Checks of what callers pass for a record; called from native code only."""
+"""Checks of the arguments of a record; called only from native code."""

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Checks of what callers pass for a record; each raises with the argument's name and what is allowed."""
+"""Checks of the arguments of a record; each raises with the argument's name and what is allowed."""
 
 from libc.stdint cimport int64_t
 
@@ -24,7 +24,7 @@ cdef bytes converted_to_bytes(value, str name):
 
 
 cdef inline object as_int(value):
-    """The plain int that it is, of an enum too; None: it is none, as a bool.
+    """The value as a plain int, also of an enum; None if it is not an integer, as a bool.
 
     A plain one because no code of the user's has a say in how that is compared.
     """
@@ -75,7 +75,7 @@ cdef object check_headers(headers):
 
 
 cdef tuple header_pair(pair):
-    """A plain tuple of name and value, checked: no code of the user's makes others of them as they are written."""
+    """A checked plain tuple of name and value, which no code of the user can change while it is written."""
     cdef tuple given
     if type(pair) is not tuple and not isinstance(pair, (tuple, list)):
         raise TypeError(f"headers must hold (str, bytes | None) pairs, got {type(pair).__name__}")

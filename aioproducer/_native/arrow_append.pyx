@@ -114,10 +114,10 @@ cdef class ArrowAppend(BulkAppend):
         while self._next < end and read_row(self._columns, self._next, appender, &record, now):
             room = min(builder.chunk.capacity, builder.limit) - builder.size
             room = min(room, appender.batch_size - BATCH_HEADER_SIZE - slots.sticky_bytes)
-            if record.size >= min(room, appender._bytes_left) or not is_keyless(appender, &record):
+            if record.size >= room or not is_keyless(appender, &record):
                 break
             slots.sticky_bytes += record.size
-            appender._bytes_left -= write_record(builder, &record)
+            write_record(builder, &record)
             self._next += 1
         extend(share, self.position + 1, before, builder.count - before)
         self.position += builder.count - before

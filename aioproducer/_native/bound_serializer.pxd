@@ -1,4 +1,4 @@
-"""A serializer of the user's, checked and ready to be called."""
+"""A user's serializer, bound to its checks."""
 
 cimport cython
 

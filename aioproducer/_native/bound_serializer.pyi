@@ -1,11 +1,11 @@
-"""A serializer of the user's, checked and ready to be called."""
+"""A user's serializer, bound to its checks."""
 
 from collections.abc import Callable
 
 from aioproducer.errors import SerializationError
 
 class BoundSerializer:
-    """A function of (topic, value) that returns bytes or None, and raises nothing but `SerializationError`.
+    """A function of (topic, value) that returns bytes or None, and raises only `SerializationError`.
 
     None is not serialized: it stays None.
     """

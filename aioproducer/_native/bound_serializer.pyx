@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A serializer of the user's, checked and ready to be called: one call of the user's own function per key or value."""
+"""A user's serializer, bound to its checks: one call of the user's function per key or value."""
 
 from asyncio import CancelledError
 

@@ -1,4 +1,4 @@
-"""What a caller holds of a record, and what all records of a batch share."""
+"""The handle of a record, and the result that the records of a batch share."""
 
 import asyncio
 import contextvars
@@ -17,7 +17,7 @@ OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaError | None], obj
 
 @final
 class Delivery(asyncio.Future[RecordMetadata]):
-    """The handle of one record: done when the broker answered for it, or when it failed for good.
+    """The handle of one record: done when the broker has acknowledged it, or when it has failed.
 
     Awaiting it (also by `gather`, `wait`, `add_done_callback`) ends the linger of its batch. Cancelling a task that
     awaits it ends that wait alone; `cancel()` cancels the handle. The record goes on either way.
@@ -27,19 +27,18 @@ class Delivery(asyncio.Future[RecordMetadata]):
     def timestamp(self) -> int:
         """The record's own timestamp, milliseconds since the epoch."""
     @property
-    def home(self) -> BatchResult:
-        """The result it belongs to now."""
+    def _batch_result(self) -> BatchResult:
+        """Its current result."""
     @property
-    def position(self) -> int:
+    def _position(self) -> int:
         """The record's index in that result."""
-    def has_waiters(self) -> bool:
-        """Whether somebody awaits it or left a callback."""
+    def _has_waiters(self) -> bool:
+        """Whether it is awaited or has a callback."""
 
 class BatchResult:
-    """What became of one batch: set once, read by each of its deliveries.
+    """Result of one batch: set once, read by each of its deliveries.
 
-    Records that wait in line have a result of their own, which `move`s into their batch's; so do the parts of a
-    batch that was split.
+    A waiting record has a result of its own, which later moves to its batch's, as do the records of a split batch.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -50,12 +49,12 @@ class BatchResult:
     """Milliseconds since the epoch; -1 when the topic keeps CreateTime."""
     log_start_offset: int
     error: KafkaError | None
-    """What every record of the batch gets (a fresh copy each); None: written."""
+    """Error of every record of the batch (each gets a copy); None if written."""
     done: bool
     wanted: bool
-    """Somebody waits for a record of this batch."""
+    """A record of this batch is awaited."""
     count: int
-    """Records, once done."""
+    """Number of records, once done."""
     on_wanted: Callable[[BatchResult], None] | None
     """Called once, when the first waiter comes."""
 
@@ -68,28 +67,28 @@ class BatchResult:
         Without a context, a copy of the current one is taken.
         """
     def delivery(self, index: int, timestamp: int) -> Delivery:
-        """A handle for record `index`; its timestamp is in ms."""
+        """Return a handle for record `index`; its timestamp is in ms."""
     def complete(self, base_offset: int, log_append_time: int, log_start_offset: int, count: int) -> None:
-        """The batch of `count` records is in the log."""
+        """Note that the batch of `count` records is in the log."""
     def fail(self, error: KafkaError, count: int) -> None:
-        """All `count` records of the batch failed with `error`."""
+        """Note that all `count` records failed."""
     def wake(self) -> None:
-        """Wake those who wait and schedule callbacks, in record order; after `complete` or `fail`."""
+        """Wake waiters and schedule callbacks, in record order; after `complete` or `fail`."""
     @property
     def has_callbacks(self) -> bool:
         """Whether there are `on_delivery` callbacks to call."""
     def take_callbacks(self) -> list[tuple[int, int, OnDelivery, contextvars.Context]]:
-        """The (index, timestamp, on_delivery, context) of this batch, oldest first; the second call gives none."""
+        """Take all (index, timestamp, on_delivery, context), oldest first."""
     def note_look_of(self, callback: OnDelivery, index: int) -> None:
-        """A callback was told of record `index` and did not raise: if it failed, somebody has looked."""
+        """Note that a callback for record `index` has returned: a failure counts as seen."""
     def metadata_of(self, index: int, timestamp: int) -> RecordMetadata:
-        """What record `index` with this timestamp (ms) became."""
+        """Return the metadata of record `index` with this timestamp (ms)."""
     def unseen(self) -> int:
-        """Records that failed and that nobody looked at."""
+        """Return the number of failed records that no caller has seen."""
     def count_in(self, tally: Tally) -> None:
-        """Add the unseen records to a count; each is taken off when a caller looks at it later."""
+        """Add the unseen records to a count; each is subtracted when a caller sees it later."""
     def move(self, parts: list[tuple[int, BatchResult, int]]) -> None:
-        """The records live elsewhere now: (first index here, result, index there), ascending by the first."""
+        """Move the records to other results: (first index here, result, index there), ascending by the first."""
     @property
     def moved(self) -> bool:
         """Whether `move` was called."""

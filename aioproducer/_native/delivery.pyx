@@ -57,7 +57,7 @@ cdef class BatchResult:
         self.on_wanted = None
 
     def wake(self):
-        """Runs after `complete` or `fail`: callbacks first, then those who wait, in record order."""
+        """Runs after `complete` or `fail`: callbacks first, then waiters, in record order."""
         cdef Delivery delivery
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
@@ -99,7 +99,7 @@ cdef class BatchResult:
             self.tallies = []
         self.tallies.append(tally)
 
-    # Moving: records leave the waiting line for a batch, or a batch is split
+    # Moving: a waiting record joins a batch, or a batch is split
 
     def move(self, list parts):
         """parts: (first index here, BatchResult, index there), ascending by the first."""
@@ -118,7 +118,7 @@ cdef class BatchResult:
             for delivery in waiting:
                 delivery._registered = False
                 part = delivery.settle()
-                if delivery.has_waiters():
+                if delivery._has_waiters():
                     delivery.register(part)
 
     @property
@@ -194,12 +194,12 @@ cdef wake_delivery(Delivery delivery, BatchResult result):
 @cython.freelist(64)
 @cython.final
 cdef class Followers:
-    """Who waits for one delivery, apart from it: of most records nobody asks, and a delivery is made for each."""
+    """Waiters and callbacks of one delivery, in an object of their own because most deliveries have none."""
 
 
 @cython.freelist(256)
 @cython.final
-@cython.no_gc  # a cycle through it ends with its batch, at delivery_timeout_ms at the latest; and there are millions
+@cython.no_gc  # there are millions; a cycle through one ends with its batch, by delivery_timeout_ms
 cdef class Delivery:
     """The handle of one record: done when the broker answered for it, or when it failed for good.
 
@@ -210,7 +210,7 @@ cdef class Delivery:
     def __init__(self):
         raise TypeError("a Delivery is made by the verbs of a producer: delivery = producer.send(...)")
 
-    # The state that asyncio asks for
+    # State, as asyncio.Future has it
 
     @property
     def _asyncio_future_blocking(self):
@@ -308,7 +308,7 @@ cdef class Delivery:
 
     __iter__ = __await__
 
-    def has_waiters(self):
+    def _has_waiters(self):
         cdef Followers followers = self._followers
         return followers is not None and (followers.waiters is not None or followers.callbacks is not None)
 
@@ -339,7 +339,7 @@ cdef class Delivery:
             result.want()
 
     cdef BatchResult settle(self):
-        """The result that the record belongs to now: follows moves, and remembers where they led."""
+        """The record's current result: follows moves, and remembers where they led."""
         cdef BatchResult result = self._result
         while result.parts is not None:
             first, part, there = find_part(result.parts, self._index)
@@ -360,11 +360,11 @@ cdef class Delivery:
         return self._timestamp
 
     @property
-    def home(self):
+    def _batch_result(self):
         return self.settle()
 
     @property
-    def position(self):
+    def _position(self):
         self.settle()
         return self._index
 

@@ -7,12 +7,12 @@ from aioproducer._native.record_pipeline cimport RecordPipeline
 
 cdef class Accepted:
     cdef Delivery _delivery
-    cdef bint _pause                         # let the loop run once before going on
+    cdef bint _pause                         # let the loop run once first
 
 
 cdef class EnqueueMethod:
-    cdef RecordAppender _appender            # None: not straight into it: there are hooks, or no records are taken
-    cdef RecordPipeline _pipeline            # None: no records are taken, and the slow way says why
+    cdef RecordAppender _appender            # None if there are hooks, or no records are accepted
+    cdef RecordPipeline _pipeline            # None if no records are accepted; the slow path raises
 
 
 cdef Accepted new_accepted(RecordAppender appender, Delivery delivery)

@@ -7,7 +7,7 @@ from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
 
 class Accepted(Coroutine[object, None, Delivery]):
-    """What `enqueue` returns for a record that need not wait: awaiting it calls nothing of the user's any more."""
+    """Result of `enqueue` for a record that need not wait; awaiting it runs no more user code."""
 
     def send(self, value: object, /) -> object: ...
     def throw(self, *error: object) -> object: ...
@@ -15,7 +15,7 @@ class Accepted(Coroutine[object, None, Delivery]):
     def __await__(self) -> Generator[object, None, Delivery]: ...
 
 class EnqueueMethod:
-    """What `Producer` inherits `enqueue` from."""
+    """Base class of `Producer` with its `enqueue`."""
 
     def enqueue(
         self,
@@ -42,9 +42,9 @@ class EnqueueMethod:
             BufferTimeoutError: no room within `max_block_ms`.
         """
     def _enqueue_natively(self, pipeline: RecordPipeline | None) -> None:
-        """Give records to this pipeline first; None has all of them take the slow way."""
+        """Try this pipeline first; None sends all records the slow path."""
     def _enqueue_prepared(self, record: PreparedRecord, /) -> Coroutine[object, None, Delivery]:
-        """Return what `enqueue` returns for a record whose hooks have run, and which has to wait."""
+        """Enqueue a record that has to wait, after its hooks have run."""
     def _enqueue_slowly(
         self,
         topic: str,
@@ -56,4 +56,4 @@ class EnqueueMethod:
         on_delivery: OnDelivery | None,
         /,
     ) -> Coroutine[object, None, Delivery]:
-        """Return what `enqueue` returns for a record without hooks that has to wait, and where none are taken."""
+        """Enqueue a record that has to wait, or raise if no records are accepted."""

@@ -84,7 +84,7 @@ cdef PySendResult go_on(PyObject* self, PyObject* value, PyObject** result) noex
 # A base class, not an attribute of each producer: the interpreter specialises the look-up of an inherited method.
 @cython.auto_pickle(False)
 cdef class EnqueueMethod:
-    """What `Producer` inherits `enqueue` from."""
+    """Base class of `Producer` with its `enqueue`."""
 
     def _enqueue_natively(self, RecordPipeline pipeline):
         self._pipeline = pipeline

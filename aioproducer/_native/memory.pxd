@@ -1,4 +1,4 @@
-"""The memory of batches: one block, lent out read-only."""
+"""Memory of batches: one block, lent out read-only."""
 
 cdef class Chunk:
     cdef char* data                      # malloc'ed block, NULL once freed

@@ -1,4 +1,4 @@
-"""The memory of batches: one block, lent out read-only."""
+"""Memory of batches: one block, lent out read-only."""
 
 from collections.abc import Callable
 

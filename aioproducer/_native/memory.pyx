@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The memory of batches: one block, lent out read-only.
+"""Memory of batches: one block, lent out read-only.
 
 A batch writes its records into a `Chunk`; a transport reads them through memoryviews. How many of these are
 alive is counted, because that is the exact answer to "does the transport still hold these bytes": a chunk may be

@@ -14,8 +14,8 @@ cdef extern from *:
 
 @cython.final
 cdef class OwnLoop:
-    cdef object _loop                        # that it was made on; None: on none
-    cdef object _hook                        # of the last run looked at; kept, so no other has its address
+    cdef object _loop                        # loop that it was made on, or None
+    cdef object _hook                        # of the last loop seen; kept alive, so that its address is unique
     cdef unsigned long _thread
 
     cdef inline bint was_seen(self) noexcept:

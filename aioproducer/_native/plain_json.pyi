@@ -1,4 +1,4 @@
-"""JSON by a fast library where it writes the very bytes that Python's `json` writes, and not otherwise."""
+"""JSON by a fast library, where it writes the same bytes as Python's `json`."""
 
 from collections.abc import Callable
 
@@ -13,4 +13,4 @@ class PlainJson:
             default: as of `json.JSONEncoder`; called here, never by the library.
         """
     def __call__(self, value: object, /) -> bytes | None:
-        """Return the JSON of a value; None: it is for `json` to encode, or to say what is wrong with it."""
+        """Return the JSON of a value; None if `json` must encode it, or raise."""

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""JSON by a fast library where it writes the very bytes that Python's `json` writes, and not otherwise.
+"""JSON by a fast library, where it writes the same bytes as Python's `json`.
 
 Libraries agree with `json` on plain values: dicts with `str` keys, lists, tuples, `str`, `int`, `bool`, None, and
 floats that are written without an exponent. They differ in floats with one, in NaN (null), and in what they take
@@ -9,7 +9,7 @@ besides: enums, dataclasses, UUIDs, times. So a value is looked through first, w
 from libc.math cimport fabs
 
 cdef enum:
-    MAX_DEPTH = 100                          # within what the libraries nest; a circular value has no end
+    MAX_DEPTH = 100                          # below the libraries' limits; a circular value is endless
 
 cdef object NOT_PLAIN = object()
 
@@ -27,11 +27,11 @@ cdef class PlainJson:
         try:
             value = self._plain(value, MAX_DEPTH)
             return None if value is NOT_PLAIN else self._encode(value)
-        except Exception:                    # such as a long int; and what `default` raises, json raises again
+        except Exception:                    # such as a long int; `json` raises it again
             return None
 
     cdef object _plain(self, value, int depth):
-        """The value, in its parts as `json` sees them: with what `default` makes of others."""
+        """The value as `json` sees it: other objects are replaced by their `default`."""
         cdef object kind = type(value)
         cdef double size
         if value is None or kind is str or kind is int or kind is bool:

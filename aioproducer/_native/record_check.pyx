@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reads the records of one v2 batch back and says what an honest broker needs to know of them.
+"""Checks the records of one v2 batch, as a broker does.
 
 A record, all lengths and deltas as zigzag varints (KIP-98):
 

@@ -8,14 +8,14 @@ from aioproducer._native.bound_serializer cimport BoundSerializer
 
 cdef class PreparedRecord:
     cdef readonly str topic
-    cdef readonly object value               # bytes, or what the append still has to check
+    cdef readonly object value               # bytes, or a value that the append checks
     cdef readonly object key
-    cdef readonly object partition           # int, or None to have it chosen by key or turn
+    cdef readonly object partition           # int, or None if the appender chooses
     cdef readonly object timestamp
     cdef readonly object headers
     cdef readonly object on_delivery
-    cdef readonly object context             # contextvars.Context of the call; None where no code of the user's follows
-    cdef readonly object choose_partition    # asks the partitioner once the topic is known; None: nothing to ask
+    cdef readonly object context             # contextvars.Context of the call; None if no user code follows
+    cdef readonly object choose_partition    # asks the partitioner once the topic is known, or None
 
 
 cdef class InterceptorLoop:
@@ -31,12 +31,12 @@ cdef class RecordPipeline:
     cdef readonly bint has_hooks             # interceptors, serializers or a partitioner
     cdef readonly BoundSerializer key_serializer
     cdef readonly BoundSerializer value_serializer
-    cdef InterceptorLoop _interceptors       # None: there are none
-    cdef object _partitioner                 # None: there is none
-    cdef object _preparation                 # what happens rarely, in Python
+    cdef InterceptorLoop _interceptors       # or None
+    cdef object _partitioner                 # or None
+    cdef object _preparation                 # rare steps, in Python
     cdef dict _closed_batches                # the preparation's own
-    cdef object _metadata                    # its `cluster` is what is known now
-    cdef object _cluster                     # of which `_partitions` was asked last, and for which topic
+    cdef object _metadata                    # has the current `cluster`
+    cdef object _cluster                     # key of the cached `_partitions`, with `_topic`
     cdef object _topic
     cdef Py_ssize_t _partitions
 

@@ -73,8 +73,8 @@ class InterceptorLoop:
         """
     def __len__(self) -> int: ...
 
-class RecordHooks(Protocol):
-    """What the pipeline asks for rarely."""
+class PipelineCallbacks(Protocol):
+    """Rare steps that the pipeline leaves to Python; `_producer/record_hooks.py` implements them."""
 
     closed_batches: dict[str, int]
     """Topic -> partition of its last batch that was closed, until the partitioner is notified."""
@@ -102,7 +102,7 @@ class RecordPipeline:
 
     Args:
         appender: gets the bytes.
-        preparation: what happens rarely.
+        preparation: the rare steps.
         metadata: has the current cluster.
         interceptors: may be empty.
         key_serializer: None takes bytes.
@@ -119,7 +119,7 @@ class RecordPipeline:
     def __init__(
         self,
         appender: RecordAppender,
-        preparation: RecordHooks,
+        preparation: PipelineCallbacks,
         metadata: Metadata,
         *,
         interceptors: InterceptorLoop,

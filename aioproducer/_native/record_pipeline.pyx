@@ -74,8 +74,8 @@ cdef class PreparedRecord:
         return f"<PreparedRecord for topic {self.topic!r} partition={self.partition}>"
 
 
-# A ProducerRecord is made here from arguments that were checked, by writing its slots: its own __init__ is Python
-# code that takes longer than everything else that happens to a record.
+# A ProducerRecord is made here from checked arguments by writing its slots, because its own __init__ is Python code
+# that takes longer than all other steps of a record.
 
 cdef object SLOT_OF_TOPIC = ProducerRecord.__dict__["topic"]
 cdef object SLOT_OF_VALUE = ProducerRecord.__dict__["value"]
@@ -128,7 +128,7 @@ cdef object headers_of(headers):
 
 
 cdef class InterceptorLoop:
-    """Passes records through interceptors; `InterceptorChain` is what else there is to it."""
+    """Passes records through interceptors; `InterceptorChain` adds the rest."""
 
     def __init__(self, interceptors, *, bint listens):
         self.interceptors = tuple(interceptors)
@@ -144,7 +144,7 @@ cdef class InterceptorLoop:
                 answer = interceptor.on_send(current)
                 if answer is not current and answer is not None and not isinstance(answer, ProducerRecord):
                     raise TypeError(f"on_send must return a ProducerRecord or None, not {type(answer).__name__}")
-            except (Exception, CancelledError) as error:  # the user's own code, whatever it raises
+            except (Exception, CancelledError) as error:  # of the user's own code
                 self._note_failure(place, "on_send", error)
                 continue
             if answer is None:
@@ -212,7 +212,7 @@ cdef class RecordPipeline:
 
     cdef object run(self, topic, value, key, partition, timestamp, headers, on_delivery,
                     BoundSerializer key_serializer, BoundSerializer value_serializer):
-        """The Delivery of a record that was appended, or dropped; a PreparedRecord if it has to wait."""
+        """A Delivery if the record was appended or dropped; a PreparedRecord if it has to wait."""
         cdef object record
         cdef object sent
         cdef Delivery delivery
@@ -234,7 +234,7 @@ cdef class RecordPipeline:
                 partition, timestamp = sent.partition, sent.timestamp
             if self._interceptors.listens:
                 on_delivery = new_intercepted(self._interceptors, topic, headers, on_delivery)
-        elif self._partitioner is None:      # nothing between a serializer and the append, and no one to notify
+        elif self._partitioner is None:      # no hooks but serializers, so no one to notify
             if key_serializer is not None and key is not None:
                 key = key_serializer.serialize(topic, key)
             if value_serializer is not None and value is not None:
@@ -299,7 +299,7 @@ cdef class RecordPipeline:
         return self._preparation.checked_choice(choice, topic, max(partitions, 0))
 
     cdef Py_ssize_t _partition_count(self, cluster, topic) except -2:
-        """-1: unknown. A cluster never changes, what is known next is another: so the last answer is kept."""
+        """-1 if unknown. A Cluster is immutable, so the last result is cached."""
         if cluster is not self._cluster or topic is not self._topic:
             count = cluster.partition_count(topic)
             self._cluster, self._topic = cluster, topic

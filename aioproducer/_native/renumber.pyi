@@ -1,4 +1,4 @@
-"""Taking the records of a batch apart, in place."""
+"""Renumbers records in place, to split a batch."""
 
 from typing_extensions import Buffer
 
@@ -15,4 +15,4 @@ def renumber_records(chunk: Chunk, start: int, first: int, count: int) -> tuple[
     """
 
 def record_starts(records: Buffer, count: int) -> list[int]:
-    """The byte offset of each of `count` records, and of the end."""
+    """Return the byte offsets of `count` records, and of the end."""

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Taking the records of a batch apart, in place: for a batch that was too large, or held a record to be left out."""
+"""Renumbers records in place, to split a batch."""
 
 from libc.stdint cimport INT64_MIN, int64_t
 from libc.string cimport memmove
@@ -46,7 +46,7 @@ def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int coun
 
 
 def record_starts(records, int count):
-    """The byte offset of each of the `count` records, and of the end: list of count + 1 ints."""
+    """Byte offsets of the `count` records, and of the end: list of count + 1 ints."""
     cdef const unsigned char[::1] view = records
     cdef const char* begin = <const char*>&view[0]
     cdef const char* end = begin + view.shape[0]

@@ -1,4 +1,4 @@
-"""The verbs of a typed topic: types are checked and serialized on the way into the producer's own pipeline."""
+"""Send methods of a typed topic: check types, serialize, and pass on to the producer's pipeline."""
 
 from collections.abc import Coroutine
 from typing import Generic
@@ -10,12 +10,12 @@ from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
 from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
 
 class TypedVerbs(Generic[KeyT, ValueT]):
-    """What `Topic` inherits `enqueue` from.
+    """Base class of `Topic` with its `enqueue`.
 
     Args:
         producer: gets the records.
         records: their types and serializers.
-        asks_producer: the producer's class has verbs of its own, which get the bytes where there are no hooks.
+        asks_producer: the producer's class overrides send methods, which get the bytes if there are no hooks.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         """Check the types, run serializers and hooks, and append the record.
 
         Returns:
-            The delivery; a record that has to wait; or None if the producer's own verb is to be called.
+            The delivery; a record that has to wait; or None if the producer's own method must be called.
         """
     def _open_pipeline(self) -> RecordPipeline:
-        """Return the producer's pipeline; raises where no records are taken."""
+        """Return the producer's pipeline; raises if no records are accepted."""
     def _enqueue_slowly(
         self,
         taken: PreparedRecord | None,
@@ -64,4 +64,4 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         on_delivery: OnDelivery | None,
         /,
     ) -> Coroutine[object, None, Delivery]:
-        """Return what `enqueue` returns for a record that has to wait, or that the producer's own verb gets."""
+        """Enqueue a record that has to wait, or by the producer's own method."""

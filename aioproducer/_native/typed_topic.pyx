@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The verbs of a typed topic: types are checked and serialized on the way into the producer's own pipeline."""
+"""Send methods of a typed topic: check types, serialize, and pass on to the producer's pipeline."""
 
 from types import GenericAlias
 
@@ -34,10 +34,10 @@ cdef class TypedVerbs:
         return GenericAlias(cls, parameters)
 
     cdef object _give(self, value, key, partition, timestamp, headers, on_delivery):
-        """A Delivery, or a PreparedRecord that has to wait."""
+        """A Delivery, or a PreparedRecord if it has to wait."""
         cdef RecordPipeline pipeline = self._verbs._pipeline
         if pipeline is None:
-            pipeline = self._open_pipeline()  # raises where no records are taken
+            pipeline = self._open_pipeline()  # raises if no records are accepted
         if not (is_of(value, self._value_types) and is_of(key, self._key_types)):
             self._records.check(value, key)
         if headers is None:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Reports an exception that no caller can be given, through `sys.unraisablehook`.
+"""Reports an exception without a caller through `sys.unraisablehook`.
 
 The hook takes an object that only C can make (`sys.UnraisableHookArgs`), and what the hook itself raises ends here.
 """

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aioproducer._network.cluster_updates import merge, with_leader_hints, without_topics
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
@@ -66,7 +67,7 @@ class MetadataRefresher:
     def __init__(
         self, client: NetworkClient, settings: MetadataSettings, *, random: RandomSource, log: EventLog
     ) -> None:
-        self.cluster = Cluster.empty()
+        self.cluster = Cluster()
         """Replaced by each refresh, never changed."""
         self.refreshes = 0
         """Number of merged responses."""
@@ -154,7 +155,7 @@ class MetadataRefresher:
             topic_ids: of their topics when the Produce was sent.
             endpoints: nodes that metadata may not have named yet.
         """
-        cluster = self.cluster.with_leader_hints(hints, topic_ids=topic_ids, endpoints=endpoints)
+        cluster = with_leader_hints(self.cluster, hints, topic_ids=topic_ids, endpoints=endpoints)
         if cluster is not self.cluster:
             self._publish(cluster)
 
@@ -261,7 +262,7 @@ class MetadataRefresher:
         idle = {topic for topic, used_at in self._topics.items() if used_at < oldest}
         for topic in idle:
             del self._topics[topic]
-        self.cluster = self.cluster.without_topics(idle)
+        self.cluster = without_topics(self.cluster, idle)
 
     def _merge(self, answer: MetadataResponse, asked: list[str], suspected: frozenset[str]) -> None:
         now = asyncio.get_running_loop().time()
@@ -269,7 +270,7 @@ class MetadataRefresher:
         self.last_error = None
         self.refreshes += 1
         self._asking_since = math.inf
-        before, cluster = self.cluster, self.cluster.merge(answer._replace(topics=views), now, suspected=suspected)
+        before, cluster = self.cluster, merge(self.cluster, answer._replace(topics=views), now, suspected=suspected)
         has_news = (cluster.topics, cluster.nodes) != (before.topics, before.nodes)
         is_all_there = not self._ask_again(asked, views)
         # A response without news counts like a failure (KIP-580): a broker in trouble was asked ten times a second.

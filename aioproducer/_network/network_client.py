@@ -54,7 +54,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         log: EventLog,
         client_id: str,
     ) -> None:
-        self.counters = NetworkCounters()
+        self.counters: NetworkCounters = NetworkCounters()
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_environment = partial(
             NetworkContext,

@@ -1,7 +1,7 @@
-"""Takes records that one native call could not append: into a batch after all, into a waiting line, or not at all.
+"""Admits records that one native call could not append: appends them after all, queues them, or refuses them.
 
-The topic is unknown, memory is short, or others of the partition wait already. The user's own code has run by then:
-in the call itself, once per record.
+Their topic is unknown, memory is short, or other records of the partition wait already. The user's own code has run by
+then: in the call itself, once per record.
 
 Source: KafkaProducer.doSend in Apache Kafka, which blocks its caller instead.
 """
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """The way in.
+    """Admits records of a running producer.
 
     Args:
-        running: the parts of a producer that runs.
-        check: called before each record is appended, which for `enqueue` is when it is awaited; raises if the way
-            in is closed.
+        running: the producer's parts.
+        check: called before each append, which for `enqueue` happens when it is awaited; raises if no records are
+            taken.
     """
 
     def __init__(self, running: ProducerRuntime, check: Callable[[], object] | None = None) -> None:
@@ -43,37 +43,37 @@ class Admission:
 
     @property
     def runs_code_of_the_user(self) -> bool:
-        """Whether records meet interceptors, serializers or a partitioner on their way in."""
+        """Whether the producer has interceptors, serializers or a partitioner."""
         return self.pipeline.has_hooks
 
     @property
     def pipeline(self) -> RecordPipeline:
-        """What runs the user's code and appends records."""
+        """Pipeline that runs the user's code and appends records."""
         return self._running.preparation.pipeline
 
     @property
     def runs_serializers(self) -> bool:
-        """Whether keys or values are serialized on their way in."""
+        """Whether the producer has serializers."""
         return self.pipeline.key_serializer is not None or self.pipeline.value_serializer is not None
 
     def take(self, *arguments: *AppendArguments) -> Delivery | PreparedRecord:
-        """Run the user's code, if there is any, and append the record then; else keep the arguments for later."""
+        """Run the user's code and append the record; without such code, keep the arguments for later."""
         return self.pipeline.take(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
 
     def send(self, record: PreparedRecord) -> Delivery:
-        """Append a record, or let it wait in line within the bounds of records nobody waits for.
+        """Append a record, or queue it within the limits of `max_waiting_records` and `max_waiting_bytes`.
 
         Raises:
-            BufferFullError: those bounds are reached.
+            BufferFullError: those limits are reached.
         """
         delivery = self._try_append(record)
-        return self._stand_in_line(record, is_counted=True).delivery if delivery is None else delivery
+        return self._queue(record, is_counted=True).delivery if delivery is None else delivery
 
     async def enqueue(self, taken: Delivery | PreparedRecord) -> Delivery:
-        """Append a record, waiting in line if need be; cancelled while it waits, the record is withdrawn.
+        """Append a record, waiting if necessary; cancelled while it waits, the record is withdrawn.
 
         Args:
-            taken: a record that is to be appended, or the delivery of one that was.
+            taken: a record to append, or the delivery of an appended one.
 
         Raises:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
@@ -82,15 +82,15 @@ class Admission:
         if isinstance(taken, PreparedRecord):
             delivery = self._try_append(taken)
             if delivery is None:
-                return await self._wait_in_line(taken)
+                return await self._wait(taken)
             taken = delivery
         await self._let_sender_work()
         return taken
 
-    async def _wait_in_line(self, record: PreparedRecord) -> Delivery:
-        waiting = self._stand_in_line(record, is_counted=False)
+    async def _wait(self, record: PreparedRecord) -> Delivery:
+        waiting = self._queue(record, is_counted=False)
         waiting.is_raised_by_its_call = True
-        await self._leaving(waiting)
+        await self._wait_until_left(waiting)
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
             raise error
         return waiting.delivery
@@ -104,7 +104,7 @@ class Admission:
         timestamp: int | None,
         headers: Headers | None,
     ) -> Coroutine[object, None, Delivery]:
-        """As `enqueue`, for what is bytes already, whatever serializers the producer has."""
+        """As `enqueue`, for keys and values that are bytes already; no serializer runs."""
         return self.enqueue(self.pipeline.take_bytes(topic, value, key, partition, timestamp, headers, None))
 
     def send_nowait(self, record: PreparedRecord) -> Delivery:
@@ -112,7 +112,7 @@ class Admission:
 
         Raises:
             MetadataNotReadyError: the topic is not known yet; it is being asked for.
-            BufferFullError: no room, or others wait for it.
+            BufferFullError: no room, or other records wait for it.
         """
         delivery = self._try_append(record)
         if delivery is None:
@@ -124,14 +124,14 @@ class Admission:
         return delivery
 
     def fail_unseen(self, error: KafkaError, count: int, *, is_open: Callable[[], bool]) -> BatchResult:
-        """Fail records of a call that goes on without them: the next flush raises it, unless the result is asked.
+        """Fail records of a call that continues; the next flush raises the error, unless the result is read.
 
-        An open transaction must be aborted, as after any record that failed.
+        An open transaction must be aborted, as after any failed record.
 
         Args:
-            error: of all of them.
-            count: how many.
-            is_open: says whether the transaction that they belong to is open still.
+            error: of all these records.
+            count: number of records.
+            is_open: returns whether their transaction is still open.
         """
         running = self._running
         result = running.new_result()
@@ -140,13 +140,12 @@ class Admission:
         return result
 
     async def _let_sender_work(self) -> None:
-        """Give the loop one turn if enough was written: a loop of `enqueue` never waits otherwise."""
+        """Yield to the event loop after enough bytes: a loop of `enqueue` never waits otherwise."""
         if self._running.appender.pause_wanted:
             self._running.appender.pause_wanted = False
             await asyncio.sleep(0)
 
     def _try_append(self, record: PreparedRecord) -> Delivery | None:
-        """Append a record if it need not wait."""
         running = self._running
         try:
             # Checked when awaited, not when called: by then the record's transaction may be over.
@@ -162,7 +161,7 @@ class Admission:
             running.preparation.refused_later(record, error)
             raise
 
-    def _stand_in_line(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
+    def _queue(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
         running = self._running
         record = self._waiting(given, check_room=running.lines.check_room if is_counted else None)
         running.stand_in_line(record, is_counted=is_counted)
@@ -171,7 +170,6 @@ class Admission:
     def _waiting(
         self, given: PreparedRecord, check_room: Callable[[WaitingRecord], object] | None = None
     ) -> WaitingRecord:
-        """Make what stands in line of a record; whoever refuses it here tells the interceptors, who have seen it."""
         try:
             record = self._measured(given)
             if check_room is not None:
@@ -196,27 +194,27 @@ class Admission:
         return record
 
     def _append_among_old_partitions(self, record: PreparedRecord) -> Delivery | None:
-        """Place a record that cannot wait in the partitions known before its topic was forgotten; None: it cannot be.
+        """Append a record to the partitions known before its topic was forgotten; None if that is not possible.
 
-        To refuse it would be to refuse the first record after every long pause.
+        Otherwise `send_nowait` would refuse the first record after every long pause.
         """
         running, topic = self._running, record.topic
         slots = running.appender.topics.get(topic)
         if slots is None or record.choose_partition is not None:
             return None
         if slots.held != 1 or not running.accumulator.partitions.is_forgotten(topic):
-            return None  # others wait, and it would overtake them; or there is no room
+            return None  # it would overtake other records, or there is no room
         slots.unblock()
         try:
             return self._try_append(record)
         finally:
             slots.block()
 
-    async def _leaving(self, record: WaitingRecord) -> None:
-        """Wait until a record has left its line.
+    async def _wait_until_left(self, record: WaitingRecord) -> None:
+        """Wait until a record has left its wait queue.
 
         Raises:
-            CancelledError: the caller gave up; the record is withdrawn, or goes on if it had its room by then.
+            CancelledError: the caller was cancelled; the record is withdrawn unless it has been accepted.
         """
         if not record.is_waiting:
             return
@@ -231,13 +229,13 @@ class Admission:
                 self._running.completion.withdraw(record.result, error)
             elif record.result.error is None:
                 cancelled.add_note(f"aioproducer: the record for topic {record.topic!r} had been accepted by then")
-            self._running.wake()  # whoever stood behind it may fit where it did not
+            self._running.wake()  # the record behind it may fit where this one did not
             raise
 
     def _why_not_now(self, record: PreparedRecord) -> MetadataNotReadyError | BufferFullError:
         running, topic = self._running, record.topic
         slots = running.appender.topics.get(topic)
-        # One that nobody used for long has slots still, but a partitioner has not been shown its partitions again.
+        # A topic that was idle for long still has slots, but its partitioner has not seen its partitions again.
         if slots is None or slots.held or record.choose_partition is not None:
             running.metadata.add_topic(topic, running.loop.time())
             text = f"topic {topic!r} is not known yet; it is being asked for"

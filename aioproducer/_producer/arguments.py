@@ -1,9 +1,4 @@
-"""What callers pass as offsets, partitions and groups, in whatever form, checked and made one type.
-
-Copies of arguments that the caller may change once the call that hands them to another thread has returned.
-
-Functions whose result is to be awaited, though they are no `async def`.
-"""
+"""Arguments of public methods: offsets and groups checked, and copies for calls that another thread carries out."""
 
 from __future__ import annotations
 
@@ -27,7 +22,7 @@ if TYPE_CHECKING:
 
 
 OffsetArgument: TypeAlias = int | tuple[int, str]
-"""The next offset to read, alone or with a text for the group's coordinator to keep."""
+"""The next offset to read, alone or with a text that the group's coordinator keeps."""
 
 
 class OffsetsArgument(Protocol):
@@ -48,7 +43,7 @@ def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
 
     Raises:
         TypeError: not a mapping of (topic, partition) to offsets.
-        ValueError: a negative offset, a topic or partition that cannot be, a text that is too long.
+        ValueError: a negative offset, an invalid topic or partition, or a text that is too long.
     """
     if not isinstance(offsets, Mapping):
         text = f"offsets must be a mapping of (topic, partition) to the next offset, not {type(offsets).__name__}"
@@ -61,7 +56,7 @@ def partitions_of_group(partitions: object) -> list[TopicPartition]:
 
     Raises:
         TypeError: not an iterable of (topic, partition).
-        ValueError: a topic or partition that cannot be.
+        ValueError: an invalid topic or partition.
     """
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
         text = f"partitions must be an iterable of (topic, partition), not {type(partitions).__name__}"
@@ -74,7 +69,7 @@ def group_of(group: object) -> ConsumerGroupMetadata:
 
     Raises:
         TypeError: neither a group id nor `ConsumerGroupMetadata`.
-        ValueError: an empty id, or one that is too long or no text.
+        ValueError: an id that is empty, too long, or not text.
     """
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)
@@ -113,7 +108,7 @@ PayloadT = TypeVar("PayloadT")
 
 
 def owned(payload: PayloadT) -> PayloadT:
-    """Copy a `bytearray` or `memoryview`, to the same type, which a serializer may ask for; others are as they were."""
+    """Copy a `bytearray` or `memoryview`, keeping its type for the serializer; return other objects unchanged."""
     if isinstance(payload, bytearray):
         return cast("PayloadT", bytearray(payload))
     if isinstance(payload, memoryview):
@@ -122,7 +117,7 @@ def owned(payload: PayloadT) -> PayloadT:
 
 
 def owned_headers(headers: Headers | None) -> Headers | None:
-    """Copy a list of headers; whatever they must not be is left for the send to refuse."""
+    """Copy the headers. Invalid ones are returned unchanged; `send` refuses them."""
     if not isinstance(headers, list | tuple | ItemsView):
         return headers
     return [_owned_pair(pair) for pair in headers]
@@ -132,10 +127,10 @@ def _owned_pair(pair: tuple[str, bytes | None]) -> tuple[str, bytes | None]:
     return cast("tuple[str, bytes | None]", tuple(map(owned, pair))) if isinstance(pair, tuple) else pair
 
 
-def mark_as_coroutine_functions(*verbs: object) -> None:
-    """Let frameworks that ask see that what these functions return is to be awaited."""
-    for verb in verbs:
+def mark_as_coroutine_functions(*functions: object) -> None:
+    """Mark functions that return an awaitable without `async def`, for frameworks that ask."""
+    for function in functions:
         if hasattr(inspect, "markcoroutinefunction"):
-            inspect.markcoroutinefunction(verb)
+            inspect.markcoroutinefunction(function)
         else:
-            verb.__dict__["_is_coroutine"] = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+            function.__dict__["_is_coroutine"] = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001

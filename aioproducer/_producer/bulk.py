@@ -1,8 +1,7 @@
-"""Many records in one call: what `send_many` gives back, and how it gets them in.
+"""`send_many`: appends many records, and its result.
 
-Each record goes the way of a record sent alone, many of them in one native call (`_native/append_many.pyx`). What
-differs is the reckoning: one object for all of them, which says how many were delivered, from which to which offset of
-each partition, and what became of each of the others.
+Records are appended as single ones are, many of them in one native call (`_native/append_many.pyx`). One object holds
+the result of all: how many were delivered, the range of offsets in each partition, and the error of each other record.
 """
 
 from __future__ import annotations
@@ -33,45 +32,45 @@ if TYPE_CHECKING:
     EnqueueRow: TypeAlias = Callable[[object, object, int | None, int | None, Headers | None], Awaitable[Delivery]]
     FailUnseen: TypeAlias = Callable[[KafkaError, int], BatchResult]
 
-REFUSALS_A_TURN: Final = 256
+REFUSALS_PER_TURN: Final = 256
 
 
 class OffsetRange(NamedTuple):
     """The offsets of one call's records in one partition; records of others may lie between."""
 
     first: int
-    """-1 where a broker has not said it of some of them: with `acks=0`, or when it has known a batch for too long."""
+    """-1 if a broker did not give the offset of some of them: with `acks=0`, or for a duplicate of an old batch."""
 
     last: int
-    """-1 where `first` is."""
+    """-1 if `first` is."""
 
     records: int
-    """Of this call, in the partition."""
+    """Number of records of this call in the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
-    """What became of the records of one `send_many`."""
+    """The result of one `send_many`."""
 
     delivered: int
-    """Records that were acknowledged."""
+    """Number of acknowledged records."""
 
     offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
-    """Where they are."""
+    """Their offsets, by partition."""
 
     errors: Mapping[int, KafkaError | TypeError | ValueError] = field(default_factory=dict)
-    """Those that were not: position in the call (from 0) -> why, in that order."""
+    """Errors of the other records, by position in the call, from 0, in that order."""
 
     @property
     def failed(self) -> int:
-        """Records that were not acknowledged."""
+        """Number of records that were not acknowledged."""
         return len(self.errors)
 
     def raise_for_errors(self) -> None:
-        """Do nothing if all were delivered.
+        """Raise if a record was not delivered.
 
         Raises:
-            UndeliveredError: some were not; it has at most 100 of the errors, and the count.
+            UndeliveredError: with at most 100 of the errors, and the count.
         """
         if self.errors:
             errors = [error_of_refused(error) for error in self.errors.values()]
@@ -80,31 +79,31 @@ class BulkResult:
 
 
 class BulkDelivery:
-    """The records of one `send_many`, accepted and on their way; `await` it for the `BulkResult`.
+    """The accepted records of one `send_many`; `await` it for the `BulkResult`.
 
-    Awaiting raises nothing for records that failed: they are in the result. Not awaited, the failures of its records
-    are raised by the next `flush` or `close`, as those of any record; so are the refusals, unless `refused` was looked
-    at. Cancelling the wait recalls nothing.
+    Awaiting does not raise for failed records: the result holds their errors. Not awaited, the next `flush` or `close`
+    raises their failures, as those of any record, and those of refused records unless `refused` was read. Cancelling
+    the wait does not recall records.
     """
 
     __slots__ = ("_deliveries", "_followed", "_refused", "_shares", "_unseen")
 
     def __init__(self, shares: list[Share] | None = None) -> None:
-        """Begin with nothing taken; `shares` is filled as records are appended."""
+        """Begin without records; `shares` is filled as records are appended."""
         self._shares = [] if shares is None else shares
         self._deliveries: dict[int, Delivery] = {}
-        self._followed: dict[Share, Delivery] = {}  # one of each share, however often it is waited for
+        self._followed: dict[Share, Delivery] = {}  # one per share, however often it is awaited
         self._refused: dict[int, KafkaError | TypeError | ValueError] = {}
-        self._unseen: list[BatchResult] = []  # of the refused ones, until somebody looks
+        self._unseen: list[BatchResult] = []  # of refused records, until `refused` is read
 
     @property
     def accepted(self) -> int:
-        """Records that were taken."""
+        """Number of accepted records."""
         return len(self._deliveries) + sum(map(len, self._shares))
 
     @property
     def refused(self) -> Mapping[int, KafkaError | TypeError | ValueError]:
-        """Records that were not: position in the call -> what `enqueue` would have raised."""
+        """Errors of refused records, as `enqueue` raises them, by position in the call."""
         self._look_at_refused()
         return self._refused
 
@@ -112,16 +111,13 @@ class BulkDelivery:
         """Whether every record has ended."""
         return all(delivery.done() for delivery in self._ends())
 
-    def take(self, position: int, delivery: Delivery) -> None:
-        """Note that a record was accepted."""
+    def _take(self, position: int, delivery: Delivery) -> None:
         self._deliveries[position] = delivery
 
-    def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
-        """Note that a record was not accepted."""
+    def _refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
         self._refused[position] = error
 
-    def note_unseen(self, result: BatchResult) -> None:
-        """Note what the next `flush` raises of refused records, unless somebody looks at them here."""
+    def _note_unseen(self, result: BatchResult) -> None:
         self._unseen.append(result)
 
     def _look_at_refused(self) -> None:
@@ -144,46 +140,46 @@ class BulkDelivery:
             for delivery in pending:
                 delivery.add_done_callback(all_done)  # which ends its linger, one batch after another
             try:
-                await all_done.reached  # in any order; a batch may be split meanwhile
+                await all_done.reached  # in any order; meanwhile, batches may be split
             finally:
                 for delivery in pending:
                     delivery.remove_done_callback(all_done)
         return self._result()
 
     def _ends(self) -> Iterator[Delivery]:
-        """One delivery of each batch."""
+        """Yield one delivery per batch."""
         self._follow_moved()
         for share in self._shares:
             if share not in self._followed:
                 self._followed[share] = share.delivery()
         yield from [*self._followed.values()]
-        last_of = {delivery.home: delivery for delivery in self._deliveries.values()}
+        last_of = {delivery._batch_result: delivery for delivery in self._deliveries.values()}
         yield from last_of.values()
 
     def _follow_moved(self) -> None:
-        """A batch that was split is no longer one: its records are followed one by one."""
-        if any(share.home.moved for share in self._shares):
+        """Follow the records of a batch that was split one by one."""
+        if any(share.batch_result.moved for share in self._shares):
             for share in self._shares:
-                if share.home.moved:
+                if share.batch_result.moved:
                     self._followed.pop(share, None)
                     self._deliveries.update(share.deliveries())
-            self._shares = [share for share in self._shares if not share.home.moved]
+            self._shares = [share for share in self._shares if not share.batch_result.moved]
 
     def _result(self) -> BulkResult:
-        """Reckon by batch; only of a batch that failed each record is asked."""
+        """Compute the result per batch; only failed batches are read record by record."""
         self._look_at_refused()
         self._follow_moved()
         offsets: dict[TopicPartition, OffsetRange] = {}
         errors = dict(self._refused)
         for share in self._shares:
-            if share.home.error is None:
-                _count(offsets, share.home, first=share.first, last=share.last, records=len(share))
+            if share.batch_result.error is None:
+                _count(offsets, share.batch_result, first=share.first, last=share.last, records=len(share))
             else:
                 errors |= _failures(share.deliveries())
-        for home, members in self._members().items():
-            if home.error is None:
-                first, last = members[0][1].position, members[-1][1].position
-                _count(offsets, home, first=first, last=last, records=len(members))
+        for result, members in self._members().items():
+            if result.error is None:
+                first, last = members[0][1]._position, members[-1][1]._position
+                _count(offsets, result, first=first, last=last, records=len(members))
             else:
                 errors |= _failures(members)
         delivered = sum(found.records for found in offsets.values())
@@ -192,11 +188,10 @@ class BulkDelivery:
     def _members(self) -> dict[BatchResult, list[tuple[int, Delivery]]]:
         members: dict[BatchResult, list[tuple[int, Delivery]]] = {}
         for position, delivery in sorted(self._deliveries.items()):
-            members.setdefault(delivery.home, []).append((position, delivery))
+            members.setdefault(delivery._batch_result, []).append((position, delivery))
         return members
 
     def __repr__(self) -> str:
-        """Show how many are on their way."""
         state = "done" if self.done() else "pending"
         return f"<BulkDelivery accepted={self.accepted} refused={len(self._refused)} {state}>"
 
@@ -204,19 +199,19 @@ class BulkDelivery:
 async def append_all(
     many: BulkAppend, enqueue: EnqueueRow, *, is_open: Callable[[], bool], fail_unseen: FailUnseen
 ) -> BulkDelivery:
-    """As `enqueue_all`, by native calls: each takes all rows that need not wait.
+    """Append records by native calls, each of which takes all rows that need not wait; otherwise as `enqueue_all`.
 
     Args:
         many: the rows, for a producer that runs no code of the user's.
         enqueue: takes one row that must wait.
-        is_open: says whether rows may still go in; the transaction that they belong to may be over.
-        fail_unseen: keeps so many refusals for the next flush.
+        is_open: returns whether their transaction still takes records.
+        fail_unseen: keeps the errors of refused records for the next flush.
 
     Raises:
-        IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
-        KafkaError: the rows themselves raised it; an error of one row is in the result.
-        TypeError: the rows themselves raised it.
-        ValueError: the rows themselves raised it.
+        IllegalStateError: the producer takes no more records, and has accepted none of these.
+        KafkaError: raised by the iterator of rows; errors of rows are in the result.
+        TypeError: as KafkaError.
+        ValueError: as KafkaError.
     """
     bulk = BulkDelivery(many.shares)
     admitting = _Admitting(bulk, enqueue, fail_unseen)
@@ -241,7 +236,7 @@ async def append_all(
 
 
 async def enqueue_all(rows: Iterable[Row], enqueue: EnqueueRow, *, fail_unseen: FailUnseen) -> BulkDelivery:
-    """Enqueue records one after another; one that cannot be taken does not keep the others back.
+    """Enqueue records one after another; a refused one does not stop the others.
 
     Args:
         rows: the arguments for each.
@@ -249,7 +244,7 @@ async def enqueue_all(rows: Iterable[Row], enqueue: EnqueueRow, *, fail_unseen: 
         fail_unseen: as `append_all`.
 
     Raises:
-        IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
+        IllegalStateError: the producer takes no more records, and has accepted none of these.
     """
     bulk = BulkDelivery()
     admitting = _Admitting(bulk, enqueue, fail_unseen)
@@ -260,7 +255,7 @@ async def enqueue_all(rows: Iterable[Row], enqueue: EnqueueRow, *, fail_unseen: 
 
 
 class _Admitting:
-    """Takes row after row; once one has waited in vain, or the producer ended, those behind it are not tried."""
+    """Enqueues row after row; after a time-out, or the end of the producer, refuses the rest without an attempt."""
 
     def __init__(self, bulk: BulkDelivery, enqueue: EnqueueRow, fail_unseen: FailUnseen) -> None:
         self._bulk = bulk
@@ -268,52 +263,50 @@ class _Admitting:
         self._fail_unseen = fail_unseen
         self._ended: KafkaError | None = None
         self._behind: KafkaError | None = None
-        """Of all rows behind the one with which it ended."""
+        """Error of all rows behind the last attempt."""
         self._not_tried = 0
         self._refused = 0
 
     @property
     def has_ended(self) -> bool:
-        """Whether no further row is tried."""
         return self._ended is not None
 
     async def admit(self, position: int, row: Row) -> None:
-        """Enqueue a row, or note why not."""
-        if self._behind is not None:  # the next would wait as long, and as much in vain
-            self._bulk.refuse(position, self._behind)
+        if self._behind is not None:  # another wait would time out too
+            self._bulk._refuse(position, self._behind)
             self._not_tried += 1
             await self.pause()
             return
         try:
-            self._bulk.take(position, await self._enqueue(*row))
+            self._bulk._take(position, await self._enqueue(*row))
         except (KafkaError, TypeError, ValueError) as error:
             self.refuse(position, error)
             await self.pause()
 
     async def pause(self) -> None:
-        """Let others run now and then: rows that are refused wait for nothing, and may be many, or without end."""
+        """Yield to the event loop now and then: refused rows do not wait, and may be endless."""
         self._refused += 1
-        if self._refused % REFUSALS_A_TURN == 0:
+        if self._refused % REFUSALS_PER_TURN == 0:
             await asyncio.sleep(0)
 
     def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
-        """Note why a row was not taken.
+        """Note the error of a row.
 
         Raises:
-            IllegalStateError: no row was taken, and none will be.
+            IllegalStateError: no row was accepted, and none will be.
         """
         if isinstance(error, IllegalStateError) and not self._bulk.accepted:
             raise error
         refused = error_of_refused(error)
         if isinstance(refused, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
             self._ended, self._behind = refused, refused.fresh()
-        self._bulk.refuse(position, refused if isinstance(error, KafkaError) else error)
-        self._bulk.note_unseen(self._fail_unseen(refused, 1))
+        self._bulk._refuse(position, refused if isinstance(error, KafkaError) else error)
+        self._bulk._note_unseen(self._fail_unseen(refused, 1))
 
     def finish(self) -> None:
-        """Tell of those that were not tried, as one."""
+        """Note the rows without an attempt as one failure for the next flush."""
         if self._ended is not None and self._not_tried:
-            self._bulk.note_unseen(self._fail_unseen(self._ended.fresh(), self._not_tried))
+            self._bulk._note_unseen(self._fail_unseen(self._ended.fresh(), self._not_tried))
 
 
 def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:
@@ -326,22 +319,22 @@ def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:
 
 
 def _count(
-    offsets: dict[TopicPartition, OffsetRange], home: BatchResult, *, first: int, last: int, records: int
+    offsets: dict[TopicPartition, OffsetRange], result: BatchResult, *, first: int, last: int, records: int
 ) -> None:
-    """Add records of a batch, given by their positions in it."""
-    place = home.topic_partition
-    assert place is not None, "a record that was delivered is somewhere"
-    first, last = home.base_offset + first, home.base_offset + last
-    found = offsets.get(place, OffsetRange(first, last, 0))
+    """Add records of a batch to the offset ranges, by their positions in the batch."""
+    partition = result.topic_partition
+    assert partition is not None, "delivered records have a partition"
+    first, last = result.base_offset + first, result.base_offset + last
+    found = offsets.get(partition, OffsetRange(first, last, 0))
     records += found.records
-    if home.base_offset < 0 or found.first < 0:
-        offsets[place] = OffsetRange(-1, -1, records)
+    if result.base_offset < 0 or found.first < 0:
+        offsets[partition] = OffsetRange(-1, -1, records)
     else:
-        offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), records)
+        offsets[partition] = OffsetRange(min(found.first, first), max(found.last, last), records)
 
 
 class _AllDone:
-    """Counts deliveries as they end, and looks at none: who gives up the wait has seen no failure."""
+    """Counts deliveries as they end without reading them: a cancelled wait has seen no failure."""
 
     __slots__ = ("_left", "reached")
     counts_as_look: Final = False
@@ -351,7 +344,6 @@ class _AllDone:
         self.reached = loop.create_future()
 
     def __call__(self, _: Delivery) -> None:
-        """Count one."""
         self._left -= 1
         if not self._left and not self.reached.done():
             self.reached.set_result(None)

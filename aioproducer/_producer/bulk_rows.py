@@ -1,7 +1,4 @@
-"""The columns of one bulk call as rows: what `send_many` takes.
-
-`_producer/bulk.py` has them appended.
-"""
+"""Rows made of the columns of `send_many`; `_producer/bulk.py` appends them."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ def rows_of(
     timestamp: int | None,
     headers: Headers | None,
 ) -> Iterator[Row]:
-    """Put the rows of a call together; what is one for all stands in each.
+    """Return the rows of a call.
 
     Raises:
-        TypeError: one value, or one key, where many are expected; a mapping or a set, which is no list of them.
-        ValueError: when it turns out that there are not as many keys as values.
+        TypeError: values or keys are not an iterable, or are a mapping or set.
+        ValueError: while iterating, not as many keys as values.
     """
     _check_column("values", values)
     if keys is None:

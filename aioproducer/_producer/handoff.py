@@ -1,8 +1,8 @@
-"""Records that one task passes on for many callers, none of whom may be held up by another's.
+"""`enqueue` for a task that passes records on for many callers, as that of `BlockingProducer` does.
 
-As `Producer.enqueue`, but a record that must wait for its topic or for memory is left standing in line, as that of a
-`send` is, within the same bounds. So the next can be given. The failure of one that stood in line is raised by nobody's
-call: it is told to `on_delivery`, to the next flush, and to the transaction.
+A record that must wait for its topic or for memory is left in its wait queue, within the limits of `send`, so that it
+does not hold up the next caller's. No call raises its failure: `on_delivery` gets it, or the next flush raises it, and
+its transaction must be aborted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class NonBlockingEnqueue(SendMethods):
-    """The verbs for whoever hands records over; may be made before the start.
+    """Send methods whose `enqueue` does not wait for a single record; usable before the start.
 
     Args:
-        open_running: the parts of a producer that runs; raises otherwise.
+        open_running: returns the parts of a running producer; raises otherwise.
         partitions_of: looks a topic up.
     """
 
@@ -36,7 +36,7 @@ class NonBlockingEnqueue(SendMethods):
     ) -> None:
         self._look_up = open_running
         self._partitions_of = partitions_of
-        self._admission: _HandedAdmission | None = None
+        self._admission: _NonBlockingAdmission | None = None
         self._disable_sending()
 
     async def partitions_for(self, topic: str) -> list[int]:
@@ -49,19 +49,18 @@ class NonBlockingEnqueue(SendMethods):
     def _open_admission(self) -> Admission:
         if self._admission is None:
             running = self._look_up()
-            self._admission = _HandedAdmission(running)
+            self._admission = _NonBlockingAdmission(running)
             self._enable_sending(running)
         return self._admission
 
 
-class _HandedAdmission(Admission):
-    """The way in that leaves a record standing in line."""
+class _NonBlockingAdmission(Admission):
+    """Leaves records in their wait queues; waits for one only while too many wait."""
 
-    async def _wait_in_line(self, record: PreparedRecord) -> Delivery:
-        """Let a record stand in line; waits for it only while too many stand there."""
+    async def _wait(self, record: PreparedRecord) -> Delivery:
         waiting = self._waiting(record)
         has_room = self._running.lines.has_room(waiting.size)
         self._running.stand_in_line(waiting, is_counted=has_room)
         if not has_room:
-            await self._leaving(waiting)
+            await self._wait_until_left(waiting)
         return waiting.delivery

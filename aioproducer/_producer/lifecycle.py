@@ -1,8 +1,8 @@
-"""Start and end of a producer: what `Producer` is apart from its verbs.
+"""Start and close of a producer.
 
-It belongs to the event loop that starts it. A failed or cancelled start leaves nothing behind; a close can be
-cancelled, joined and repeated; a producer that is dropped unclosed warns; one that is carried through a fork refuses
-every call in the child.
+A producer belongs to the event loop that starts it. A failed or cancelled start leaves nothing behind; a close can be
+cancelled, joined and repeated; a producer that is dropped without a close warns; after a fork, every call in the child
+raises.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
     in_words,
-    tell_not_closed,
+    report_not_closed,
     watch_process,
 )
 from aioproducer._producer.producer_state import (
@@ -44,15 +44,15 @@ _ALIVE: Final[weakref.WeakSet[LifecycleMethods]] = weakref.WeakSet()
 
 
 class LifecycleMethods:
-    """What starts, runs and closes; `Producer` adds what it does meanwhile.
+    """Base class of `Producer`: start, flush and close.
 
     Args:
         config: checked.
-        made_at: where in the user's code it was made.
+        made_at: file and line of the user's code that made it.
     """
 
     _dropped_as: ClassVar = "producer"
-    """What the warning calls one that was dropped unclosed."""
+    """Name in the warning about a producer that was dropped without a close."""
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
         self._config = config
@@ -62,34 +62,34 @@ class LifecycleMethods:
         self._starters = 0
         self._is_handed_out = False  # some `start` has returned
         self._closing: asyncio.Task[UndeliveredError | None] | None = None
-        self._is_close_told = False
+        self._is_close_reported = False
         self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
         self._wall_clock: Callable[[], int] | None = None
         self._log: EventLog | None = None
         self._made_at = made_at
-        self._is_loss_told = False  # or its owner will tell
+        self._is_loss_reported = False  # or its owner reports it
         _ALIVE.add(self)
 
-    def use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
-        """Use other sources of chance and of the time of day: with a loop in virtual time, every run is the same.
+    def _use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
+        """Replace the sources of randomness and wall-clock time; on a loop in virtual time, runs are repeatable.
 
         Args:
-            random: of jitter and partition choice.
+            random: for jitter and partition choice.
             wall_clock: milliseconds since the epoch, for records without a timestamp.
         """
         self._random = random
         self._wall_clock = wall_clock
         return self
 
-    def use_log(self, log: EventLog) -> None:
-        """Log to another place than `event_log`, for a producer whose event loop's thread must not call `logging`."""
+    def _use_log(self, log: EventLog) -> None:
+        """Replace `event_log`, for a producer whose event loop's thread must not call `logging`."""
         self._log = log
 
     async def start(self, *, wait: bool = True) -> Self:
         """Connect; a second call does nothing.
 
         Args:
-            wait: until a broker has answered, at most `max_block_ms`; False returns at once.
+            wait: wait until a broker has answered, at most `max_block_ms`; False returns at once.
 
         Raises:
             MetadataTimeoutError: no broker answered; everything is cleaned up.
@@ -108,8 +108,8 @@ class LifecycleMethods:
         except asyncio.CancelledError:
             if self._closing is not None and self._starting.cancelled():
                 raise ProducerClosedError(f"producer {self._lifecycle.name!r} was closed while it started") from None
-            if self._starters == 1 and not self._is_handed_out:  # else others still want it
-                await self._let_go_of_start(self._starting)
+            if self._starters == 1 and not self._is_handed_out:  # else other callers use it
+                await self._undo_start(self._starting)
             raise
         finally:
             self._starters -= 1
@@ -129,7 +129,7 @@ class LifecycleMethods:
                 delivery_timeout_ms=self._config.delivery_timeout_ms,
                 reason="brokers abort a transaction while its records may still be delivered",
             )
-        from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # half of what there is to import
+        from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # half of all imports
 
         running = ProducerRuntime(
             self._config,
@@ -148,7 +148,7 @@ class LifecycleMethods:
         self._opened(running)
 
     def _opened(self, running: ProducerRuntime) -> None:
-        """Note that records are taken from now on."""
+        """Take records from now on."""
 
     async def _abort_start(self) -> None:
         starting = self._starting
@@ -156,23 +156,23 @@ class LifecycleMethods:
             starting.cancel()
             await asyncio.wait([starting])
 
-    async def _let_go_of_start(self, starting: asyncio.Task[None]) -> None:
-        """Leave nothing open where no `start` will return; it may be ready since the turn of the cancellation."""
+    async def _undo_start(self, starting: asyncio.Task[None]) -> None:
+        """Close what a cancelled start has opened; the start may have finished in the turn of its cancellation."""
         if starting.done() and not starting.cancelled() and starting.exception() is None:
             await self.close(0)
         else:
             await self._abort_start()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise
-        """Wait until exactly the records accepted before this call have ended; none of them waits out its linger.
+        """Wait until exactly the records accepted before this call have ended; their linger ends.
 
         Args:
             timeout: seconds; None waits as long as `delivery_timeout_ms` lets records live.
 
         Raises:
-            UndeliveredError: records failed and nobody looked at their deliveries.
-            TimeoutError: the time is over; the records go on.
-            TypeError, ValueError: a timeout that is no number, or negative.
+            UndeliveredError: records failed, and their failures were not seen by a caller or callback.
+            TimeoutError: the time is over; the records are still being sent.
+            TypeError, ValueError: an invalid timeout.
         """
         check_timeout(timeout)
         running = self._open_running()
@@ -192,18 +192,18 @@ class LifecycleMethods:
             raise error
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise: the rest fails
-        """Deliver what was accepted, then let everything go; a second call joins the first, and may shorten its time.
+        """Deliver accepted records, then close connections; a second call joins the first, and may shorten its time.
 
-        Cancelling ends the wait alone: closing goes on, and may be awaited again.
+        Cancelling ends only the wait: closing continues, and may be awaited again.
 
         Args:
-            timeout: seconds for delivering, then what is left fails with its outcome; None is `close_timeout_ms`,
-                0 fails it at once.
+            timeout: seconds for deliveries, after which the remaining records fail; None is `close_timeout_ms`, 0 fails
+                them at once.
 
         Raises:
-            UndeliveredError: records failed and nobody looked at their deliveries.
-            IllegalStateError: another event loop's, or in a forked child.
-            TypeError, ValueError: a timeout that is no number, or negative.
+            UndeliveredError: records failed, and their failures were not seen by a caller or callback.
+            IllegalStateError: on another event loop, or in a forked child.
+            TypeError, ValueError: an invalid timeout.
         """
         check_timeout(timeout)
         self._check_place()
@@ -220,12 +220,12 @@ class LifecycleMethods:
             self._running.flushes.drain_within(timeout_s)
         was_closed = self._closing.done()
         undelivered = await asyncio.shield(self._closing)
-        if undelivered is not None and not (was_closed and self._is_close_told):
-            self._is_close_told = True
+        if undelivered is not None and not (was_closed and self._is_close_reported):
+            self._is_close_reported = True
             raise undelivered.fresh()
 
     async def _close(self, timeout_s: float) -> UndeliveredError | None:
-        """Close, once; what it returns is raised to everyone who waits for it, else to the next who asks."""
+        """Close, once; every waiting `close`, or else the next one, raises the returned error."""
         await self._abort_start()
         if self._running is None or self._lifecycle.state is ProducerState.CLOSED:
             self._lifecycle.close_unstarted()
@@ -257,10 +257,10 @@ class LifecycleMethods:
         """The configuration in effect."""
         return self._config
 
-    def mark_forked(self) -> None:
+    def _mark_forked(self) -> None:
         """Refuse every call from now on: this process is a fork of the one that owns the connections.
 
-        A producer that was not started yet owns none, and may be started on both sides.
+        A producer that was not started owns none, and may be started in both processes.
         """
         if self._starting is None:
             self._random.seed()
@@ -275,10 +275,10 @@ class LifecycleMethods:
         return self._running is not None and not self._lifecycle.is_forked and not is_closed
 
     def __del__(self) -> None:
-        """Warn when it was dropped without being closed."""
-        # At the interpreter's end the hook below has said so, and other threads stand still.
+        """Warn if it was not closed."""
+        # At the end of the interpreter, the hook below has warned already, and other threads do not run.
         running = getattr(self, "_running", None)
-        if running is None or not self._is_left_open or self._is_loss_told or sys.is_finalizing():
+        if running is None or not self._is_left_open or self._is_loss_reported or sys.is_finalizing():
             return
         self._report_loss("was dropped without close()")
         if not running.loop.is_closed():
@@ -286,26 +286,26 @@ class LifecycleMethods:
 
     def _take_over_report(self) -> Callable[[], ProducerRuntime | None]:
         """Leave it to the caller to report lost records; returns a function that returns the runtime."""
-        self._is_loss_told = True
+        self._is_loss_reported = True
         return lambda: self._running
 
     def _report_loss(self, how: str) -> None:
-        """Report a producer that was not closed, and how many of its records are lost."""
+        """Warn of a producer that was not closed, and report its lost records."""
         running = self._running
-        if running is None or not self._is_left_open or self._is_loss_told:
+        if running is None or not self._is_left_open or self._is_loss_reported:
             return
-        self._is_loss_told = True
+        self._is_loss_reported = True
         name = f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at},"
         if records := count_undelivered(running):
             text = f"{in_words(records)} not delivered: {name} {how}"
-            tell_not_closed(text, event_log(self._lifecycle.name), records=records, made_at=self._made_at)
+            report_not_closed(text, event_log(self._lifecycle.name), records=records, made_at=self._made_at)
         warnings.warn(
             f"{name} {how}: records that were not delivered yet are lost", ResourceWarning, stacklevel=3, source=self
         )
 
     def _check_place(self) -> None:
-        """Starting and closing wait for tasks of the loop that the producer belongs to: no other loop can."""
-        if self._lifecycle.is_forked:  # before a look for the running loop, which it may not have
+        """Raise unless this is the producer's own event loop, whose tasks starting and closing wait for."""
+        if self._lifecycle.is_forked:  # before `_running_loop`, since the child may have none
             self._lifecycle.refuse()
         loop, running = _running_loop(), self._running
         if running is None or running.loop is loop:
@@ -316,7 +316,7 @@ class LifecycleMethods:
         if not is_loop_closed:
             self._lifecycle.refuse_place()
         running.client.abandon()
-        self._is_loss_told = True  # here
+        self._is_loss_reported = True  # by this error
         self._lifecycle.refuse_late(in_words(count_undelivered(running)))
 
     def _open_running(self) -> ProducerRuntime:
@@ -340,7 +340,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 def caller() -> str:
-    """Return file and line of the user's code that led here: the innermost frame outside this package."""
+    """Return file and line of the innermost caller outside this package."""
     frame = sys._getframe(1)  # noqa: SLF001  # the only way to say where a dropped producer was made
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("aioproducer."):
         frame = frame.f_back
@@ -349,7 +349,7 @@ def caller() -> str:
 
 def _after_fork() -> None:
     for producer in list(_ALIVE):
-        producer.mark_forked()
+        producer._mark_forked()
 
 
 @at_process_end

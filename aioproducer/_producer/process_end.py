@@ -1,4 +1,4 @@
-"""The end of the process: hooks that run there, and what is said of records that were not delivered by then."""
+"""Hooks that run at the end of the process, and the report of records that were not delivered by then."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from aioproducer._producer.runtime import ProducerRuntime
 
 _AFTER_OTHERS: Final = -100
-"""Priority among `multiprocessing`'s finalizers: those of the application run before, and may close producers."""
+"""Priority among `multiprocessing`'s finalizers: the application's run first, and may close producers."""
 
 _ATTEMPTS: Final = 100
-"""At reading a producer whose loop runs on another thread."""
+"""Attempts to read a producer whose loop runs on another thread."""
 
 _hooks: Final[list[Callable[[], None]]] = []
 _children: Final[set[int]] = set()
 
 
 def at_process_end(hook: Callable[[], None]) -> None:
-    """Call a function when the process ends; the one given last is called first."""
+    """Call a function when the process ends; the last one registered is called first."""
     _hooks.append(hook)
 
 
 def watch_process() -> None:
-    """Have the hooks called where this process is a child of `multiprocessing`; call it where a producer starts.
+    """Call the hooks also in a child process of `multiprocessing`; called when a producer starts.
 
-    Such a child ends by `os._exit`, so `atexit` hooks do not run in it, unless it was spawned. Its finalizers do; those
-    registered before a fork do not.
+    Such a child ends by `os._exit`, so it runs no `atexit` hooks unless it was spawned. It runs finalizers that were
+    registered after the fork.
     """
     util = sys.modules.get("multiprocessing.util")  # a child has imported it
     process = sys.modules.get("multiprocessing.process")
@@ -49,19 +49,19 @@ def _run_hooks() -> None:
         hook()
 
 
-def tell_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -> None:
-    """Log an event at WARNING, and write a line to standard error, which is read where logging is not configured.
+def report_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -> None:
+    """Log an event at WARNING, and write a line to standard error, in case logging is not configured.
 
     Args:
-        text: says what happened.
+        text: the line.
         log: of the producer.
-        records: how many were accepted and not delivered.
-        made_at: file and line at which the producer was made.
+        records: number of accepted records that were not delivered.
+        made_at: file and line that made the producer.
     """
-    with contextlib.suppress(Exception):  # closed or replaced by the application: the event is left
+    with contextlib.suppress(Exception):  # closed or replaced by the application
         sys.stderr.write(f"aioproducer: {text}\n")
         sys.stderr.flush()
-    with contextlib.suppress(Exception):  # of the application's handlers: the other producers have their turn
+    with contextlib.suppress(Exception):  # of the application's handlers: other producers follow
         log.warning("producer_not_closed", records_undelivered=records, made_at=made_at)
 
 
@@ -71,9 +71,9 @@ def in_words(records: int) -> str:
 
 
 def count_undelivered(running: ProducerRuntime) -> int:
-    """Count the records that were accepted and are not delivered, those of an open transaction included.
+    """Count accepted records that are not delivered, including those of an open transaction.
 
-    Of those that failed only the ones that the next flush would raise. May be called on any thread.
+    Of failed records, only those count that the next flush would raise. May be called on any thread.
     """
     for _ in range(_ATTEMPTS):
         try:

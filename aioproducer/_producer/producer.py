@@ -1,12 +1,9 @@
-"""The producer: what users hold.
+"""`Producer`, the class that users hold.
 
-Records enter by its verbs (`_producer/send_methods.py`); it starts and ends in `_producer/lifecycle.py`, and its
-transactions are begun and ended by `_producer/transaction.py`. The parts it drives are wired together in
-`_producer/runtime.py`.
+`_producer/send_methods.py` holds its send methods, `_producer/lifecycle.py` its start and close, and
+`_producer/transaction.py` its transaction methods. `_producer/runtime.py` wires its parts together.
 
 Source: KafkaProducer in Apache Kafka.
-
-Asks for a topic's partitions, and waits until some broker has described it.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
     May be constructed anywhere; it belongs to the event loop that starts it, and to that loop's thread.
 
     Args:
-        bootstrap_servers: `"host:port,host:port"`, a sequence of such, or a whole `ProducerConfig`.
+        bootstrap_servers: `"host:port,host:port"`, a sequence of `"host:port"`, or a whole `ProducerConfig`.
         **options: Kafka's names with `_` for `.`; see docs/reference/configuration.md.
 
     Raises:
@@ -81,10 +78,10 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send from any thread; arguments as `send`, errors by the returned future.
 
-        A `bytearray`, a `memoryview` and headers are copied; what a serializer takes must not change before the end.
+        A `bytearray`, a `memoryview` and headers are copied; objects for a serializer must not change before the end.
 
-        A thread that never waits for its futures is not held back, and can fill the memory of the process: wait for
-        them now and then, or use a `BlockingProducer`, whose calls wait for room.
+        A thread that never waits for its futures can fill the memory of the process: wait for them now and then, or use
+        a `BlockingProducer`, whose calls wait for room.
 
         Raises:
             IllegalStateError: not started.
@@ -109,11 +106,8 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         call_on_loop(running.loop, sending, future)
         return future
 
-    def handed(self) -> NonBlockingEnqueue:
-        """Return a sender for `BlockingProducer`; usable before `start()`.
-
-        Its `enqueue` never blocks on one record's topic or memory.
-        """
+    def _non_blocking(self) -> NonBlockingEnqueue:
+        """Return send methods for `BlockingProducer`; usable before `start()`."""
         return NonBlockingEnqueue(self._open_running, partitions_of=self.partitions_for)
 
     async def partitions_for(self, topic: str) -> list[int]:
@@ -128,35 +122,33 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
     async def committed_offsets(
         self, group: GroupArgument, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return how far a consumer group has come; waits while an open transaction may still change that.
+        """Return a consumer group's committed offsets; waits while an open transaction may still change them.
 
-        So a consumer that takes a partition over does not read again what the last owner is just committing (KIP-447).
+        So a consumer that takes a partition over does not read again what the last owner is committing (KIP-447).
 
         Args:
             group: its id, or `ConsumerGroupMetadata`.
-            partitions: which, as (topic, partition); of none, nobody is asked.
+            partitions: (topic, partition) pairs; without any, no broker is asked.
 
         Returns:
-            The next offset to read of each; None where nothing is committed.
+            The next offset to read of each partition; None if nothing is committed.
 
         Raises:
             TransactionTimeoutError: a transaction over them is open for longer than `max_block_ms`.
-            GroupAuthorizationError: the right to describe the group is missing.
+            GroupAuthorizationError: no permission to describe the group.
             UnsupportedVersionError: the brokers are older than Kafka 2.5.
             TypeError, ValueError: an argument; names it and what is allowed.
         """
-        from aioproducer._transactions.committed_offsets import CommittedOffsets  # noqa: PLC0415  # for few
+        from aioproducer._transactions.committed_offsets import CommittedOffsets  # noqa: PLC0415  # rarely used
 
-        member, places = group_of(group), partitions_of_group(partitions)
+        member, wanted = group_of(group), partitions_of_group(partitions)
         running = self._open_running()
         backoff = retry_backoff(self._config, self._random)
-        asking = CommittedOffsets(running.client, running.metadata, backoff=backoff, calls=running.calls)
-        return await asking.fetch(member.group_id, places, timeout_s=self._config.max_block_ms / 1000)
-
-    # Looking
+        request = CommittedOffsets(running.client, running.metadata, backoff=backoff, calls=running.calls)
+        return await request.fetch(member.group_id, wanted, timeout_s=self._config.max_block_ms / 1000)
 
     def statistics(self) -> ProducerStatistics:
-        """Return a frozen snapshot of counters and gauges; Kafka's names in its fields' docs."""
+        """Return a frozen snapshot of counters and gauges; the fields' docs give Kafka's names."""
         if self._running is None:
             return ProducerStatistics(client_id=self._lifecycle.name)
         return take_snapshot(self._running)
@@ -190,15 +182,15 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
 
 async def partitions_of(topic: str, *, open_running: Callable[[], ProducerRuntime], max_block_ms: int) -> list[int]:
-    """Return the partitions of a topic, from what is known, else from the next answers.
+    """Return the partitions of a topic, from the known cluster or else from the next metadata responses.
 
     Args:
         topic: its name was checked.
-        open_running: the parts of a producer that takes records; raises when it does not any more.
-        max_block_ms: for how long.
+        open_running: returns the parts of a producer that takes records; raises otherwise.
+        max_block_ms: limit of the wait.
 
     Raises:
-        BrokerError: brokers will never describe it to us.
+        BrokerError: brokers refuse to describe the topic.
         MetadataTimeoutError: the topic is still unknown.
     """
     running = open_running()
@@ -209,7 +201,7 @@ async def partitions_of(topic: str, *, open_running: Callable[[], ProducerRuntim
         if error is not None:
             raise error
         is_answered = await running.metadata_waits.next_answer(deadline)
-        open_running()  # closed or failed meanwhile: raises
+        open_running()  # raises if closed or failed meanwhile
         if not is_answered:
             trouble = running.metadata_waits.topic_trouble(topic)
             late = still_unknown(topic, f"max_block_ms={max_block_ms}", trouble)

@@ -1,11 +1,11 @@
-"""The states of a producer, and why a call is refused in each.
+"""The states of a producer, and the errors of calls that a state refuses.
 
     NEW ──► STARTING ──► RUNNING ──► CLOSING ──► CLOSED
      │          │            │           │          ▲
      │          └────────────┴─► FAILED ◄┘          │
      └──────────────────────────────┴───────────────┘
 
-FAILED means that something the producer cannot do without has died; every call says so and names the cause.
+FAILED means that a part the producer needs has died; every call raises the cause.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLOSE_AFTER_ERROR_S: Final = 5.0
 
 
 class ProducerState(Enum):
-    """Where a producer is in its life."""
+    """The states."""
 
     NEW = "new"
     STARTING = "starting"
@@ -45,10 +45,7 @@ TRANSITIONS: Final[Mapping[ProducerState, frozenset[ProducerState]]] = {
 
 
 def check_timeout(timeout: object) -> None:
-    """Refuse what is no time to wait.
-
-    Args:
-        timeout: seconds, or `None`.
+    """Refuse an invalid timeout.
 
     Raises:
         TypeError: not a number.
@@ -70,31 +67,30 @@ def check_timeout(timeout: object) -> None:
 
 
 class ProducerStateMachine:
-    """One producer's state, and the errors of calls that do not fit it."""
+    """One producer's state, and the errors of calls that it refuses."""
 
     __slots__ = ("cause", "is_forked", "name", "state")
 
     def __init__(self, name: str) -> None:
-        """Begin NEW; `name` is the client id, for messages."""
         self.name = name
         self.state = ProducerState.NEW
         self.cause: BaseException | None = None
         self.is_forked = False
 
     def move_to(self, state: ProducerState) -> None:
-        """Change the state; anything the table does not hold is our own bug."""
+        """Change the state."""
         assert state in TRANSITIONS[self.state], f"a producer cannot go from {self.state.value} to {state.value}"
         self.state = state
 
     def fail(self, cause: BaseException) -> None:
-        """Note the death of something the producer needs; the first cause counts."""
+        """Move to FAILED; the first cause counts."""
         if self.state in {ProducerState.CLOSED, ProducerState.FAILED, ProducerState.NEW}:
             return
         self.cause = cause
         self.move_to(ProducerState.FAILED)
 
     def failure(self) -> KafkaError:
-        """The error of everything that the cause of FAILED brings down."""
+        """Return the error of calls and records that the cause of FAILED ends."""
         if isinstance(self.cause, KafkaError):
             return self.cause.fresh()
         error = IllegalStateError(f"producer {self.name!r} has failed: {type(self.cause).__name__}: {self.cause}")
@@ -102,7 +98,7 @@ class ProducerStateMachine:
         return error
 
     def close_unstarted(self) -> None:
-        """Close what has nothing to let go."""
+        """Close a producer that was not started."""
         if self.state is ProducerState.NEW:
             self.move_to(ProducerState.CLOSED)
 
@@ -134,7 +130,7 @@ class ProducerStateMachine:
         raise IllegalStateError(text)
 
     def check_may_start(self, *, is_closing: bool) -> None:
-        """Refuse to start what has come to its end.
+        """Refuse to start a producer that is closed or has failed.
 
         Raises:
             ProducerClosedError: closed or closing.
@@ -147,10 +143,10 @@ class ProducerStateMachine:
             raise self.failure()
 
     def refuse(self, place: OwnLoop | None = None) -> NoReturn:
-        """Raise what a call gets that cannot be served now.
+        """Raise the error of a call that the state refuses.
 
         Args:
-            place: of a producer that was started, if it may be called there alone.
+            place: the loop and thread of a started producer, where it must be called.
 
         Raises:
             IllegalStateError: not started, forked, on another thread, or on another event loop.

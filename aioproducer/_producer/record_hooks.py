@@ -1,7 +1,6 @@
-"""What the native pipeline of a producer with interceptors, serializers or a partitioner asks for rarely.
+"""The rare paths of interceptors, serializers and partitioner: one fails, drops a record, or is to be notified.
 
-`_native/record_pipeline.pyx` runs these hooks. Here is what follows when one of them fails, drops a record, or is to
-be notified.
+`_native/record_pipeline.pyx` runs these hooks.
 
 Source: KafkaProducer.doSend in Apache Kafka.
 """
@@ -40,12 +39,12 @@ class RecordHooks:
     """The user's code around a record.
 
     Args:
-        config: has the serializers and the partitioner.
+        config: holds the serializers and the partitioner.
         interceptors: may be empty.
-        appender: gets the bytes.
-        metadata: has the cluster that is shown to the partitioner.
+        appender: takes the bytes.
+        metadata: holds the cluster for the partitioner.
         completion: ends records that an interceptor drops.
-        log: gets what the partitioner raises besides choosing.
+        log: of exceptions of the partitioner outside of `partition`.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class RecordHooks:
 
     @property
     def interceptor_failures(self) -> int:
-        """How often an interceptor failed."""
+        """Number of exceptions that interceptors raised."""
         return self._interceptors.failures
 
     def close(self) -> None:
@@ -127,15 +126,15 @@ class RecordHooks:
             raise InvalidPartitionError(str(error), topic=topic, outcome=Outcome.NOT_WRITTEN) from error
 
     def partitioner_failed(self, topic: str, error: BaseException) -> InvalidPartitionError:
-        """Return the error to raise for what the partitioner raised."""
+        """Return the error of a record whose partitioner raised."""
         text = f"{type(self._partitioner).__name__}.partition failed: {type(error).__name__}: {error}"
         return InvalidPartitionError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
 
     def batch_closed(self, topic_partition: TopicPartition) -> None:
-        """Note that the next records of a topic may go elsewhere.
+        """Note that the next records of a topic may go to another partition.
 
-        The partitioner is notified before its next choice, not here: this runs inside an append, where code of the
-        user's that sends another record would write into the one being appended.
+        The partitioner is notified before its next choice, not here: this runs inside an append, which a record sent by
+        the user's code would corrupt.
         """
         if self._on_new_batch is not None:
             self.closed_batches[topic_partition.topic] = topic_partition.partition
@@ -150,10 +149,10 @@ class RecordHooks:
             self._guard("on_new_batch", partial(self._on_new_batch, topic, self._metadata.cluster, partition))
 
     def _guard(self, method: str, call: Callable[[], object]) -> None:
-        """Let nothing that the partitioner does besides choosing keep the producer from its work."""
+        """Call the partitioner and log what it raises."""
         try:
             call()
-        except (Exception, CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
+        except (Exception, CancelledError) as error:  # noqa: BLE001  # of the user's own code
             name = type(self._partitioner).__name__
             text = f"{type(error).__name__}: {error}"
             self._log.error("partitioner_failed", partitioner=name, method=method, error=text)

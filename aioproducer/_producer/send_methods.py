@@ -1,8 +1,8 @@
-"""The verbs that take records: of a producer, and of the handle of an open transaction.
+"""The methods that take records, of a producer and of an open transaction.
 
 `send` is the table of contents of a record's journey (docs/explanation/life_of_a_record.md): the user's own code
-around it (`_native/record_pipeline.pyx`), one native append (`_native/append.pyx`), or a place in a waiting line
-(`_accumulator/wait_queues.py`). What happens then is the business of `_producer/runtime.py` and below.
+(`_native/record_pipeline.pyx`), one native append (`_native/append.pyx`), or a wait queue
+(`_accumulator/wait_queues.py`).
 
 Source: KafkaProducer in Apache Kafka.
 """
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 class SendMethods(EnqueueMethod):
-    """What accepts records; whether it does at the moment is for whoever inherits to say."""
+    """Mixin with the send methods. Subclasses implement `_open_admission`, which raises while no records are taken."""
 
     _append: Append
-    """The native append, or the pipeline in front of it where there are hooks; or what raises why nothing is taken."""
+    """The native append; with hooks, the pipeline in front of it; while no records are taken, a method that raises."""
 
     # Sending
 
@@ -61,14 +61,14 @@ class SendMethods(EnqueueMethod):
     ) -> Delivery:
         """Accept a record; `await` the delivery for the broker's acknowledgement.
 
-        Awaiting never waits out the linger. Not awaited, the record is sent all the same; its failure is raised by
-        the next `flush` or `close`. Cancelling recalls nothing.
+        Awaiting ends the linger. Not awaited, the record is sent all the same; the next `flush` or `close` raises its
+        failure. Cancelling does not recall the record.
 
         Args:
-            topic: where it goes.
-            value: bytes, or what `value_serializer` takes; None is a tombstone.
-            key: bytes, or what `key_serializer` takes; equal keys go to the same partition.
-            partition: instead of the key's or a chosen one.
+            topic: name of the topic.
+            value: bytes, or an object for `value_serializer`; None is a tombstone.
+            key: bytes, or an object for `key_serializer`; equal keys go to the same partition.
+            partition: number of the partition; None chooses one by the key, or any.
             timestamp: ms since the epoch; None is now.
             headers: (str, bytes | None) pairs.
             on_delivery: called with (metadata, None) or (None, error), in record order and in the caller's context;
@@ -78,7 +78,7 @@ class SendMethods(EnqueueMethod):
             TypeError, ValueError: an argument; names it and what is allowed.
             SerializationError: a serializer failed.
             RecordTooLargeError: larger than `max_request_size` allows.
-            BufferFullError: too many records wait that nobody awaits; use `enqueue`.
+            BufferFullError: too many records wait for metadata or memory; use `enqueue`.
             IllegalStateError: not started, on another thread, in a forked child.
             ProducerClosedError: closing or closed.
         """
@@ -103,8 +103,8 @@ class SendMethods(EnqueueMethod):
     ) -> RecordMetadata:
         """Send, and wait for the acknowledgement; arguments and errors as `send`.
 
-        A true coroutine function, for `create_task`, `start_soon` and `run_coroutine_threadsafe`. Cancelled while
-        the record still waits for metadata or memory, it withdraws it; one that had its room goes on.
+        A true coroutine function, for `create_task`, `start_soon` and `run_coroutine_threadsafe`. Cancelled while the
+        record still waits for metadata or memory, it withdraws the record; an accepted record is still sent.
         """
         delivery = await self.enqueue(
             topic,
@@ -131,8 +131,8 @@ class SendMethods(EnqueueMethod):
         """Accept a record if it can be appended now; arguments and errors as `send`.
 
         Raises:
-            MetadataNotReadyError: the topic is not known yet; it is being asked for.
-            BufferFullError: no room, or others wait for it; for a partition with batches under way, room is that of a
+            MetadataNotReadyError: the topic is not known yet; its metadata was requested.
+            BufferFullError: no room, or other records wait for it; a partition with batches in flight needs room for a
                 whole batch.
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
@@ -153,28 +153,28 @@ class SendMethods(EnqueueMethod):
         timestamp: int | None = None,
         headers: Headers | None = None,
     ) -> BulkDelivery:
-        """Enqueue one record for each value; returns when all were accepted, or refused.
+        """Enqueue one record for each value; returns when all were accepted or refused.
 
-        A record that `enqueue` would refuse does not keep the others back: it is in the result, by its position.
-        A subclass that overrides `enqueue` is asked for each.
-        Cancelled, what was accepted goes on and the rest is never given.
+        A record that `enqueue` would refuse does not stop the others: the result holds its error, by its position.
+        An `enqueue` that a subclass overrides is called for each record.
+        Cancelled, accepted records are still sent, and the rest is not enqueued.
 
         Args:
             topic: of all records.
-            values: as `value` of `send`; any iterable in order, taken once: not a mapping, not a set.
-            keys: as `key` of `send`, one for each value; None is no keys.
+            values: as `value` of `send`; an ordered iterable, read once: not a mapping, not a set.
+            keys: as `key` of `send`, one for each value; None for records without keys.
             partition: of all records.
             timestamp: of all records.
             headers: of all records.
 
         Returns:
-            What to await for counts, offsets and errors; it need not be.
+            A handle to await for counts, offsets and errors; it may be dropped.
 
         Raises:
-            TypeError: values or keys are not many, or a mapping or set; nothing was given.
-            ValueError: not as many keys as values; the records before were given.
-            MetadataTimeoutError: the topic is still unknown after `max_block_ms`; nothing was given.
-            IllegalStateError: as `send`; nothing was given.
+            TypeError: values or keys are not an iterable, or are a mapping or set; nothing was enqueued.
+            ValueError: not as many keys as values; the records before were enqueued.
+            MetadataTimeoutError: the topic is still unknown after `max_block_ms`; nothing was enqueued.
+            IllegalStateError: as `send`; nothing was enqueued.
         """
         rows = rows_of(
             values, keys, partition=partition, timestamp=timestamp, headers=normalize_headers(headers) or None
@@ -197,7 +197,7 @@ class SendMethods(EnqueueMethod):
     ) -> BulkDelivery:
         """Enqueue one record for each row; as `send_many` otherwise. Needs the extra `arrow`; no serializer runs.
 
-        So on a producer with serializers an `enqueue` that a subclass has made its own is not called either.
+        On a producer with serializers, an `enqueue` that a subclass overrides is not called either.
 
         Args:
             topic: of all records.
@@ -222,7 +222,7 @@ class SendMethods(EnqueueMethod):
         many = ArrowAppend(self._open_running().appender, str.__str__(topic), iter(records))
         return await self._enqueue_rows(many, partial(enqueue, topic))
 
-    @overload  # `bytes` is a type, and a function that returns bytes
+    @overload  # apart, since `bytes` is also a function that returns bytes
     def topic(
         self, name: str, *, key: type[bytes] = bytes, value: type[bytes], headers: Headers | None = None
     ) -> Topic[bytes, bytes]: ...
@@ -259,10 +259,9 @@ class SendMethods(EnqueueMethod):
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
         """
-        return self.topic_of(TopicRecords(name, key=key, value=value, headers=headers))
+        return self._topic_of(TopicRecords(name, key=key, value=value, headers=headers))
 
-    def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
-        """As `topic`, of what its records have in common."""
+    def _topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         has_own_verbs = any(
             getattr(type(self), verb) is not getattr(SendMethods, verb) for verb in ("send", "enqueue", "send_nowait")
         )
@@ -274,33 +273,32 @@ class SendMethods(EnqueueMethod):
             asks_producer=has_own_verbs,
         )
 
-    # What whoever inherits says
+    # Implemented by subclasses
 
     if TYPE_CHECKING:
 
         def _open_admission(self) -> Admission:
-            """The way in, if records are taken; raises otherwise."""
+            """Return the admission; raises while no records are taken."""
 
         def _open_running(self) -> ProducerRuntime:
-            """The parts of the producer, if it runs; raises otherwise."""
+            """Return the parts of a running producer; raises otherwise."""
 
         async def partitions_for(self, topic: str) -> list[int]:
             """Return the partitions of a topic, asking a broker if need be."""
 
     def _takes_records(self) -> bool:
-        """Whether records are taken by this object; whether the producer takes any is for the append to say."""
+        """Whether this object takes records; the append raises if the producer does not."""
         return True
 
     # Inside
 
     def _enable_sending(self, running: ProducerRuntime) -> None:
-        """Take records from now on."""
         pipeline = running.preparation.pipeline
         self._append = pipeline.take if pipeline.has_hooks else running.appender.append
         self._enqueue_natively(pipeline)
 
     def _disable_sending(self) -> None:
-        """Take none any more, until attached again: every call asks `_open_admission`, which says why."""
+        """Take no records until `_enable_sending`: each call raises the error of `_open_admission`."""
         self._append = self._refuse_record
         self._enqueue_natively(None)
 
@@ -316,7 +314,7 @@ class SendMethods(EnqueueMethod):
         return self._open_admission().enqueue(record)
 
     async def _enqueue_rows(self, many: BulkAppend, enqueue: EnqueueRow) -> BulkDelivery:
-        """Enqueue rows natively, unless code of the user's is to see each: a subclass's own verb is such code."""
+        """Enqueue rows natively, unless the user's code sees each: hooks, or an overridden `enqueue`."""
         admission = self._open_admission()
         if type(self).enqueue is not EnqueueMethod.enqueue or admission.runs_code_of_the_user:
             return await self._enqueue_each(many.remaining(), enqueue)

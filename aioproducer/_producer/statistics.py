@@ -1,4 +1,4 @@
-"""Reads a running producer into the frozen numbers that `Producer.statistics()` returns."""
+"""Snapshots of a running producer for `Producer.statistics()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def take_snapshot(running: ProducerRuntime) -> ProducerStatistics:
-    """One moment of a producer; costs a look at each open batch."""
+    """Return the current counters and gauges; reads each open batch."""
     counts, network = running.completion.counts, running.client.counters
     accepted = running.open_batches.records
     in_flight = running.client.requests_in_flight()

@@ -1,30 +1,28 @@
 """A topic and the types of its records: `producer.topic("orders", key=str, value=Order)`.
 
-The verbs are the producer's own. What the handle adds is that type checkers know what goes into the topic, that
-everything else is refused at the call, and that the bytes are derived from the types. Its records go the way of all
-records: interceptors, serializers, partitioner, append (`_native/record_pipeline.pyx`).
+Its methods are those of the producer. The types of keys and values are known to type checkers and checked in each call,
+and they determine the serializers. Records run through the producer's pipeline (`_native/record_pipeline.pyx`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedVerbs
+from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.bulk_rows import rows_of
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
-    from typing import Unpack
 
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._native.enqueue import EnqueueMethod
     from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
-    from aioproducer._producer.admission import Admission
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
     from aioproducer._producer.topic_types import PartType
     from aioproducer.records import RecordMetadata
@@ -33,37 +31,49 @@ if TYPE_CHECKING:
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
+ResultT = TypeVar("ResultT")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
-class RecordInBytes(TypedDict):
-    """The arguments of a producer's verb, without the topic."""
+class ProducerMethod(Protocol[Result_co]):
+    """`send`, `send_nowait` or `enqueue` of a producer."""
 
-    value: object
-    key: object
-    partition: int | None
-    timestamp: int | None
-    headers: Headers | None
-    on_delivery: OnDelivery | None
+    def __call__(  # noqa: PLR0913  # a record has that many parts
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+    ) -> Result_co:
+        """Take a record."""
+        ...
 
 
 class TopicProducer(Protocol):
     """The methods of a producer that a topic calls."""
 
-    def send(self, topic: str, **record: Unpack[RecordInBytes]) -> Delivery:
-        """As `Producer.send`."""
+    @property
+    def send(self) -> ProducerMethod[Delivery]:
+        """`Producer.send`."""
 
-    def send_nowait(self, topic: str, **record: Unpack[RecordInBytes]) -> Delivery:
-        """As `Producer.send_nowait`."""
+    @property
+    def send_nowait(self) -> ProducerMethod[Delivery]:
+        """`Producer.send_nowait`."""
 
-    def enqueue(self, topic: str, **record: Unpack[RecordInBytes]) -> Coroutine[object, None, Delivery]:
-        """As `Producer.enqueue`."""
+    @property
+    def enqueue(self) -> ProducerMethod[Coroutine[object, None, Delivery]]:
+        """`Producer.enqueue`."""
 
     async def partitions_for(self, topic: str) -> list[int]:
         """As `Producer.partitions_for`."""
 
 
 class TopicRecords(Generic[KeyT, ValueT]):
-    """What the records of a topic have in common.
+    """Name, types and headers of a topic's records.
 
     Args:
         name: of the topic.
@@ -72,11 +82,11 @@ class TopicRecords(Generic[KeyT, ValueT]):
         headers: of every record, before its own.
 
     Raises:
-        TypeError, ValueError: a name no topic has, a type without an encoding, headers of the wrong form.
+        TypeError, ValueError: an invalid topic name or headers, or a type without an encoding.
     """
 
     def __init__(self, name: str, *, key: object, value: object, headers: object = None) -> None:
-        from aioproducer._producer.topic_types import part_type  # noqa: PLC0415  # a tenth of the package's import, for few
+        from aioproducer._producer.topic_types import part_type  # noqa: PLC0415  # a tenth of the package's import, rarely used
 
         check_topic_name(name)
         self.name: str = name
@@ -85,7 +95,7 @@ class TopicRecords(Generic[KeyT, ValueT]):
         self.headers: Headers = normalize_headers(headers)
 
     def check(self, value: object, key: object) -> None:
-        """Refuse what is not of the topic's types.
+        """Refuse a value or key of another type.
 
         Raises:
             TypeError: names the argument and what is allowed.
@@ -113,18 +123,18 @@ class TopicRecords(Generic[KeyT, ValueT]):
 
 
 class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
-    """A topic of a producer; made by `Producer.topic`. As good as its producer: it holds no records itself.
+    """A topic of a producer; made by `Producer.topic`. Usable as long as its producer: it holds no records itself.
 
-    Its records go through the producer's pipeline with the topic's serializers, so interceptors and partitioner see
-    the objects. Only where a subclass of the producer has verbs of its own, and no other code of the user's runs,
-    these verbs are called, with bytes.
+    Its records run through the producer's pipeline with the topic's serializers, so interceptors and partitioner see
+    the objects. If a subclass of the producer overrides the send methods, and there are no interceptors, serializers or
+    partitioner, these methods are called, with bytes.
 
     Args:
-        records: what they have in common.
+        records: name, types and headers.
         producer: whose topic it is.
-        admission: for records that have to wait; raises where the producer takes none.
+        admission: returns the admission of records that must wait; raises while no records are taken.
         enqueue_each: enqueues many records, one after another.
-        asks_producer: the producer's class has verbs of its own.
+        asks_producer: the producer's class overrides the send methods.
     """
 
     def __init__(
@@ -145,7 +155,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
 
     @property
     def name(self) -> str:
-        """Of the topic."""
+        """Name of the topic."""
         return self._records.name
 
     def send(
@@ -166,9 +176,8 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
-        if taken is not None:
-            return self._admission().send(taken)
-        return self._producer.send(self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery))
+        arguments = (value, key, partition, timestamp, headers, on_delivery)
+        return self._dispatch(taken, arguments, admit=Admission.send, override=self._producer.send)
 
     async def send_and_wait(
         self,
@@ -208,11 +217,8 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
-        if taken is not None:
-            return self._admission().send_nowait(taken)
-        return self._producer.send_nowait(
-            self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery)
-        )
+        arguments = (value, key, partition, timestamp, headers, on_delivery)
+        return self._dispatch(taken, arguments, admit=Admission.send_nowait, override=self._producer.send_nowait)
 
     async def send_many(
         self,
@@ -223,13 +229,13 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
     ) -> BulkDelivery:
-        """As `Producer.send_many`; one that is not of the topic's types keeps no other back, it is in the result."""
+        """As `Producer.send_many`; a key or value of another type is an error in the result."""
         pairs = None if headers is None else normalize_headers(headers)
         rows = rows_of(values, keys, partition=partition, timestamp=timestamp, headers=pairs)
         await self.partitions_for()
         return await self._enqueue_each(rows, self._enqueue_row)
 
-    def _enqueue_row(  # noqa: PLR0917  # as it stands in a row
+    def _enqueue_row(  # noqa: PLR0917  # a row
         self,
         value: object,
         key: object,
@@ -246,22 +252,30 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
     def _enqueue_slowly(
         self, taken: PreparedRecord | None, *arguments: *TypedArguments
     ) -> Coroutine[object, None, Delivery]:
-        if taken is not None:
-            return self._admission().enqueue(taken)
-        return self._producer.enqueue(self.name, **self._in_bytes(*arguments))
+        return self._dispatch(taken, arguments, admit=Admission.enqueue, override=self._producer.enqueue)
 
-    def _in_bytes(self, *arguments: *TypedArguments) -> RecordInBytes:
-        """Return the arguments for a verb of the producer's class."""
+    def _dispatch(
+        self,
+        taken: PreparedRecord | None,
+        arguments: TypedArguments,
+        *,
+        admit: Callable[[Admission, PreparedRecord], ResultT],
+        override: ProducerMethod[ResultT],
+    ) -> ResultT:
+        """Let a prepared record wait; without one, call the method that a subclass of the producer has overridden."""
+        if taken is not None:
+            return admit(self._admission(), taken)
         value, key, partition, timestamp, headers, on_delivery = arguments
         value_bytes, key_bytes = self._records.serialized(value, key)
-        return {
-            "value": value_bytes,
-            "key": key_bytes,
-            "partition": partition,
-            "timestamp": timestamp,
-            "headers": self._records.headers_with(headers),
-            "on_delivery": on_delivery,
-        }
+        return override(
+            self.name,
+            value_bytes,
+            key=key_bytes,
+            partition=partition,
+            timestamp=timestamp,
+            headers=self._records.headers_with(headers),
+            on_delivery=on_delivery,
+        )
 
     async def partitions_for(self) -> list[int]:
         """As `Producer.partitions_for`."""

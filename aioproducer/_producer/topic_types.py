@@ -1,13 +1,13 @@
-"""From a type to its serializer: what `producer.topic("orders", key=str, value=Order)` derives.
+"""Serializers derived from types, for `producer.topic("orders", key=str, value=Order)`.
 
-    bytes                             as it is; bytearray and memoryview too
+    bytes                             unchanged; bytearray and memoryview too
     str, uuid.UUID                    UTF-8 text
     dict, list, TypedDict             JSON
     dataclass                         JSON, an object of its fields
     pydantic model, msgspec Struct    JSON, as the library writes it
 
-None of these libraries is imported: who has such a class has imported its library. Numbers are refused: Java's
-serializers write them as 4 or 8 bytes, most others as text, and a wrong guess would be found by the reader.
+None of these libraries is imported here: a program with such a class has imported it. Numbers are refused: Java's
+serializers write them as 4 or 8 bytes, most others as text, and only the consumer would notice a wrong guess.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PartT = TypeVar("PartT")
 
 TypeOrSerializer: TypeAlias = type[PartT] | Serializer[PartT] | Callable[[PartT], bytes | None]
-"""What `key=` and `value=` of a topic take."""
+"""Arguments `key=` and `value=` of a topic."""
 
 _ALLOWED: Final = (
     "bytes, str, UUID, dict, list, a TypedDict, a dataclass, a pydantic model or a msgspec Struct, "
@@ -56,23 +56,23 @@ _NUMBERS: Final[Mapping[type, str]] = {
     bool: f"BooleanSerializer(), as Java's, or {_TEXT}",
     Decimal: _TEXT,
 }
-"""Type of number -> what to write instead."""
+"""Type of number -> serializers to use instead."""
 
 
 class PartType(NamedTuple):
-    """What may be given as the key, or as the value, of a topic's records."""
+    """The type of a topic's keys or values, and their serializer."""
 
     types: tuple[type[object], ...] | None
-    """Of which it must be; None: its serializer decides."""
+    """The allowed types; None if the serializer decides."""
 
     name: str
-    """Of the type, for messages."""
+    """Name of the type, for messages."""
 
     serialize: BoundSerializer | None
-    """None: it is bytes already."""
+    """Serializer; None for bytes."""
 
     def check(self, argument: str, part: object, topic: str) -> None:
-        """Refuse what is not of the type; None always passes.
+        """Refuse another type; None always passes.
 
         Raises:
             TypeError: names the argument, the topic, and what is allowed.
@@ -91,14 +91,14 @@ class PartType(NamedTuple):
 
 
 def part_type(argument: str, given: object) -> PartType:
-    """Derive how one part of a topic's records becomes bytes.
+    """Return the type and serializer of a topic's keys or values.
 
     Args:
-        argument: `key` or `value`, for messages; keys get sorted JSON, so that equal dicts are equal bytes.
+        argument: `key` or `value`; keys get sorted JSON, so that equal dicts are equal bytes.
         given: a type, or a serializer.
 
     Raises:
-        TypeError: a type that has no one encoding, or what is neither type nor serializer.
+        TypeError: a type without a single encoding, or neither a type nor a serializer.
     """
     while hasattr(given, "__supertype__"):  # a NewType: at run time its values are of the type below
         given = given.__supertype__
@@ -125,7 +125,7 @@ def _serializer_of(argument: str, kind: type) -> SerializerArgument:
     if issubclass(kind, UUID):
         return _uuid_text
     if issubclass(kind, dict | list) or dataclasses.is_dataclass(kind):
-        return JsonSerializer(default=_in_words_of_json, sort_keys=argument == "key")
+        return JsonSerializer(default=_for_json, sort_keys=argument == "key")
     if hasattr(kind, "model_dump_json"):
         return _pydantic_json
     if hasattr(kind, "__struct_fields__"):
@@ -172,11 +172,11 @@ def _msgspec_encoder() -> Callable[[object], bytes]:
     return library.encode
 
 
-def _in_words_of_json(part: object) -> object:
-    """Say in JSON's words what a dict or a dataclass may hold and JSON has no word for.
+def _for_json(part: object) -> object:
+    """Convert a value that JSON has no type for.
 
     Raises:
-        TypeError: nor have we.
+        TypeError: neither is it one of the types converted here.
     """
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
@@ -186,10 +186,10 @@ def _in_words_of_json(part: object) -> object:
         return str(part)
     if isinstance(part, Enum):
         return part.value
-    return _in_words_of_its_library(part)
+    return _for_json_by_its_library(part)
 
 
-def _in_words_of_its_library(part: object) -> object:
+def _for_json_by_its_library(part: object) -> object:
     if hasattr(part, "model_dump"):
         return cast("_PydanticModel", part).model_dump(mode="json")
     if hasattr(part, "__struct_fields__"):

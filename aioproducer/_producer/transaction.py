@@ -1,12 +1,10 @@
-"""The verbs that begin and end transactions: what `Producer` has besides its other verbs.
+"""The transaction methods of `Producer`, the handle of an open transaction, and its `async with` block.
 
-`transaction()` is the main door; the others are for those who port Java code, and mean what they mean there.
+    async with producer.transaction() as txn:          # commits at the end, aborts on any exception
+        await txn.enqueue("ledger", entry, key=account)
+        await txn.send_offsets({("orders", 0): 1544}, "billing")
 
-One transaction: the handle whose verbs take its records, and the `async with` around it.
-
-async with producer.transaction() as txn:          # commits at the end, aborts on any exception
-    await txn.enqueue("ledger", entry, key=account)
-    await txn.send_offsets({("orders", 0): 1544}, "billing")
+The methods other than `transaction()` are for code ported from Java, and mean what they mean there.
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ if TYPE_CHECKING:
 
 
 class TransactionMethods:
-    """What a producer with a `transactional_id` can do."""
+    """Mixin with the transaction methods, for a producer with a `transactional_id`."""
 
     _is_lent = False
-    """A `transaction()` block is open: its handle takes the records, the producer none."""
+    """Whether a `transaction()` block is open: its handle takes records, the producer does not."""
 
     async def init_transactions(self) -> None:
         """Wait until the transactional id is this producer's, and older ones are fenced; `start` does it already.
 
         Raises:
-            TransactionTimeoutError: no coordinator answered within `max_block_ms`; it goes on.
-            TransactionalIdAuthorizationError: the right is missing.
+            TransactionTimeoutError: no coordinator answered within `max_block_ms`; the attempts continue.
+            TransactionalIdAuthorizationError: no permission for the transactional id.
             IllegalStateError: the producer has no `transactional_id`.
         """
         runner = transactions_of(self._open_running())
@@ -53,12 +51,12 @@ class TransactionMethods:
         """Return a block that is one transaction: `async with producer.transaction() as txn`.
 
         It begins when no other task has one open, first come, first served. It commits at its end and aborts on any
-        exception, which then goes on. Cancelled while it commits or aborts, that goes on in the background, and the
+        exception, which is then raised. Cancelled while it commits or aborts, it continues in the background, and the
         next transaction waits for it.
 
         Raises:
             IllegalStateError: the producer has no `transactional_id`; entering: the task has a transaction open.
-            TransactionTimeoutError: entering: others' were open for `max_block_ms`. At the end: no answer for so long.
+            TransactionTimeoutError: entering: others were open for `max_block_ms`. At the end: no response by then.
             TransactionAbortableError: at the end: a record or offset failed; the transaction was aborted.
             ProducerFencedError: a newer producer has the transactional id, or the transaction timed out. On
                 transactions V2 the loser's record fails first, with `BrokerError` (INVALID_PRODUCER_EPOCH), and its
@@ -68,14 +66,14 @@ class TransactionMethods:
         return TransactionBlock(runner, make=self._lend, on_end=self._take_back)
 
     async def begin_transaction(self, *, wait: bool = False) -> None:
-        """Begin a transaction; until it is committed or aborted, the producer's own verbs belong to it.
+        """Begin a transaction; until its commit or abort, the producer's own methods belong to it.
 
         Args:
-            wait: for the turn, when another task has a transaction open; else that is refused, as in Java.
+            wait: wait while another task has a transaction open; otherwise the call raises, as in Java.
 
         Raises:
-            IllegalStateError: one is open, or the producer has no `transactional_id`.
-            TransactionTimeoutError: the one before is not over on the brokers after `max_block_ms`.
+            IllegalStateError: a transaction is open, or the producer has no `transactional_id`.
+            TransactionTimeoutError: brokers have not ended the previous one after `max_block_ms`.
             ProducerFencedError: as `transaction`.
         """
         running = self._open_running()
@@ -91,24 +89,24 @@ class TransactionMethods:
         self._enable_sending(running)
 
     async def commit_transaction(self) -> None:
-        """Wait for every record since `begin_transaction`, and commit; nothing is sent meanwhile.
+        """Wait for every record since `begin_transaction`, and commit; no records are taken meanwhile.
 
-        Cancelled or timed out, it goes on, and calling it again joins it.
+        Cancelled or timed out, the commit continues, and another call joins it.
 
         Raises:
             TransactionAbortableError: a record or offset failed: nothing was committed, `abort_transaction` it.
             TransactionTimeoutError: not committed after `max_block_ms`.
             IllegalStateError: no transaction is open, or it is being aborted.
-            ProducerFencedError: as `transaction`. Whatever is raised: with `outcome` UNKNOWN it may be committed.
+            ProducerFencedError: as `transaction`. After any error with `outcome` UNKNOWN it may be committed.
         """
         runner = self._unlent_runner()
         self._disable_sending()
         await runner.endings.commit(deadline=runner.waits.deadline())
 
     async def abort_transaction(self) -> None:
-        """Give up every record since `begin_transaction`, and abort; those that have no answer yet fail.
+        """Abort the transaction and its records; those without a response yet fail.
 
-        Cancelled or timed out, it goes on, and calling it again joins it.
+        Cancelled or timed out, the abort continues, and another call joins it.
 
         Raises:
             TransactionTimeoutError: not aborted after `max_block_ms`.
@@ -125,11 +123,11 @@ class TransactionMethods:
         runner = self._unlent_runner()
         await runner.send_offsets(checked, member, deadline=runner.waits.deadline())
 
-    def reject_commit(self, error: KafkaError) -> None:
-        """Let the open transaction be one that must be aborted: something that belongs to it failed elsewhere.
+    def _reject_commit(self, error: KafkaError) -> None:
+        """Make the open transaction one that must be aborted, since a part of it failed elsewhere.
 
         Args:
-            error: becomes the cause of what every commit raises.
+            error: cause of the error that every commit raises.
 
         Raises:
             NoTransactionError: none is open.
@@ -138,26 +136,26 @@ class TransactionMethods:
         runner.refusals.check_taking()
         runner.reject(error)
 
-    def transaction_in_hand(self) -> TransactionHandle:
-        """Return the transaction that `begin_transaction` has begun, for who may lose sight of it; `BlockingProducer`.
+    def _transaction_handle(self) -> TransactionHandle:
+        """Return the transaction begun by `begin_transaction`, for `BlockingProducer`.
 
         Raises:
             NoTransactionError: a `transaction()` block is open.
         """
         return self._unlent_runner().endings.in_hand()
 
-    # What whoever inherits does
+    # Implemented by Producer
 
     if TYPE_CHECKING:
 
         def _open_running(self) -> ProducerRuntime:
-            """The parts of the producer, if it runs; raises otherwise."""
+            """Return the parts of a running producer; raises otherwise."""
 
         def _enable_sending(self, running: ProducerRuntime) -> None:
-            """Let the producer's own verbs take records."""
+            """Let the producer's own methods take records."""
 
         def _disable_sending(self) -> None:
-            """Let them take none."""
+            """Let them take no records."""
 
         async def partitions_for(self, topic: str) -> list[int]:
             """Return the partitions of a topic, asking a broker if need be."""
@@ -179,35 +177,35 @@ class TransactionMethods:
 
     def _lend(self) -> Transaction:
         lent = Transaction(self._open_running, partitions_of=partial(self.partitions_for))
-        self._is_lent = True  # not before there is a handle to take it back from
+        self._is_lent = True  # only once there is a handle to take back
         return lent
 
     def _take_back(self, transaction: Transaction) -> None:
         self._is_lent = False
-        transaction.end()
+        transaction._end()
 
 
 async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
     if wait:
         return await runner.turns.take(deadline)
-    if runner.turns.ends_with_transaction:  # that of a commit or abort which nobody waits for any more is over soon
+    if runner.turns.ends_with_transaction:  # a commit or abort that its caller gave up releases the lock soon
         await runner.endings.end_of_last(deadline)
         runner.turns.pass_on()
     return runner.turns.take_now()
 
 
 ABORT_AFTER_CANCEL_S = 5.0
-"""How long a cancelled `async with producer.transaction()` waits for its abort; the abort goes on in any case."""
+"""Limit of the wait of a cancelled `async with producer.transaction()` for its abort, which continues anyway."""
 
 
 class Transaction(SendMethods):
-    """An open transaction: the producer's verbs, for records that become visible together.
+    """An open transaction: the send methods of the producer, for records that become visible together.
 
-    Made by `async with producer.transaction()`. Good until the end of that block: afterwards every verb raises
-    `IllegalStateError`, so that nothing slips into the next transaction.
+    Made by `async with producer.transaction()`. After the end of that block every method raises `IllegalStateError`, so
+    that no record gets into the next transaction.
 
     Args:
-        open_running: the parts of a producer that runs; raises otherwise.
+        open_running: returns the parts of a running producer; raises otherwise.
         partitions_of: looks a topic up.
     """
 
@@ -227,14 +225,14 @@ class Transaction(SendMethods):
         """Commit a consumer group's offsets with the transaction; returns when the group's coordinator has them.
 
         Args:
-            offsets: (topic, partition) -> the *next* offset to read, or (that, a text to keep with it). Of none:
-                nothing happens.
+            offsets: (topic, partition) -> the *next* offset to read, or a tuple of it and a text to keep with it.
+                An empty mapping does nothing.
             group: its id, or `ConsumerGroupMetadata`, with which a member of an older generation is refused.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
             TransactionAbortableError: the transaction must be aborted, for example because the group has rebalanced.
-            TransactionTimeoutError: no answer within `max_block_ms`.
+            TransactionTimeoutError: no response within `max_block_ms`.
             IllegalStateError: the transaction is over.
         """
         checked, member = offsets_of(offsets), group_of(group)
@@ -247,8 +245,7 @@ class Transaction(SendMethods):
         self._open_admission()
         return await self._partitions_of(topic)
 
-    def end(self) -> None:
-        """Take nothing more."""
+    def _end(self) -> None:
         self._is_over = True
         self._disable_sending()
 
@@ -267,15 +264,14 @@ class Transaction(SendMethods):
             raise NoTransactionError("this transaction is over: send by the handle of the one that is open")
 
     def __repr__(self) -> str:
-        """Show whether it is over."""
         return f"<Transaction {'over' if self._is_over else 'open'}>"
 
 
 def transactions_of(running: ProducerRuntime) -> TransactionRunner:
-    """Return what carries out a producer's transactions.
+    """Return the runner of a producer's transactions.
 
     Raises:
-        IllegalStateError: it has no transactional id.
+        IllegalStateError: the producer has no transactional id.
     """
     if running.transactions is None:
         raise IllegalStateError("transactions need a name that survives a restart: Producer(..., transactional_id=...)")
@@ -283,10 +279,10 @@ def transactions_of(running: ProducerRuntime) -> TransactionRunner:
 
 
 class TransactionBlock:
-    """What `async with` runs around the body of a transaction.
+    """Context manager of one transaction.
 
     Args:
-        runner: carries it out.
+        runner: carries the transaction out.
         make: makes the handle, once the transaction has begun.
         on_end: called with the handle before its transaction ends.
     """
@@ -302,7 +298,7 @@ class TransactionBlock:
         self._in_hand: TransactionHandle
 
     async def __aenter__(self) -> Transaction:
-        """Wait for the turn, and begin.
+        """Wait until no other transaction is open, and begin.
 
         Raises:
             IllegalStateError: the block is over, or the task has another one open.
@@ -324,14 +320,14 @@ class TransactionBlock:
     def _make_or_abandon(self) -> Transaction:
         try:
             return self._make()
-        except BaseException:  # it has begun, and without a handle nobody would end it
+        except BaseException:  # it has begun, and would not end without a handle
             self._in_hand.abandon()
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit, or abort if the body raised; its exception wins."""
+        """Commit, or abort if the body raised; the body's exception is raised in any case."""
         assert self._transaction is not None
         self._on_end(self._transaction)
         try:

@@ -1,4 +1,4 @@
-"""Which version of a request to use with a broker."""
+"""Versions of requests to use with a broker."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class FinalizedFeatures(NamedTuple):
-    """What the whole cluster has agreed on, as one broker knew it (KIP-584)."""
+    """Features that the cluster has finalized, as one broker knew them (KIP-584)."""
 
     epoch: int = -1
-    """The larger of two is newer; -1: the broker says nothing of features."""
+    """A larger one is newer; -1 if the broker reports no features."""
     levels: Mapping[str, int] = MappingProxyType({})
 
     @property
     def transaction_version(self) -> int:
-        """The level of transactions: 2 and later add partitions by Produce itself (KIP-890)."""
+        """Level of transactions: from 2 on, Produce itself adds partitions (KIP-890)."""
         return self.levels.get("transaction.version", 0)
 
 
@@ -29,11 +29,11 @@ NO_FEATURES: Final = FinalizedFeatures()
 
 
 class ApiVersions:
-    """What one broker speaks, as it said at the start of its connection.
+    """Versions that one broker supports, from the start of its connection.
 
     Args:
-        ranges: by api key, lowest and highest version. Ranges that cannot be (negative, upside down) are dropped:
-            the broker then counts as not speaking that request.
+        ranges: lowest and highest version by api key. Invalid ranges (negative, or upside down) are dropped: the broker
+            then counts as not supporting that request.
         features: of the cluster.
     """
 
@@ -44,16 +44,16 @@ class ApiVersions:
         self._ranges = MappingProxyType({key: pair for key, pair in ranges.items() if 0 <= pair[0] <= pair[1]})
 
     def highest_common(self, api: Api, *, at_most: int | None = None) -> int:
-        """Return the highest version of a request that both sides speak.
+        """Return the highest version of a request that both sides support.
 
-        The highest, never the lowest: Kafka 4 lists Produce versions from 0 on that it refuses (KAFKA-18659).
+        Never the lowest: Kafka 4 lists Produce versions from 0 on that it refuses (KAFKA-18659).
 
         Args:
             api: the request.
-            at_most: a bound below the newest that this client speaks.
+            at_most: a bound below this client's highest version.
 
         Raises:
-            UnsupportedVersionError: there is none; says who is too old.
+            UnsupportedVersionError: there is none; says which side is too old.
         """
         ours = api.max_version if at_most is None else min(at_most, api.max_version)
         lowest, highest = self._ranges.get(api.key, (0, -1))
@@ -63,7 +63,6 @@ class ApiVersions:
         return version
 
     def __repr__(self) -> str:
-        """Show how many requests the broker speaks."""
         return f"ApiVersions({len(self._ranges)} requests)"
 
     def _complaint(self, api: Api, ours: int) -> str:

@@ -1,7 +1,7 @@
-r"""Text that other programs chose: brokers, and every client of the cluster (topics, transactional ids, messages).
+"""Text from brokers and other clients of the cluster: topics, transactional ids, messages.
 
-It may hold what plays with a terminal or forges lines of a log, and be 32 KiB long. It goes into errors, events and
-printed lines by way of `printable`.
+It may contain terminal control sequences or forged log lines, and be 32 KiB long. Errors, events and printed lines
+show it by `printable`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ LONGEST_NAME: Final = 256
 """Characters shown of a name; a topic's has 249 at most."""
 
 LONGEST_MESSAGE: Final = 1000
-"""Characters shown of a broker's words on an error."""
+"""Characters shown of a broker's error message."""
 
 _CUT: Final = "..."
 
@@ -21,8 +21,8 @@ def printable(text: str, at_most: int | None = LONGEST_NAME) -> str:
     r"""Return text on one line without control characters.
 
     Args:
-        text: whatever it is; what is not printable is escaped as in Python (`\n`, `\x1b`, `\u202e`).
-        at_most: characters to keep; longer text ends with `...`. None: all.
+        text: any text; unprintable characters are escaped as in Python (`\n`, `\x1b`, `\u202e`).
+        at_most: characters to keep; longer text ends with `...`. None keeps all.
     """
     if at_most is not None and len(text) > at_most:
         text = text[:at_most] + _CUT
@@ -32,5 +32,5 @@ def printable(text: str, at_most: int | None = LONGEST_NAME) -> str:
 
 
 def printable_message(text: str | None) -> str | None:
-    """Return a broker's words on an error as `printable` does; None where it had none."""
+    """Return a broker's error message as `printable` does; None if there is none."""
     return None if text is None else printable(text, LONGEST_MESSAGE)

@@ -1,11 +1,11 @@
-"""The compression of record batches, in the framings that Kafka's brokers and consumers read.
+"""Compression of record batches, in the framings that Kafka's brokers and consumers read.
 
     gzip     RFC 1952
     snappy   the blocks of the xerial library: a header, then (size int32, raw snappy) for each 32 KiB
     lz4      the LZ4 frame format with independent blocks: Java's reader refuses linked ones
     zstd     one frame
 
-The producer unpacks nothing but its own batches, for a split; nothing that came from elsewhere is ever unpacked.
+The producer only unpacks its own batches, to split them.
 
 Source: CompressionType and KafkaLZ4BlockOutputStream in Apache Kafka, SnappyOutputStream of snappy-java, KIP-110,
 KIP-390.
@@ -29,15 +29,15 @@ _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # version,
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _INT32 = struct.Struct(">i")
 
-_KAFKA_LZ4_DEFAULT: Final = 9  # Kafka's number for "the fast compressor", not one of the frame format's levels
+_KAFKA_LZ4_DEFAULT: Final = 9  # Kafka's number of the fast compressor; not a level of the frame format
 _LZ4_FAST: Final = 0
 _LZ4_SLOWEST: Final = 12  # Kafka allows 1 to 17; the library's scale ends here
-_GZIP_DEFAULT: Final = 6  # what Kafka's -1 means; the library takes no -1
+_GZIP_DEFAULT: Final = 6  # Kafka's -1, which the library does not accept
 _ZSTD_DEFAULT: Final = 3
 
 
 class CompressionType(enum.IntEnum):
-    """A codec; the number is what the lowest three bits of a batch's attributes say."""
+    """A codec; its number is in the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -50,19 +50,19 @@ def compress(codec: CompressionType, level: int | None, data: Buffer) -> bytes:
     """Pack the records section of a batch.
 
     Args:
-        codec: how.
-        level: on Kafka's scale of that codec (gzip 1 to 9 or -1, lz4 1 to 17, zstd -131072 to 22); None = its default.
-            Ignored where there are none (snappy).
-        data: only read.
+        codec: the codec.
+        level: on Kafka's scale of the codec (gzip 1 to 9 or -1, lz4 1 to 17, zstd -131072 to 22); None for its default.
+            Ignored by snappy.
+        data: not changed.
     """
     return _PACK[codec](data, level)
 
 
 def decompress(codec: CompressionType, data: Buffer) -> bytes:
-    """Unpack what `compress` made.
+    """Unpack the output of `compress`.
 
     Raises:
-        SerializationError: the bytes are not what `compress` makes.
+        SerializationError: the bytes are invalid.
     """
     try:
         return _UNPACK[codec](data)

@@ -1,21 +1,21 @@
-"""Every error code a Kafka broker may answer with: one row a code, with the traits that decisions read.
+"""All error codes of Kafka brokers: one row per code, with the traits that decisions read.
 
 A row is `NAME = code, traits, meaning`. Decisions (`_sender/produce_outcome.py`, the metadata refresher, the
-producer id) read traits and never list codes where a trait says it. The words a row may use:
+producer id) read traits, not lists of codes. The traits:
 
 * `retriable`: the same request may succeed later.
-* `metadata`: what this client believes about leaders, topics or ids is old; refresh before the retry.
-* `not_written`: the attempt that got this answer certainly appended nothing (with `base_offset` -1). It speaks
-  of that attempt only, and never clears an earlier attempt that went unanswered.
-* `split`: the batch is too large as a whole; its halves may pass (KIP-126).
-* `per_record`: single records were refused; the answer names them (KIP-467).
-* `few_retries`: retriable, but what repeats it is more likely our own defect than the moment.
+* `metadata`: this client's leaders, topics or ids are outdated; refresh before the retry.
+* `not_written`: the attempt with this response certainly appended nothing (with `base_offset` -1). An earlier
+  attempt without a response stays ambiguous.
+* `split`: the batch is too large; its halves may pass (KIP-126).
+* `per_record`: single records were refused, and named in the response (KIP-467).
+* `few_retries`: retriable, but a repeated error is probably this client's own defect.
 * `idempotent_retry`: ambiguous; may be repeated only under an identity that makes duplicates harmless.
 * `sequence`: the broker's view of (producer id, epoch, sequence) differs from ours.
-* `renegotiate`: versions were agreed with another broker than this one is now; connect anew before the retry.
+* `renegotiate`: the broker's versions have changed since the connection was made; reconnect before the retry.
 * `fatal`: nothing sent later by this producer can succeed.
 
-Source: org.apache.kafka.common.protocol.Errors; the traits were read in and tried on Kafka 3.9.1 and 4.3.1.
+Source: org.apache.kafka.common.protocol.Errors; the traits were checked on Kafka 3.9.1 and 4.3.1.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode | None:
-        """Return the row of a code from the wire, or None for a code newer than this table."""
+        """Return the row of a code from the wire; None for a code newer than this table."""
         return _BY_CODE.get(code)
 
     @classmethod
     def in_words(cls, code: int) -> str:
-        """Return a code from the wire as texts of errors say it: name and meaning."""
+        """Return the name and meaning of a code from the wire, for errors."""
         row = cls.of(code)
         return f"{row.name}: {row.meaning}" if row is not None else f"a code newer than this client ({code})"
 
@@ -72,27 +72,27 @@ class ErrorCode(IntEnum):
 
     @property
     def refresh_metadata(self) -> bool:
-        """Whether leaders, topics or ids must be asked for again before a retry makes sense."""
+        """Whether metadata must be refreshed before a retry."""
         return "metadata" in self.traits
 
     @property
     def not_written(self) -> bool:
-        """Whether an attempt answered with this code and `base_offset` -1 certainly appended nothing."""
+        """Whether an attempt with this code and `base_offset` -1 certainly appended nothing."""
         return "not_written" in self.traits
 
     @property
     def split(self) -> bool:
-        """Whether the batch was too large as a whole and its halves may pass."""
+        """Whether the batch was too large, and its halves may pass."""
         return "split" in self.traits
 
     @property
     def per_record(self) -> bool:
-        """Whether single records were refused, named in the answer."""
+        """Whether single records were refused, named in the response."""
         return "per_record" in self.traits
 
     @property
     def few_retries(self) -> bool:
-        """Whether only a handful of attempts are worth making."""
+        """Whether only a few attempts are worth making."""
         return "few_retries" in self.traits
 
     @property
@@ -107,7 +107,7 @@ class ErrorCode(IntEnum):
 
     @property
     def renegotiate(self) -> bool:
-        """Whether the versions that were agreed on must be agreed on anew before a retry makes sense."""
+        """Whether the connection's versions must be negotiated again before a retry."""
         return "renegotiate" in self.traits
 
     @property
@@ -263,4 +263,4 @@ class ErrorCode(IntEnum):
 _BY_CODE: Final[dict[int, ErrorCode]] = {int(row): row for row in ErrorCode}
 
 RENEGOTIATE: Final = frozenset(row for row in ErrorCode if row.renegotiate)
-"""Codes after which the connection is good for nothing new: versions must be agreed on anew."""
+"""Codes after which the connection takes no new request: versions must be negotiated again."""

@@ -1,12 +1,11 @@
-"""One connection's conversation with a broker, without the connection: frames, correlation ids, pipelining.
+"""Protocol of one connection, without I/O: frames, correlation ids, pipelining.
 
     request frame     size int32, api_key int16, version int16, correlation_id int32, client_id nullable string,
                       (flexible versions: tagged fields,) body
     response frame    size int32, correlation_id int32, (flexible versions: tagged fields,) body
 
-A broker answers the requests of a connection one by one in the order in which it got them. Anything else, an
-answer that nobody asked for included, means that the two sides no longer talk about the same thing: the
-conversation ends, and the connection must be closed.
+A broker answers the requests of a connection in order. After any other response, including one without a request,
+the connection must be closed.
 
 Source: RequestHeader.json, ResponseHeader.json, InFlightRequests and NetworkReceive of Apache Kafka.
 """
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 ContextT = TypeVar("ContextT")
 
 DEFAULT_MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
-"""What `socket.request.max.bytes` allows a broker by default; no answer to a producer comes near it."""
+"""Default of `socket.request.max.bytes`; responses to producers are far smaller."""
 
 _API_VERSIONS: Final = 18
 _SIZE_BYTES: Final = 4
@@ -50,14 +49,14 @@ _TLS_RECORDS: Final = frozenset((b"\x15\x03", b"\x16\x03"))  # alert, handshake;
 
 
 class FrameProtocol(Generic[ContextT]):
-    """Numbers requests, cuts the broker's bytes into answers, and matches the two.
+    """Numbers requests, cuts the broker's bytes into responses, and matches the two.
 
     Args:
-        client_id: sent with every request; brokers log it and count quotas by it.
-        max_frame_bytes: a larger answer ends the conversation as soon as its size is read.
-        first_correlation_id: of the first request; the ids start again at 0 after 2^31 - 1.
+        client_id: sent with every request; brokers log it and apply quotas to it.
+        max_frame_bytes: a larger response is refused as soon as its size is read.
+        first_correlation_id: of the first request; the ids continue at 0 after 2^31 - 1.
 
-    A context is whatever the caller wants back with the answer; it is kept, never looked into.
+    The context of a request is returned with its response, and not used otherwise.
     """
 
     __slots__ = (

@@ -1,12 +1,11 @@
-"""What is said on a new connection before it may be used, as a generator: no sockets, no waiting.
+"""Requests on a new connection before it may be used, as a generator without I/O.
 
-    ApiVersions 4 ──ok──────────────► versions known ──► what a producer needs is there ──► done
+    ApiVersions 4 ──ok──────────────► versions known ──► required requests are supported ──► done
          │ 35 (UNSUPPORTED_VERSION, answered in the shape of version 0)
          ▼
     ApiVersions 0 ──ok──────────────► (as above)
 
-A step is a request that the generator yields and whose answer is sent into it. Authentication is further steps
-between the versions and the end.
+The generator yields requests, and their responses are sent into it. Authentication would be further steps at the end.
 
 Source: KIP-35, KIP-511; NetworkClient.handleApiVersionsResponse in Apache Kafka.
 """
@@ -31,7 +30,7 @@ from aioproducer.errors import BrokerError
 
 
 class HandshakeRequest(NamedTuple):
-    """One step: a request to be sent now."""
+    """A request to send now."""
 
     api: Api
     version: int
@@ -48,24 +47,24 @@ def handshake(software_version: str) -> Handshake:
     """Agree on versions with a broker.
 
     Args:
-        software_version: of this library, told to the broker for its metrics.
+        software_version: of this library, for the broker's metrics.
 
     Yields:
-        Requests; each expects the payload of its answer to be sent in.
+        Requests; the payload of each response is sent in.
 
     Returns:
-        What the broker speaks.
+        The versions that the broker supports.
 
     Raises:
-        ProtocolError: an answer cannot be read.
-        BrokerError: the broker refuses to say what it speaks.
-        UnsupportedVersionError: it lacks a request that a producer cannot do without.
+        ProtocolError: a response cannot be read.
+        BrokerError: the broker refuses to list its versions.
+        UnsupportedVersionError: it lacks a request that a producer needs.
     """
     version = API_VERSIONS.max_version
     payload = yield _api_versions_request(version, software_version)
     if _error_code(payload) == ErrorCode.UNSUPPORTED_VERSION:
-        # An old broker does not know how we would read an error in a version that it does not know, so it says
-        # "35" in the shape of version 0. Once: a broker that repeats it even then is not asked a third time.
+        # An old broker does not know the requested version, so it answers with the error in version 0. It is asked
+        # only once more: a second error is final.
         version = 0
         payload = yield _api_versions_request(version, software_version)
     answer = _checked(decode_api_versions_response(version, payload))

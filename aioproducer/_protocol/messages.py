@@ -1,16 +1,16 @@
-"""The requests besides Produce that every producer sends, and what it reads of their answers.
+"""Requests besides Produce that every producer sends, and the used fields of their responses.
 
-    ApiVersions      0-4    which versions of which requests the broker speaks
+    ApiVersions      0-4    versions of requests that the broker supports
     Metadata         4-13   nodes, topics, leaders
     InitProducerId   0-6    an identity for idempotent writes, or of a transactional id
 
-Requests name their topics; ids come back from Metadata 10 on.
+Requests name their topics; Metadata returns ids from version 10 on.
 
-Why not the `kio` library, which has them all: its decoder reserves memory for as many elements as an array claims
-to have, so that five bytes of a hostile or confused server end the whole process (seen with kio 0.6.5: "memory
-allocation of 202006987688 bytes failed", then abort, which no `except` can catch); it refuses a whole answer for one
-error code that is newer than itself; and importing it takes a third of a second, during which the event loop stands
-still. It is what these encoders and decoders are tested against, byte for byte, in every version.
+Why not the `kio` library, which has all messages: its decoder reserves memory for as many elements as an array claims
+to have, so five bytes of a hostile or confused server end the whole process (seen with kio 0.6.5: "memory allocation
+of 202006987688 bytes failed", then abort, which no `except` can catch); it refuses a whole response for one error code
+newer than itself; and importing it blocks the event loop for a third of a second. The tests compare these encoders and
+decoders with it, byte for byte, in every version.
 
 Source: the JSON descriptions of the messages in Apache Kafka 4.3.
 """
@@ -28,7 +28,7 @@ from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, NO_TOPIC_ID, Resp
 
 
 class Api(NamedTuple):
-    """One of Kafka's requests, with the versions that this client can write and read."""
+    """One of Kafka's requests, with the versions that this client supports."""
 
     key: int
     name: str
@@ -36,10 +36,10 @@ class Api(NamedTuple):
     max_version: int
     first_flexible: int
     since: str = "2.1"
-    """The oldest Kafka that this client can ask so; none older than 2.1."""
+    """Oldest Kafka with a supported version, from 2.1 on."""
 
     def is_flexible(self, version: int) -> bool:
-        """Tell whether this version has compact lengths and tagged fields."""
+        """Whether this version has compact lengths and tagged fields."""
         return version >= self.first_flexible
 
 
@@ -62,19 +62,19 @@ _ID_AND_EPOCH = struct.Struct(">qh")
 
 
 class ApiVersionsResponse(NamedTuple):
-    """What a broker speaks."""
+    """Versions and features of a broker."""
 
     error_code: int
     versions: dict[int, tuple[int, int]]
-    """By api key: lowest and highest version, as the broker says; not checked."""
+    """Lowest and highest version by api key; not validated."""
     features_epoch: int = -1
-    """Of `features`: a larger one is newer; -1 where the broker says nothing of features."""
+    """Epoch of `features`: a larger one is newer; -1 if the broker reports no features."""
     features: Mapping[str, int] = MappingProxyType({})
-    """Finalized features of the cluster: name -> the level in effect."""
+    """Level by name of the cluster's finalized features."""
 
 
 class Node(NamedTuple):
-    """A broker as metadata names it."""
+    """A broker in metadata."""
 
     id: int
     host: str
@@ -83,7 +83,7 @@ class Node(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Whether it can be connected to: a broker's word is not enough for a socket call or a log line."""
+        """Whether it is safe to connect to, and to log: brokers are not trusted."""
         return (
             self.id >= 0
             and 0 < self.port <= _LAST_PORT
@@ -94,22 +94,22 @@ class Node(NamedTuple):
 
 
 class TopicView(NamedTuple):
-    """A topic as last seen."""
+    """Latest known state of a topic."""
 
     name: str
     topic_id: bytes
-    """16 bytes, `NO_TOPIC_ID` when the broker gave none."""
+    """16 bytes; `NO_TOPIC_ID` if unknown."""
     partitions: Partitions
-    """By partition number; a partition that no answer described has no leader."""
+    """By partition number; a partition missing in the response has no leader."""
     error_code: int = 0
-    """Of the last answer; with an error, the partitions are those known before."""
+    """Code of the last response; after an error, the partitions are the earlier ones."""
 
 
 class MetadataResponse(NamedTuple):
-    """One broker's answer to Metadata, reduced to what is used here."""
+    """The used fields of a Metadata response."""
 
     from_node: int
-    """Which broker said it; negative for one known only by its bootstrap address."""
+    """Broker that sent it; negative if known only by its bootstrap address."""
     nodes: tuple[Node, ...]
     topics: tuple[TopicView, ...]
     cluster_id: str | None = None
@@ -119,13 +119,11 @@ class MetadataResponse(NamedTuple):
 
     @property
     def error_codes(self) -> Collection[int]:
-        """Of the answer and of its topics: brokers that have no code for the whole refuse a version topic by topic."""
+        """Codes of the response and its topics: older brokers refuse a version per topic."""
         return {self.error_code, *(view.error_code for view in self.topics)}
 
 
 class ProducerIdResponse(NamedTuple):
-    """The answer to InitProducerId."""
-
     throttle_time_ms: int
     error_code: int
     producer_id: int
@@ -134,23 +132,18 @@ class ProducerIdResponse(NamedTuple):
 
     @property
     def error_codes(self) -> Collection[int]:
-        """The only one."""
         return (self.error_code,)
 
 
 def encode_api_versions_request(version: int, *, software_version: str) -> bytes:
-    """Ask what the broker speaks; versions 0-4. The name and version of the software are for the broker's metrics."""
+    """Ask for the supported versions; versions 0-4. The software's name and version are for the broker's metrics."""
     if not API_VERSIONS.is_flexible(version):
         return b""
     return string("aioproducer", flexible=True) + string(software_version, flexible=True) + NO_TAGGED_FIELDS
 
 
 def decode_api_versions_response(version: int, payload: bytes | memoryview) -> ApiVersionsResponse:
-    """Read what the broker speaks, and which features the cluster has finalized (KIP-584).
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
+    """Read the supported versions, and the cluster's finalized features (KIP-584)."""
     return decode(
         f"ApiVersions v{version}",
         payload,
@@ -160,11 +153,11 @@ def decode_api_versions_response(version: int, payload: bytes | memoryview) -> A
 
 
 def encode_metadata_request(version: int, topics: Sequence[str], *, allow_auto_topic_creation: bool = True) -> bytes:
-    """Ask for nodes and for some topics by name; versions 4-13. No topics: nodes only."""
+    """Ask for nodes and some topics by name; versions 4-13. Without topics: only nodes."""
     flexible = METADATA.is_flexible(version)
     fields = [array_length(len(topics), flexible=flexible)]
     for name in topics:
-        if version >= 10:  # noqa: PLR2004  # asked by name: no id
+        if version >= 10:  # noqa: PLR2004  # by name, without id
             fields.append(NO_TOPIC_ID)
         fields.append(string(name, flexible=flexible))
         if flexible:
@@ -175,11 +168,7 @@ def encode_metadata_request(version: int, topics: Sequence[str], *, allow_auto_t
 
 
 def decode_metadata_response(version: int, payload: bytes | memoryview, *, from_node: int) -> MetadataResponse:
-    """Read nodes, topics and leaders. Nothing in it is trusted yet: `Cluster.merge` sorts out.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
+    """Read nodes, topics and leaders. They are not validated here, but by `cluster_updates.merge`."""
     return decode(
         f"Metadata v{version}",
         payload,
@@ -207,11 +196,6 @@ def encode_init_producer_id_request(
 
 
 def decode_init_producer_id_response(version: int, payload: bytes | memoryview) -> ProducerIdResponse:
-    """Read the producer id.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
     return decode(
         f"InitProducerId v{version}",
         payload,
@@ -242,7 +226,7 @@ def _api_versions(reader: ResponseReader, version: int) -> ApiVersionsResponse:
 
 def _feature(reader: ResponseReader) -> tuple[str, int]:
     name, level = reader.string() or "", reader.int16()
-    reader.int16()  # the lowest level that is still understood
+    reader.int16()  # lowest supported level
     reader.skip_tagged_fields()
     return name, level
 

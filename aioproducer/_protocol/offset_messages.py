@@ -1,16 +1,16 @@
-"""TxnOffsetCommit: the offsets of a group that become valid with a transaction.
+"""Requests for offsets of consumer groups.
 
-Source: TxnOffsetCommitRequest.json of Apache Kafka 4.3; KIP-98, KIP-447 (who in the group says it), KIP-890.
+TxnOffsetCommit commits offsets with a transaction.
 
-OffsetFetch: how far a group has come, with no answer while a transaction may still change it.
+OffsetFetch reads committed offsets; with `require_stable` it returns none that an open transaction may change.
 
     request v7     group_id string | topics: [name | partitions: [int32]] | require_stable boolean
-    answer v7      throttle_time_ms int32 | topics: [name | partitions: [int32, offset int64, leader epoch int32,
+    response v7    throttle_time_ms int32 | topics: [name | partitions: [int32, offset int64, leader epoch int32,
                    metadata string, error_code int16]] | error_code int16
 
-Version 7 is the first that has `require_stable`, and every broker line since has it.
+Version 7 is the first with `require_stable`, and brokers still support it.
 
-Source: OffsetFetchRequest.json of Apache Kafka 4.3; KIP-447.
+Source: TxnOffsetCommitRequest.json and OffsetFetchRequest.json of Apache Kafka 4.3; KIP-98, KIP-447, KIP-890.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def encode_txn_offset_commit_request(
     member: GroupMember,
     offsets: Mapping[PartitionT, Position],
 ) -> bytes:
-    """Commit offsets with the transaction; versions 0-5. The member is told from version 3 on.
+    """Commit offsets with the transaction.
 
     Args:
         version: 0 to 5.
         identity: of the transaction.
-        member: of the group.
+        member: of the group; sent from version 3 on.
         offsets: (topic, partition) -> the next offset to read.
     """
     flexible = TXN_OFFSET_COMMIT.is_flexible(version)
@@ -96,11 +96,6 @@ def encode_txn_offset_commit_request(
 
 
 def decode_txn_offset_commit_response(version: int, payload: bytes | memoryview) -> PartitionsResponse:
-    """Read the code of each partition.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
     flexible = TXN_OFFSET_COMMIT.is_flexible(version)
     return decode(f"TxnOffsetCommit v{version}", payload, flexible=flexible, read=partition_results)
 
@@ -124,37 +119,32 @@ def _offset_fields(version: int, partition: int, offset: Position) -> bytes:
 OFFSET_FETCH: Final = Api(9, "OffsetFetch", 7, 7, 6, since="2.5")
 
 NO_OFFSET: Final = -1
-"""What the answer says of a partition for which the group has committed nothing."""
+"""Offset of a partition without a committed offset."""
 
 _FETCHED_OFFSET = struct.Struct(">iqi")  # partition, offset, leader epoch
 
 
 class FetchedOffset(NamedTuple):
-    """What the coordinator knows of one partition."""
-
     topic: str
     partition: int
     offset: int
-    """The next to read; `NO_OFFSET` for none."""
+    """Next offset to read; `NO_OFFSET` for none."""
     metadata: str
     error_code: int
 
 
 class OffsetsResponse(NamedTuple):
-    """The answer to OffsetFetch."""
-
     throttle_time_ms: int
     error_code: int
     offsets: list[FetchedOffset]
 
     @property
     def error_codes(self) -> Collection[int]:
-        """Of the answer and of its partitions."""
         return {self.error_code, *(offset.error_code for offset in self.offsets)}
 
 
 def encode_offset_fetch_request(group_id: str, partitions: Iterable[tuple[str, int]], *, require_stable: bool) -> bytes:
-    """Ask how far a group has come; version 7. `partitions`: (topic, partition) pairs."""
+    """Ask for a group's committed offsets of (topic, partition) pairs; version 7."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -168,11 +158,6 @@ def encode_offset_fetch_request(group_id: str, partitions: Iterable[tuple[str, i
 
 
 def decode_offset_fetch_response(payload: bytes | memoryview) -> OffsetsResponse:
-    """Read offsets and codes; version 7.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
     return decode("OffsetFetch v7", payload, flexible=True, read=_offsets)
 
 

@@ -1,7 +1,7 @@
-"""The partitions of a topic as Metadata describes them: who leads each, and since which epoch.
+"""Partitions of a topic in Metadata: leader and leader epoch of each.
 
-A topic may have a hundred thousand partitions, so there is no object per partition, and no call per partition: leaders
-and epochs are kept in two arrays, and entries of the answer that have one layout are read together, by slices.
+A topic may have a hundred thousand partitions, so there is no object and no call per partition: leaders and epochs
+are kept in two arrays, and entries of the response with the same layout are read together, by slices.
 """
 
 from __future__ import annotations
@@ -24,52 +24,51 @@ _INDEX_AT: Final = 2  # bytes from the begin of an entry
 _LEADER_AT: Final = 6
 _EPOCH_AT: Final = 10
 _PLACES: Final = (0, 1, 2, 3) if sys.byteorder == "big" else (3, 2, 1, 0)
-"""Of the bytes of an int32 of the wire, in memory."""
+"""Positions in memory of the bytes of an int32 on the wire."""
 _FEW: Final = 32
-"""Entries looked at together after one of another layout; four times as many after each success. So answers in which
-the layout changes all the time cost no more than reading them one by one."""
+"""Entries compared at once after a change of layout; four times as many after each success. So a response whose
+layout changes all the time costs no more than reading its entries individually."""
 
 
 class PartitionView(NamedTuple):
-    """Who leads a partition, as far as is known."""
+    """Leader of a partition, if known."""
 
     leader_id: int = NO_LEADER
     leader_epoch: int = NO_EPOCH
 
 
 class Partitions(Sequence[PartitionView]):
-    """The views of a topic's partitions, by partition number; never changed once a topic has them.
+    """Immutable sequence of the views of a topic's partitions.
 
     Args:
         leader_ids: by partition number.
-        leader_epochs: as many.
+        leader_epochs: by partition number.
     """
 
     __slots__ = ("leader_epochs", "leader_ids")
 
     def __init__(self, leader_ids: array[int], leader_epochs: array[int]) -> None:
-        self.leader_ids = leader_ids
-        self.leader_epochs = leader_epochs
+        self.leader_ids: array[int] = leader_ids
+        self.leader_epochs: array[int] = leader_epochs
 
     @classmethod
     def of(cls, views: Iterable[PartitionView]) -> Partitions:
-        """Return the partitions with these views."""
         views = tuple(views)
         leader_ids = array("i", [view.leader_id for view in views])
         return cls(leader_ids, array("i", [view.leader_epoch for view in views]))
 
     @classmethod
     def undescribed(cls, count: int) -> Partitions:
-        """Return partitions that no answer has described."""
+        """Return partitions without a leader."""
         return cls(array("i", [NO_LEADER]) * count, array("i", [NO_EPOCH]) * count)
 
     @property
     def lacks_leader(self) -> bool:
-        """Whether any of them has no leader."""
+        """Whether any partition has no leader."""
         return NO_LEADER in self.leader_ids
 
     def with_views(self, views: Iterable[tuple[int, PartitionView]]) -> Partitions:
-        """Return a copy with other views of some, given by partition number."""
+        """Return a copy with new views by partition number."""
         changed = Partitions(self.leader_ids[:], self.leader_epochs[:])
         for number, view in views:
             changed.leader_ids[number], changed.leader_epochs[number] = view
@@ -88,36 +87,32 @@ class Partitions(Sequence[PartitionView]):
         return PartitionView(self.leader_ids[index], self.leader_epochs[index])
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.leader_ids)
 
     def __iter__(self) -> Iterator[PartitionView]:
-        """Yield the views in order."""
         return map(PartitionView, self.leader_ids, self.leader_epochs)
 
     def __eq__(self, other: object) -> bool:
-        """Compare views, also with those in a tuple."""
         if isinstance(other, Partitions):
             return self.leader_ids == other.leader_ids and self.leader_epochs == other.leader_epochs
         return isinstance(other, tuple) and tuple(self) == other
 
-    __hash__ = None  # type: ignore[assignment]  # it holds arrays
+    __hash__: None = None  # type: ignore[assignment]  # it holds arrays
 
     def __repr__(self) -> str:
-        """Show how many there are."""
         return f"<Partitions {len(self)}>"
 
 
 def read_partitions(reader: ResponseReader, version: int) -> Partitions:
-    """Read the partitions of one topic in an answer to Metadata; versions 4-13.
+    """Read the partitions of one topic in a Metadata response; versions 4-13.
 
-    A partition that the answer leaves out stays undescribed; one whose number cannot be is left out.
+    A partition missing in the response has no leader; an invalid partition number is ignored.
 
     Raises:
         IndexError, struct.error: as the reader.
     """
     count = reader.array_length()
-    reader.checked(count * (_fixed(version).size + _lists_of(version)))  # so much they take at least
+    reader.checked(count * (_fixed(version).size + _lists_of(version)))  # their smallest size
     found = Partitions.undescribed(count)
     done, at_most = 0, _FEW
     while done < count:
@@ -138,7 +133,7 @@ def read_partitions(reader: ResponseReader, version: int) -> Partitions:
 
 
 def _read_one(reader: ResponseReader, version: int) -> tuple[int, PartitionView]:
-    # A partition's own error code says no more than its leader does: it has none, or one on a broken listener.
+    # A partition's error code is not needed: it has no leader then, or one on a broken listener.
     _, number, *view = _fixed(version).unpack_from(reader.payload, reader.position)
     reader.position += _fixed(version).size
     for _ in range(_lists_of(version)):
@@ -148,17 +143,17 @@ def _read_one(reader: ResponseReader, version: int) -> tuple[int, PartitionView]
 
 
 def _fixed(version: int) -> struct.Struct:
-    """Return the fields at the begin of an entry."""
+    """Return the first fields of an entry."""
     return _PARTITION_V7 if version >= 7 else _PARTITION_V4  # noqa: PLR2004
 
 
 def _lists_of(version: int) -> int:
-    """Return how many lists of node ids an entry has: replicas, those in sync, and (from 5 on) those offline."""
+    """Return the number of node id lists of an entry: replicas, in-sync replicas and (from 5 on) offline ones."""
     return 3 if version >= 5 else 2  # noqa: PLR2004
 
 
 def _count_alike(reader: ResponseReader, stride: int, *, layout: list[int], wanted: int) -> int:
-    """Return how many of the next entries, `wanted` at most, have the lengths of the one before, `stride` long."""
+    """Return how many of the next entries, up to `wanted`, have the lengths of the previous one of `stride` bytes."""
     payload, begin, alike = reader.payload, reader.position, wanted
     for offset in layout:
         expected = payload[begin - stride + offset : begin - stride + offset + 1]
@@ -168,7 +163,7 @@ def _count_alike(reader: ResponseReader, stride: int, *, layout: list[int], want
 
 
 def _layout(reader: ResponseReader, stride: int, version: int) -> list[int]:
-    """Return the offsets, in the entry that was just read, of the bytes that say how long it is."""
+    """Return the offsets of the bytes of the previous entry that determine its length."""
     start = reader.position - stride
     probe = type(reader)(reader.payload)
     probe.position = start + _fixed(version).size
@@ -178,12 +173,12 @@ def _layout(reader: ResponseReader, stride: int, version: int) -> list[int]:
         length = probe.array_length()
         offsets += range(before - start, probe.position - start)
         probe.skip(4 * length)
-    offsets += range(probe.position - start, stride)  # of tagged fields: nearly always a single zero
+    offsets += range(probe.position - start, stride)  # tagged fields, nearly always a single zero
     return offsets
 
 
 def _take_alike(reader: ResponseReader, found: Partitions, *, stride: int, alike: int) -> None:
-    """Take the next entries, all of one length; for versions without epochs what is read as one is not used."""
+    """Read the next entries of equal length; versions without epochs ignore the epochs read here."""
     begin = reader.position
     reader.position += alike * stride
     numbers = _column(reader.payload, stride, begin=begin + _INDEX_AT, count=alike)

@@ -1,12 +1,10 @@
-"""Produce, written by hand: the one message whose cost is paid once a batch of records.
+"""Produce, the only message whose cost is paid per batch of records.
 
-A request is not one block of bytes but a list of buffers in which every batch's record section stays where the
-accumulator built it:
+A request is a list of buffers, in which every batch's records section stays where the accumulator built it:
 
     [glue + header] [body] [glue + header] [body] ... [end of the request]
 
-so that a transport that can gather (`writelines`) sends a request without copying a record. Layout, with the
-fields that only some versions have:
+so `writelines` of a transport sends a request without copying a record. Layout, with the first version of each field:
 
     request    transactional_id nullable string
                acks             int16
@@ -48,7 +46,7 @@ from aioproducer._protocol.primitives import (
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
 
 TOPIC_ID_VERSION: Final = 13
-"""From this version on topics are named by their id."""
+"""First version that names topics by their id."""
 
 _PER_BATCH: Final = 4 * 1024
 """Bytes of an answer to Produce: offsets, and an error with its text."""
@@ -74,15 +72,15 @@ _LONG_NAME: Final = 0x80  # of at least 127 bytes: its length takes another byte
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 TopicName: TypeAlias = tuple[str | None, bytes | None]
-"""A topic as an answer names it: (name, None), from version 13 on (None, id)."""
+"""Topic in a response: (name, None), from version 13 on (None, id)."""
 PartitionEnd: TypeAlias = tuple[tuple[tuple[int, str | None], ...], str | None, int, int]
-"""What follows a partition's offsets: record errors, message, leader id, leader epoch."""
+"""Fields after a partition's offsets: record errors, message, leader id, leader epoch."""
 
 _NOTHING_MORE: Final[PartitionEnd] = ((), None, -1, -1)
 
 
 class BatchToSend(NamedTuple):
-    """One record batch on its way into a request."""
+    """One record batch of a request."""
 
     topic: str
     topic_id: bytes
@@ -91,11 +89,11 @@ class BatchToSend(NamedTuple):
     header: bytes
     """The 61 bytes of the batch's v2 header."""
     body: Buffer
-    """The batch's records section. Not copied here: it must not change until the request has been answered."""
+    """The batch's records section, not copied: it must not change until the request was answered."""
 
 
 class PartitionResponse(NamedTuple):
-    """What the broker says about the one batch of a partition."""
+    """Response to the batch of one partition."""
 
     topic: str | None
     """None from version 13 on, where `topic_id` names it."""
@@ -103,21 +101,21 @@ class PartitionResponse(NamedTuple):
     partition: int
     error_code: int
     base_offset: int
-    """Offset of the batch's first record, -1 where the broker assigned none."""
+    """Offset of the batch's first record; -1 if the broker assigned none."""
     log_append_time: int
-    """Milliseconds since 1970, -1 when the topic keeps the producer's own timestamps."""
+    """Milliseconds since 1970; -1 if the topic keeps the producer's own timestamps."""
     log_start_offset: int
     """First offset still in the log, -1 unknown."""
     record_errors: tuple[tuple[int, str | None], ...]
-    """(index in the batch, reason) of each record the broker refused; KIP-467."""
+    """(index in the batch, reason) of each refused record; KIP-467."""
     error_message: str | None
     leader_id: int
-    """The broker that leads the partition now, -1 when the answer does not say; KIP-951."""
+    """Current leader of the partition; -1 if not given; KIP-951."""
     leader_epoch: int
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a leader named by an answer listens; not validated yet."""
+    """Address of a leader named in a response; not validated."""
 
     host: str
     port: int
@@ -125,39 +123,36 @@ class NodeEndpoint(NamedTuple):
 
 
 class ProduceResponse(NamedTuple):
-    """A whole answer."""
-
     throttle_time_ms: int
     partitions: list[PartitionResponse]
     nodes: dict[int, NodeEndpoint]
-    """By node id; empty unless the answer names new leaders."""
+    """By node id; empty unless the response names new leaders."""
 
     @property
     def error_codes(self) -> Collection[int]:
-        """One for each partition."""
         return [answer.error_code for answer in self.partitions]
 
 
 def request_is_flexible(version: int) -> bool:
-    """Tell whether requests and responses of this version have compact lengths and tagged fields."""
+    """Whether this version has compact lengths and tagged fields."""
     return version >= _FIRST_FLEXIBLE
 
 
 def encode_produce_request(
     version: int, *, acks: int, timeout_ms: int, transactional_id: str | None, batches: Sequence[BatchToSend]
 ) -> list[Buffer]:
-    """Lay out a request around the batches, without copying their bodies.
+    """Encode a request around the batches, without copying their bodies.
 
     Args:
         version: 3 to 13.
         acks: 0, 1 or -1.
         timeout_ms: how long the broker may wait for its replicas.
         transactional_id: None outside transactions.
-        batches: at most one of each partition; those of one topic need not be neighbours.
+        batches: at most one per partition; those of one topic need not be adjacent.
 
     Returns:
-        The request's body in pieces: glue and header as bytes, then the batch's body as given, and so on. They
-        go out in this order; the request header goes before the first.
+        The request's body in pieces, to be sent in this order after the request header. Every second one is a batch's
+        body as given.
     """
     topics: dict[str, list[BatchToSend]] = {}
     for batch in batches:
@@ -179,15 +174,15 @@ def largest_produce_response(batches: int, records: int) -> int:
 
 
 def decode_produce_response(version: int, payload: bytes | memoryview) -> ProduceResponse:
-    """Read an answer.
+    """Read a response.
 
     Args:
-        version: the version of the request that it answers.
-        payload: the frame after its response header, complete.
+        version: of the request.
+        payload: the complete frame after its response header.
 
     Raises:
-        ProtocolError: the bytes are not such an answer: too short, too long, lengths past the end, a negative
-            count, text that is not UTF-8, an offset below -1.
+        ProtocolError: the bytes are invalid: too short, too long, a bad length or count, text that is not UTF-8, or an
+            offset below -1.
     """
     flexible = version >= _FIRST_FLEXIBLE
     content = bytes(payload)
@@ -197,7 +192,7 @@ def decode_produce_response(version: int, payload: bytes | memoryview) -> Produc
 
 
 @lru_cache(maxsize=64)
-def _start_of_request(  # noqa: PLR0917  # a cache finds sooner what is given by position
+def _start_of_request(  # noqa: PLR0917  # positional arguments make the cache faster
     flexible: bool,  # noqa: FBT001  # as above
     transactional_id: str | None,
     acks: int,
@@ -218,7 +213,7 @@ def _start_of_topic(flexible: bool, topic: str | bytes, batches: int) -> bytes: 
 
 
 def _append_batches(pieces: list[Buffer], glue: bytes, batches: list[BatchToSend], *, flexible: bool) -> bytes:
-    # Returns what must come before whatever follows: the end of this topic's structures.
+    # returns the end of this topic's structures, which comes before the next piece
     for batch in batches:
         size = len(batch.header) + len(batch.body)
         length = bytes_length(size, flexible=flexible)
@@ -239,12 +234,8 @@ def _response(reader: ResponseReader, version: int) -> ProduceResponse:
 
 
 def _one_partition(content: bytes, version: int) -> ProduceResponse | None:
-    """Read in one look what nearly every answer to a small request is: one partition, nothing more to say of it.
-
-    Returns:
-        None: it is another, or none that can be read.
-    """
-    start = len(content) - _ONE_PARTITION.size  # what is before is the length of an array, and the topic
+    """Read the most frequent response, one partition without errors, in one step; None for any other."""
+    start = len(content) - _ONE_PARTITION.size  # before it come the array length and the topic
     by_id = version >= TOPIC_ID_VERSION
     is_topic = start == 1 + _TOPIC_ID_BYTES if by_id else 1 < start <= _LONG_NAME and content[1] == start - 1
     if not is_topic or content[0] != _ONE:
@@ -303,7 +294,7 @@ def _partition_end(reader: ResponseReader, version: int) -> PartitionEnd:
 
 
 def _alike(reader: ResponseReader, start: int, most: int) -> list[int]:
-    """Read the indexes of records refused in the words of the one at `start`: there may be thousands."""
+    """Read the indexes of records refused with the same text as the one at `start`: there may be thousands."""
     size = reader.position - start
     words = reader.payload[start + _INT32.size : reader.position]
     end = reader.position + min(most, (len(reader.payload) - reader.position) // size) * size

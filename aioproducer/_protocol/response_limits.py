@@ -1,7 +1,7 @@
-"""How large the answer to a request may be: far less than the largest frame, but for what describes the cluster.
+"""Largest valid size of a response: far less than the largest frame, except for descriptions of the cluster.
 
-What a broker sends is held in memory until a frame is complete, so a broker that is not what it seems could have a
-hundred megabytes of it held on each connection.
+A response is held in memory until its frame is complete, so a hostile server could otherwise make the client hold a
+hundred megabytes per connection.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 SMALL_RESPONSE: Final = 64 * 1024
-"""Bytes that an answer to any request may have. ApiVersions of Kafka 4.3.1 has less than a kilobyte; an error message,
-which many answers have, may be 32 KiB."""
+"""Bytes allowed for any response: ApiVersions of Kafka 4.3.1 has less than 1 KiB, an error message up to 32 KiB."""
 
 _API_VERSIONS: Final = 18
 _PER_REQUEST_BYTE: Final = 64
-"""An answer names what the request has named, with an error code or an error's text for each."""
+"""A response repeats the names in the request, each with an error code or text."""
 _PER_REQUEST_BYTE_OF_OFFSETS: Final = 2048
-"""A partition takes four bytes of OffsetFetch, and its answer has metadata that `offset.metadata.max.bytes` bounds to
-4 KiB by default."""
+"""A partition takes four bytes of OffsetFetch; its response has 4 KiB (`offset.metadata.max.bytes`)."""
 
 _BY_REQUEST: Final = {
     _API_VERSIONS: 0,
@@ -29,15 +27,14 @@ _BY_REQUEST: Final = {
     26: _PER_REQUEST_BYTE,  # EndTxn
     28: _PER_REQUEST_BYTE,  # TxnOffsetCommit
 }
-"""Bytes of the answer for each of the request, by api key; the others describe topics, nodes or transactions, of which
-there may be any number."""
+"""Response bytes per request byte, by api key; other requests describe any number of topics, nodes or transactions."""
 
 
 def largest_response(api_key: int, request_bytes: int) -> int | None:
-    """Return the most bytes that an answer may have; None: as many as a frame may have at all.
+    """Return the largest valid size of a response; None for the largest frame.
 
     Args:
-        api_key: of the request; not Produce, see `largest_produce_response`.
+        api_key: of the request; for Produce see `largest_produce_response`.
         request_bytes: of its body.
     """
     per_byte = _BY_REQUEST.get(api_key)

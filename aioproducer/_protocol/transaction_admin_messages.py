@@ -1,11 +1,11 @@
-"""The requests that look at transactions from outside, and end those that nobody else will.
+"""Requests of administrators about transactions, which can also end abandoned ones.
 
-    ListTransactions      0-1   what a coordinator knows, each in a line
-    DescribeTransactions  0     all that it knows of some
-    DescribeProducers     0     what a partition's leader knows of those that write to it
-    WriteTxnMarkers       1     what a coordinator writes to a partition to end a transaction there
+    ListTransactions      0-1   transactions of a coordinator
+    DescribeTransactions  0     details of some of them
+    DescribeProducers     0     producers that write to a partition, from its leader
+    WriteTxnMarkers       1     ends a transaction in a partition, as the coordinator does
 
-All are in the flexible dialect.
+All are flexible versions.
 
 Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-664 (tooling), KIP-994 (filter by duration).
 """
@@ -31,7 +31,7 @@ ABORTED: Final = "CompleteAbort"
 """State after an abort."""
 
 NO_TRANSACTION: Final = -1
-"""Start offset of a producer that has no transaction open in a partition."""
+"""Start offset of a producer without an open transaction in the partition."""
 
 _ANY_DURATION: Final = -1
 
@@ -44,17 +44,13 @@ _MARKER = struct.Struct(">qh?")  # producer id, epoch, is it a commit
 
 
 class ListedTransaction(NamedTuple):
-    """One line of a coordinator's list."""
-
     transactional_id: str
     producer_id: int
     state: str
-    """As Kafka names it: Ongoing, PrepareCommit, CompleteAbort, Empty, ..."""
+    """Kafka's name: Ongoing, PrepareCommit, CompleteAbort, Empty, ..."""
 
 
 class TransactionsResponse(NamedTuple):
-    """The answer to ListTransactions."""
-
     error_code: int
     unknown_state_filters: list[str]
     transactions: list[ListedTransaction]
@@ -62,48 +58,43 @@ class TransactionsResponse(NamedTuple):
 
     @property
     def error_codes(self) -> Collection[int]:
-        """The only one."""
         return (self.error_code,)
 
 
 class TransactionDescription(NamedTuple):
-    """All that the coordinator knows of a transactional id."""
+    """A coordinator's state of a transactional id."""
 
     error_code: int
     transactional_id: str
     state: str
     timeout_ms: int
     start_time_ms: int
-    """Since 1970; -1 with no transaction open."""
+    """Since 1970; -1 without an open transaction."""
     producer_id: int
     producer_epoch: int
     partitions: list[tuple[str, int]]
     """(topic, partition) pairs that belong to the open transaction."""
     throttle_time_ms: int = 0
-    """Of the whole answer."""
 
     @property
     def error_codes(self) -> Collection[int]:
-        """The only one."""
         return (self.error_code,)
 
 
 class ActiveProducer(NamedTuple):
-    """What a partition's leader knows of one producer."""
+    """A partition leader's state of one producer."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp_ms: int
     coordinator_epoch: int
-    """Of whoever wrote its last marker; -1 for none."""
+    """Of the coordinator that wrote its last marker; -1 for none."""
     transaction_start_offset: int
-    """`NO_TRANSACTION` when none is open."""
+    """`NO_TRANSACTION` if none is open."""
 
 
 class PartitionProducers(NamedTuple):
-    """Who writes to a partition."""
-
     topic: str
     partition: int
     error_code: int
@@ -111,22 +102,19 @@ class PartitionProducers(NamedTuple):
 
 
 class ProducersResponse(NamedTuple):
-    """The answer to DescribeProducers."""
-
     throttle_time_ms: int
     partitions: list[PartitionProducers]
 
     @property
     def error_codes(self) -> Collection[int]:
-        """One for each partition."""
         return [partition.error_code for partition in self.partitions]
 
 
 class MarkersResponse(NamedTuple):
-    """The answer to WriteTxnMarkers, a request of brokers to each other: they do not throttle it."""
+    """Response to WriteTxnMarkers, a request between brokers, which they do not throttle."""
 
     error_codes: list[int]
-    """One for each partition."""
+    """One per partition."""
     throttle_time_ms: int = 0
 
 
@@ -145,7 +133,7 @@ class TransactionMarker(NamedTuple):
 
 
 def encode_list_transactions_request(version: int, *, states: Sequence[str], producer_ids: Sequence[int]) -> bytes:
-    """Ask for all transactions, or those in some states or of some producers; versions 0-1."""
+    """Ask for all transactions, or for those in some states or of some producers; versions 0-1."""
     fields = [array_length(len(states), flexible=True)]
     fields += [string(state, flexible=True) for state in states]
     fields.append(array_length(len(producer_ids), flexible=True))
@@ -157,11 +145,6 @@ def encode_list_transactions_request(version: int, *, states: Sequence[str], pro
 
 
 def decode_list_transactions_response(version: int, payload: bytes | memoryview) -> TransactionsResponse:
-    """Read the list.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
     return decode(f"ListTransactions v{version}", payload, flexible=True, read=_transactions)
 
 
@@ -181,7 +164,7 @@ def _transactions(reader: ResponseReader) -> TransactionsResponse:
 
 
 def encode_describe_transactions_request(transactional_ids: Sequence[str]) -> bytes:
-    """Ask their coordinator about some transactional ids; version 0."""
+    """Ask a coordinator for the details of some transactional ids; version 0."""
     ids = [string(transactional_id, flexible=True) for transactional_id in transactional_ids]
     return b"".join([array_length(len(ids), flexible=True), *ids, NO_TAGGED_FIELDS])
 
@@ -192,7 +175,7 @@ def decode_describe_transactions_response(
     """Read the description of one transactional id; version 0.
 
     Raises:
-        ProtocolError: not such an answer, or one without that id.
+        ProtocolError: not such a response, or one without that id.
     """
     read = partial(_description_of, transactional_id=transactional_id)
     return decode("DescribeTransactions v0", payload, flexible=True, read=read)
@@ -239,16 +222,11 @@ def _description(reader: ResponseReader, throttle_time_ms: int) -> TransactionDe
 
 
 def encode_describe_producers_request(partitions: Iterable[tuple[str, int]]) -> bytes:
-    """Ask a leader who writes to some of its partitions; version 0. `partitions`: (topic, partition) pairs."""
+    """Ask a leader for the producers of some of its (topic, partition) pairs; version 0."""
     return _topics(partitions) + NO_TAGGED_FIELDS
 
 
 def decode_describe_producers_response(payload: bytes | memoryview) -> ProducersResponse:
-    """Read who writes; version 0.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
     return decode("DescribeProducers v0", payload, flexible=True, read=_producers)
 
 
@@ -266,7 +244,7 @@ def _producers(reader: ResponseReader) -> ProducersResponse:
 def _partition_producers(reader: ResponseReader, topic: str) -> PartitionProducers:
     partition, error_code = _PARTITION_ERROR.unpack_from(reader.payload, reader.position)
     reader.position += _PARTITION_ERROR.size
-    reader.string()  # the broker's words on the error
+    reader.string()  # error message
     producers = []
     for _ in range(reader.array_length()):
         producers.append(ActiveProducer(*_ACTIVE_PRODUCER.unpack_from(reader.payload, reader.position)))
@@ -280,7 +258,7 @@ def _partition_producers(reader: ResponseReader, topic: str) -> PartitionProduce
 
 
 def encode_write_txn_markers_request(marker: TransactionMarker) -> bytes:
-    """Tell a partition's leader that a transaction is over; version 1. Needs the right to alter the cluster."""
+    """End a transaction in a partition; version 1. Needs the permission to alter the cluster."""
     return b"".join(
         [
             array_length(1, flexible=True),
@@ -297,7 +275,7 @@ def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersRes
     """Read the code of each partition; version 1.
 
     Raises:
-        ProtocolError: not such an answer, or one that names no partition.
+        ProtocolError: not such a response, or one that names no partition.
     """
     return decode("WriteTxnMarkers v1", payload, flexible=True, read=_marker_codes)
 

@@ -1,9 +1,9 @@
-"""The requests of transactions, and what a producer reads of their answers.
+"""Requests of transactions, and the used fields of their responses.
 
-    FindCoordinator      0-6   who coordinates a transactional id, or a group
-    AddPartitionsToTxn   0-3   before the first Produce to a partition (transactions V1; later versions are brokers')
+    FindCoordinator      0-6   coordinator of a transactional id, or of a group
+    AddPartitionsToTxn   0-3   before the first Produce to a partition (transactions V1; later versions are for brokers)
     AddOffsetsToTxn      0-4   before the offsets of a group (transactions V1)
-    EndTxn               0-5   commit or abort; from version 5 on it answers the identity of the next transaction
+    EndTxn               0-5   commit or abort; from version 5 on it returns the identity of the next transaction
     TxnOffsetCommit      0-5   offsets that become valid with the transaction (`offset_messages.py`)
     InitProducerId       0-6   the identity of a transactional id (`messages.py`)
 
@@ -36,14 +36,12 @@ _PARTITION_RESULT = struct.Struct(">ih")
 
 
 class CoordinatorType(IntEnum):
-    """What is coordinated."""
-
     GROUP = 0
     TRANSACTION = 1
 
 
 class TransactionIdentity(NamedTuple):
-    """Who says it: the same three fields begin every request of a transaction."""
+    """First fields of every request of a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -51,65 +49,50 @@ class TransactionIdentity(NamedTuple):
 
 
 class CoordinatorResponse(NamedTuple):
-    """Where the coordinator is."""
-
     throttle_time_ms: int
     error_code: int
     node_id: int
-    """-1 with an error."""
     host: str
     port: int
 
     @property
     def error_codes(self) -> Collection[int]:
-        """The only one."""
         return (self.error_code,)
 
 
 class PartitionResult(NamedTuple):
-    """What became of one partition of a request."""
-
     topic: str
     partition: int
     error_code: int
 
 
 class PartitionsResponse(NamedTuple):
-    """The answer to AddPartitionsToTxn, and to TxnOffsetCommit."""
-
     throttle_time_ms: int
     results: list[PartitionResult]
 
     @property
     def error_codes(self) -> Collection[int]:
-        """One for each partition."""
         return [result.error_code for result in self.results]
 
 
 class CodeResponse(NamedTuple):
-    """An answer that is no more than a code."""
-
     throttle_time_ms: int
     error_code: int
 
     @property
     def error_codes(self) -> Collection[int]:
-        """The only one."""
         return (self.error_code,)
 
 
 class EndTxnResponse(NamedTuple):
-    """The answer to EndTxn."""
-
     throttle_time_ms: int
     error_code: int
     producer_id: int = -1
-    """Of the next transaction; -1 before version 5, and with an error."""
+    """Of the next transaction; -1 before version 5, and after an error."""
     producer_epoch: int = -1
 
     @property
     def error_codes(self) -> Collection[int]:
-        """The only one."""
         return (self.error_code,)
 
 
@@ -117,7 +100,7 @@ class EndTxnResponse(NamedTuple):
 
 
 def encode_find_coordinator_request(version: int, key: str, kind: CoordinatorType) -> bytes:
-    """Ask who coordinates a transactional id or a group; versions 0-6. Version 0 knows groups alone."""
+    """Ask for the coordinator of a transactional id or a group; versions 0-6. Version 0 only knows groups."""
     flexible = FIND_COORDINATOR.is_flexible(version)
     name = string(key, flexible=flexible)
     if version >= _FIRST_BATCHED:
@@ -127,10 +110,10 @@ def encode_find_coordinator_request(version: int, key: str, kind: CoordinatorTyp
 
 
 def decode_find_coordinator_response(version: int, payload: bytes | memoryview, *, key: str) -> CoordinatorResponse:
-    """Read where the coordinator of `key` is.
+    """Read the coordinator of `key`.
 
     Raises:
-        ProtocolError: not such an answer, or one without that key.
+        ProtocolError: not such a response, or one without that key.
     """
     return decode(
         f"FindCoordinator v{version}",
@@ -156,14 +139,14 @@ def _coordinator_of(reader: ResponseReader, version: int, key: str) -> Coordinat
 def _one_coordinator(reader: ResponseReader, version: int, throttle_time_ms: int) -> CoordinatorResponse:
     error_code = reader.int16()
     if version >= _FIRST_WITH_KEY_TYPE:
-        reader.string()  # the broker's words on the error
+        reader.string()  # error message
     return CoordinatorResponse(throttle_time_ms, error_code, reader.int32(), reader.string() or "", reader.int32())
 
 
 def _named_coordinator(reader: ResponseReader, throttle_time_ms: int) -> tuple[str, CoordinatorResponse]:
     key, node_id, host, port = reader.string() or "", reader.int32(), reader.string() or "", reader.int32()
     error_code = reader.int16()
-    reader.string()  # the broker's words on the error
+    reader.string()  # error message
     reader.skip_tagged_fields()
     return key, CoordinatorResponse(throttle_time_ms, error_code, node_id, host, port)
 
@@ -174,7 +157,7 @@ def _named_coordinator(reader: ResponseReader, throttle_time_ms: int) -> tuple[s
 def encode_add_partitions_request(
     version: int, identity: TransactionIdentity, partitions: Collection[tuple[str, int]]
 ) -> bytes:
-    """Say which partitions the transaction writes to; versions 0-3. `partitions`: (topic, partition) pairs."""
+    """Add (topic, partition) pairs to the transaction; versions 0-3."""
     flexible = ADD_PARTITIONS_TO_TXN.is_flexible(version)
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
@@ -190,11 +173,6 @@ def encode_add_partitions_request(
 
 
 def decode_add_partitions_response(version: int, payload: bytes | memoryview) -> PartitionsResponse:
-    """Read the code of each partition.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
     return decode(
         f"AddPartitionsToTxn v{version}",
         payload,
@@ -223,18 +201,13 @@ def partition_results(reader: ResponseReader) -> PartitionsResponse:
 
 
 def encode_add_offsets_request(version: int, identity: TransactionIdentity, group_id: str) -> bytes:
-    """Say that offsets of a group belong to the transaction; versions 0-4."""
+    """Add a group to the transaction; versions 0-4."""
     flexible = ADD_OFFSETS_TO_TXN.is_flexible(version)
     body = identity_fields(identity, flexible=flexible) + string(group_id, flexible=flexible)
     return body + NO_TAGGED_FIELDS if flexible else body
 
 
 def decode_add_offsets_response(version: int, payload: bytes | memoryview) -> CodeResponse:
-    """Read the code.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
     flexible = ADD_OFFSETS_TO_TXN.is_flexible(version)
     return decode(f"AddOffsetsToTxn v{version}", payload, flexible=flexible, read=_code)
 
@@ -249,18 +222,13 @@ def _code(reader: ResponseReader) -> CodeResponse:
 
 
 def encode_end_txn_request(version: int, identity: TransactionIdentity, *, is_commit: bool) -> bytes:
-    """Commit or abort; versions 0-5."""
     flexible = END_TXN.is_flexible(version)
     body = identity_fields(identity, flexible=flexible) + (b"\x01" if is_commit else b"\x00")
     return body + NO_TAGGED_FIELDS if flexible else body
 
 
 def decode_end_txn_response(version: int, payload: bytes | memoryview) -> EndTxnResponse:
-    """Read the code and, from version 5 on, the identity of the next transaction.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
+    """Read the code and, from version 5 on, the identity of the next transaction."""
     return decode(
         f"EndTxn v{version}", payload, flexible=END_TXN.is_flexible(version), read=partial(_end_txn, version=version)
     )
@@ -277,6 +245,5 @@ def _end_txn(reader: ResponseReader, version: int) -> EndTxnResponse:
 
 
 def identity_fields(identity: TransactionIdentity, *, flexible: bool) -> bytes:
-    """Lay out who says it."""
     name = string(identity.transactional_id, flexible=flexible)
     return name + _ID_AND_EPOCH.pack(identity.producer_id, identity.producer_epoch)

@@ -1,8 +1,8 @@
 """Calls from other threads to an event loop's, and their limits.
 
-A thread that waits for a loop's may hold what the loop's thread needs: a lock of `logging`, or the user's own. So each
-wait has a limit that does not depend on the loop: past it the caller asks whether the loop still runs. One that does
-ends its calls by its own limits; for one that does not the call fails.
+A thread that waits for the loop's thread may hold a lock that it needs: of `logging`, or the user's own. So each wait
+has a limit that does not depend on the loop. After it, the caller checks whether the loop still runs: if so, the loop
+ends the call by its own limits; if not, the call fails.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ AnswerT = TypeVar("AnswerT")
 ArgumentsT = ParamSpec("ArgumentsT")
 
 LONGEST_SLEEP_S: Final = 0.25
-"""How long a thread that waits sleeps at a time. A signal that comes between the interpreter's look for signals and
-the system call does not end the sleep, and Ctrl-C would be heard only when what is waited for comes."""
+"""The longest sleep of a waiting thread. A signal that comes between the interpreter's check for signals and the system
+call does not end the sleep, and Ctrl-C would have no effect until the wait ends."""
 
 GRACE_S: Final = 1.0
-"""How long a loop may take to run a callback, before a call that is past its limit fails."""
+"""The time in which a loop must run a callback, or a call past its limit fails."""
 
 ADVICE: Final = (
     "the event loop's thread does not answer: a callback, serializer or interceptor blocks it, or it waits for a lock "
@@ -45,7 +45,7 @@ ADVICE: Final = (
 
 
 class Limit(NamedTuple):
-    """How long a call waits for a loop that does not run.
+    """The limit of a call's wait for a loop that does not run.
 
     Args:
         seconds: the call's documented limit.
@@ -78,7 +78,7 @@ def transaction_limit(seconds: float) -> Limit:
 def _unlocked_if_cut_short(
     method: Callable[Concatenate[CallFuture[ResultT], ArgumentsT], AnswerT],
 ) -> Callable[Concatenate[CallFuture[ResultT], ArgumentsT], AnswerT]:
-    """Let a method of the future unlock it when Ctrl-C has ended it between the steps of a `with`."""
+    """Wrap a method of the future: if Ctrl-C ends it within a `with`, it unlocks the future."""
 
     @wraps(method)
     def unlocked(future: CallFuture[ResultT], /, *args: ArgumentsT.args, **kwargs: ArgumentsT.kwargs) -> AnswerT:
@@ -92,9 +92,9 @@ def _unlocked_if_cut_short(
 
 
 class CallFuture(RealFuture[ResultT]):
-    """Result of a call on an event loop; Ctrl-C in a thread that waits for it never stops the loop.
+    """Result of a call on an event loop; Ctrl-C in a waiting thread never stops the loop.
 
-    The loop's thread has a result to set, and would wait for ever for a lock that such a thread has left locked.
+    If such a thread left the future's lock locked, the loop's thread would wait for it forever to set the result.
 
     Args:
         loop: runs the call.
@@ -109,8 +109,8 @@ class CallFuture(RealFuture[ResultT]):
         self._is_loop_thread = is_loop_thread
 
     def unlock(self) -> None:
-        """Give back what this thread still holds of the lock, when none of its calls is inside it any more."""
-        with contextlib.suppress(RuntimeError):  # it holds nothing
+        """Release the lock as often as this thread holds it."""
+        with contextlib.suppress(RuntimeError):  # not held any more
             while True:
                 self._condition.release()
 
@@ -123,10 +123,10 @@ class CallFuture(RealFuture[ResultT]):
     _take_exception = _unlocked_if_cut_short(concurrent.futures.Future.exception)
 
     def result(self, timeout: float | None = None) -> ResultT:
-        """Return what the call returns, or raise what it raises.
+        """Return the call's result, or raise its error.
 
         Args:
-            timeout: seconds to wait; None waits as long as the call's own limits last.
+            timeout: seconds to wait; None waits until the call's own limits.
 
         Raises:
             TimeoutError: not done in time.
@@ -138,15 +138,15 @@ class CallFuture(RealFuture[ResultT]):
         return self._take_result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what the call raises, or None; arguments and errors as `result`."""
+        """Return the call's error, or None; arguments and errors as `result`."""
         self.wait(timeout)
         return self._take_exception(0)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return once it is done; arguments as `result`.
+        """Wait until the call is done; arguments as `result`.
 
         Raises:
-            TimeoutError: as `result`, and so with the rest.
+            TimeoutError: not done in time.
             IllegalStateError: on the event loop's own thread.
             KafkaError: the call's limits have passed, and its event loop does not run.
         """
@@ -166,11 +166,11 @@ class CallFuture(RealFuture[ResultT]):
                 raise TimeoutError
             if not loop_answers(self._loop) and not self.done():
                 raise self._limit.exceeded()
-            deadline = time.monotonic() + GRACE_S  # it runs: the call's own limits end it
+            deadline = time.monotonic() + GRACE_S  # the loop runs, and ends the call by its own limits
 
 
 def loop_answers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether a loop runs a callback within `GRACE_S`."""
+    """Return whether a loop runs a callback within `GRACE_S`."""
     gate = allocate_lock()
     gate.acquire()
     with contextlib.suppress(RuntimeError):  # closed: its calls have ended
@@ -183,7 +183,7 @@ def loop_answers(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def wait_for(future: concurrent.futures.Future[ResultT]) -> ResultT:
-    """Wait for what runs on the loop; a caller that is interrupted takes its call along.
+    """Wait for a call on the loop; if the caller is interrupted, the call is cancelled.
 
     Raises:
         ProducerClosedError: the loop ended meanwhile.
@@ -193,7 +193,7 @@ def wait_for(future: concurrent.futures.Future[ResultT]) -> ResultT:
     except concurrent.futures.CancelledError:
         raise ProducerClosedError("the producer was closed while this call waited") from None
     except BaseException:
-        future.cancel()  # Ctrl-C, or the limit: nobody waits any more
+        future.cancel()  # Ctrl-C, or the limit
         raise
 
 
@@ -212,7 +212,7 @@ def _begin(
     loop: asyncio.AbstractEventLoop, function: Callable[[], Awaitable[ResultT]], future: CallFuture[ResultT]
 ) -> None:
     if future.cancelled():
-        return  # its caller has given up meanwhile
+        return  # its caller was interrupted meanwhile
     task = loop.create_task(_awaited(function))
     task.add_done_callback(partial(_tell, future))
     future.add_done_callback(partial(_cancel_too, loop, task))

@@ -1,7 +1,7 @@
-"""Threads of the operating system, also where gevent or eventlet has replaced Python's.
+"""Threads of the operating system, also if gevent or eventlet has replaced Python's.
 
-After `gevent.monkey.patch_all()` or `eventlet.monkey_patch()` a `threading.Thread` is a greenlet: an event loop on it
-would never let another greenlet run. Both keep the original functions, and those are used here.
+After `gevent.monkey.patch_all()` or `eventlet.monkey_patch()`, `threading.Thread` is a greenlet, and an event loop on
+it would never let other greenlets run. Both libraries keep the original functions, which are used here.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ def start_thread(function: Callable[[], object], name: str) -> threading.Thread 
         name: of the thread, for debuggers and log records.
 
     Returns:
-        The thread, to be joined once `function` has returned; None where it has no object of Python's.
+        The thread, to be joined once `function` has returned; None in a patched program.
 
     Raises:
-        RuntimeError: the system, or an interpreter that is ending, allows no more threads.
+        RuntimeError: the system, or the ending interpreter, allows no more threads.
     """
     if are_patched():
         _start_new_thread(function, ())
         return None
-    # A daemon: the interpreter's end, and a forked child's, must never wait for it.
+    # A daemon: the end of the interpreter, or of a forked child, must never wait for it.
     thread = threading.Thread(target=function, name=name, daemon=True)
-    # `Thread.start` waits by a Condition, and Ctrl-C in that could leave the new thread locked: it meets the main
-    # thread alone.
+    # `Thread.start` waits for a Condition, and Ctrl-C on the main thread could leave it locked. So another thread
+    # calls it.
     _start_new_thread(_launch, (thread, function))
     return thread
 
@@ -89,7 +89,7 @@ def start_thread(function: Callable[[], object], name: str) -> threading.Thread 
 def _launch(thread: threading.Thread, function: Callable[[], object]) -> None:
     try:
         thread.start()
-    except RuntimeError:  # one thread more than the system allows: this one can do the work
+    except RuntimeError:  # the system allows no second thread: this one does the work
         function()
 
 
@@ -121,14 +121,14 @@ def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
     """Return an executor whose threads are real.
 
     Args:
-        threads: how many at most; with greenlets there is one thread per job, however many jobs there are.
+        threads: the most threads; a patched program gets one thread per job instead.
         name: prefix of their names.
     """
     return _ThreadPerJob() if are_patched() else ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 
 class _ThreadPerJob(ThreadPoolExecutor):
-    """Executor for patched programs: the base class would start greenlets."""
+    """Executor for patched programs, in which the base class would start greenlets."""
 
     def submit(
         self, fn: Callable[ArgumentsT, ResultT], /, *args: ArgumentsT.args, **kwargs: ArgumentsT.kwargs
@@ -140,7 +140,7 @@ class _ThreadPerJob(ThreadPoolExecutor):
                 return
             try:
                 result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001  # for whoever waits, as in the base class
+            except BaseException as error:  # noqa: BLE001  # raised by the future, as in the base class
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -150,7 +150,7 @@ class _ThreadPerJob(ThreadPoolExecutor):
 
 
 class RealFuture(Future[ResultT]):
-    """Future whose lock is a real one: its result is set on another thread."""
+    """Future with a real lock: its result is set on another thread."""
 
     def __init__(self) -> None:
         super().__init__()

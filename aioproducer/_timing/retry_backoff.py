@@ -1,11 +1,8 @@
-"""How long to wait before the next attempt: exponential, capped, spread by chance.
+"""Delay before the next attempt: exponential, capped, with jitter.
 
-Spread, because ten thousand clients that lost the same broker at the same moment must not come back at the same
-moment.
+The jitter keeps ten thousand clients that lost the same broker from coming back at the same moment.
 
 Source: ExponentialBackoff of Apache Kafka's clients, KIP-144, KIP-580.
-
-When a request that failed may be repeated, and why it must be.
 """
 
 from __future__ import annotations
@@ -13,22 +10,22 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 DEFAULT_JITTER: Final = 0.2
-_LAST_DOUBLING: Final = 62  # beyond, the cap has long been reached whatever the values
+_LAST_DOUBLING: Final = 62  # the cap is reached long before
 
 
 class RandomSource(Protocol):
-    """What is needed of `random.Random`, injected so that a test repeats."""
+    """The used part of `random.Random`, injected so that tests are repeatable."""
 
     def uniform(self, a: float, b: float, /) -> float:
         """Return a float between a and b."""
 
 
 class ExponentialBackoff:
-    """Doubles from `initial_ms` to `max_ms`; each answer is moved by up to `jitter` of itself, up or down.
+    """Doubles from `initial_ms` to `max_ms`, with up to `jitter` added or subtracted.
 
     Args:
         initial_ms: before the second attempt; 0 = never wait.
-        max_ms: never more than this, jitter included; a smaller one than `initial_ms` wins.
+        max_ms: upper bound, jitter included; takes precedence over `initial_ms`.
         jitter: 0.0 to below 1.0.
         random: shared with others; only `uniform` is used.
     """
@@ -42,7 +39,7 @@ class ExponentialBackoff:
         self._random = random
 
     def within(self, initial_ms: int, max_ms: int) -> ExponentialBackoff:
-        """Return one whose waits are no longer than these."""
+        """Return a backoff with waits no longer than these."""
         return ExponentialBackoff(
             min(initial_ms, self._initial_ms), min(max_ms, self._max_ms), jitter=self._jitter, random=self._random
         )
@@ -51,7 +48,7 @@ class ExponentialBackoff:
         """Return seconds to wait.
 
         Args:
-            attempt: failures so far minus one: 0 after the first failure.
+            attempt: number of failures so far, minus one.
         """
         plain_ms: float = min(self._max_ms, self._initial_ms * (1 << min(attempt, _LAST_DOUBLING)))
         if self._jitter:
@@ -59,20 +56,18 @@ class ExponentialBackoff:
         return min(plain_ms, self._max_ms) / 1000
 
     def __repr__(self) -> str:
-        """Show the range."""
         return f"ExponentialBackoff({self._initial_ms} to {self._max_ms} ms, jitter {self._jitter})"
 
 
 SOON_MS: Final = (1, 20)
-"""The wait, at first and at most, where the other side is only busy with something that is over in a moment."""
-
+"""First and longest wait for a broker that is busy for a moment."""
 
 SOON_AT_MOST: Final = 50
-"""How many attempts are made at this pace, a second in all; whatever takes longer is asked at the ordinary pace."""
+"""Attempts with these waits, a second in all; later ones use the ordinary backoff."""
 
 
 class RequestPacing:
-    """The pauses of requests that are asked one at a time.
+    """Pauses between requests that are sent one at a time.
 
     Args:
         backoff: between attempts.
@@ -82,25 +77,22 @@ class RequestPacing:
 
     def __init__(self, backoff: ExponentialBackoff) -> None:
         self.next_at = 0.0
-        """No request before; monotonic seconds."""
+        """Earliest time of the next request; monotonic seconds."""
         self.trouble = ""
-        """Why the last one must be repeated; empty when it need not."""
+        """Why the last request must be repeated; empty if it need not be."""
         self._backoff = backoff
         self._soon = backoff.within(*SOON_MS)
         self._attempts = 0
 
     def again(self, trouble: str, now: float, *, is_soon: bool = False) -> None:
-        """Note that a request must be repeated."""
         backoff = self._soon if is_soon and self._attempts < SOON_AT_MOST else self._backoff
         self.trouble = trouble
         self.next_at = now + backoff.delay_s(self._attempts)
         self._attempts += 1
 
     def passed(self) -> None:
-        """Note that a request need not be repeated."""
         self._attempts = 0
         self.trouble = ""
 
     def __repr__(self) -> str:
-        """Show how often the request at hand was tried in vain."""
         return f"<RequestPacing attempts={self._attempts} trouble={self.trouble!r}>"

@@ -1,8 +1,8 @@
-"""Everything that must happen at a time: lingers, backoffs, expiries, request deadlines.
+"""Timers for lingers, backoffs, expiries and request deadlines.
 
-A binary heap, not a timing wheel: there is one timer a partition and one a connection, not one a record, because
-each is armed for the earliest of its deadlines and armed again when it fires. Of batches only those have one that
-are to be sent again after a pause. With so few timers `heapq`, which is C, was measured faster than a wheel in Python.
+A binary heap, not a timing wheel: there is one timer per partition and one per connection, not one per record, because
+each is set for the earliest of its deadlines and set again when it fires. Only batches in a retry backoff have one
+each. With so few timers `heapq`, which is C, was measured faster than a wheel in Python.
 """
 
 from __future__ import annotations
@@ -13,36 +13,33 @@ from itertools import count
 from typing import Final
 
 TICK_S: Final = 0.001
-"""The grain of event loops' timers: asyncio rounds up to it, and uvloop a delay of less than half of it to none."""
+"""Resolution of event loops' timers: asyncio rounds up to it; uvloop rounds a delay below half of it to 0."""
 
 _TIDY_ABOVE: Final = 64
 
 
 class Timer:
-    """One thing to do at a time; made by `TimerHeap.schedule`."""
+    """A callback at a time; made by `TimerHeap.schedule`."""
 
     __slots__ = ("_heap", "callback", "when")
 
     def __init__(self, when: float, callback: Callable[[float], None], heap: TimerHeap) -> None:
-        """Keep the time, in monotonic seconds, and what to call with the time it became."""
         self.when = when
         self.callback: Callable[[float], None] | None = callback
-        """None once it was cancelled or has fired."""
+        """None after it was cancelled or has fired."""
         self._heap = heap
 
     def cancel(self) -> None:
-        """Never call back; cancelling twice, or after it fired, does nothing."""
+        """Cancel the timer; does nothing if it was cancelled or has fired."""
         if self.callback is not None:
             self.callback = None
             self._heap.forget_one()
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is still going to fire."""
         return self.callback is not None
 
     def fire(self, now: float) -> None:
-        """Call back, once."""
         callback, self.callback = self.callback, None
         if callback is not None:
             callback(now)
@@ -73,21 +70,21 @@ class TimerHeap:
         return timer
 
     def next_at(self) -> float | None:
-        """When the earliest timer is due, or None."""
+        """Return when the earliest timer is due, or None."""
         while self._heap and self._heap[0][2].callback is None:
             heappop(self._heap)
             self._cancelled -= 1
         return self._heap[0][0] if self._heap else None
 
     def fire(self, now: float) -> None:
-        """Run what is due, earliest first; timers that this schedules for the past run too."""
+        """Run the due timers, earliest first, including those scheduled meanwhile."""
         while self._heap and self._heap[0][0] <= now:
             timer = heappop(self._heap)[2]
             self._cancelled -= not timer.is_pending
             timer.fire(now)
 
     def forget_one(self) -> None:
-        """Note that a timer was cancelled; cancelled ones never outnumber the others for long."""
+        """Count a cancelled timer; cancelled ones never outnumber the others for long."""
         self._cancelled += 1
         if self._cancelled > _TIDY_ABOVE and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].is_pending]
@@ -95,9 +92,7 @@ class TimerHeap:
             self._cancelled = 0
 
     def __len__(self) -> int:
-        """How many are pending."""
         return len(self._heap) - self._cancelled
 
     def __repr__(self) -> str:
-        """Show how many are pending and when the first is due."""
         return f"<TimerHeap pending={len(self)} next_at={self.next_at()}>"

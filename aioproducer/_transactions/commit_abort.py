@@ -1,7 +1,7 @@
-"""Ends transactions: commit, abort, and what becomes of those whose end nobody waits for.
+"""Commit and abort, and the end of transactions that no caller waits for.
 
-Whoever commits or aborts waits beside the task that asks the brokers, so that being cancelled ends the wait alone:
-what was begun goes on, and the same call again joins it.
+Callers wait beside the task that sends the requests. A cancelled call only stops waiting: the commit or abort goes
+on, and the same call again joins it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ if TYPE_CHECKING:
 CLOSING: Final = "the producer is closing: no transaction begins any more"
 
 MAY_ASK_AGAIN_S: Final = 1.0
-"""How long the turn of a transaction whose caller gave up on its end is kept for that caller, once it has ended."""
+"""Time that a caller whose commit or abort was cancelled has to call again before the next transaction begins."""
 
 _STATE: Final = TransactionState
 
 
 class TransactionCompleter:
-    """The ends of one producer's transactions.
+    """Ends the transactions of one producer.
 
     Args:
         manager: decides.
         records: of the open transaction.
-        waits: of those who commit and abort.
+        waits: callers of commit and abort.
+        turns: tasks that want to begin a transaction.
         loop: for the time.
-        wake: has what is to be asked looked at.
+        wake: called when there may be a request to send.
     """
 
     def __init__(
@@ -68,10 +69,10 @@ class TransactionCompleter:
     # Commit
 
     async def commit(self, *, deadline: float) -> None:
-        """Commit; join a commit that is under way, or was when its caller gave up.
+        """Commit, or join the commit that is already running.
 
         Raises:
-            IllegalStateError: none is open, or it is being aborted.
+            IllegalStateError: no transaction is open, or it is being aborted.
             TransactionAbortableError: it must be aborted.
             TransactionTimeoutError: not committed yet.
             KafkaError: the producer has failed.
@@ -99,9 +100,9 @@ class TransactionCompleter:
         return ending
 
     def _go_on(self, flushing: asyncio.Future[None]) -> None:
-        """Go on with the commit that has waited for its records; each that failed has been told of by now."""
+        """Send EndTxn after the last record has ended; records that failed have been reported by now."""
         if flushing is not self._flushing:
-            return  # that commit was given up as its last record ended: this may be the next one
+            return  # of an earlier commit, which was aborted as its last record ended
         self._flushing = None
         if self._manager.state is _STATE.COMMITTING:
             self._manager.flushed()
@@ -110,15 +111,15 @@ class TransactionCompleter:
     # Abort
 
     async def abort(self, *, deadline: float, cause: Exception | None = None) -> None:
-        """Abort; join an abort that is under way, or was when its caller gave up.
+        """Abort, or join the abort that is already running.
 
         Args:
             deadline: of the event loop's clock.
-            cause: the exception that ended the body of the transaction; the `__cause__` of its records' errors, unless
-                the transaction has failed of itself.
+            cause: exception that ended the body of the transaction; becomes `__cause__` of its records' errors, unless
+                the transaction has failed by itself.
 
         Raises:
-            IllegalStateError: none is open, or it is being committed.
+            IllegalStateError: no transaction is open, or it is being committed.
             TransactionTimeoutError: not aborted yet.
             KafkaError: the producer has failed.
         """
@@ -146,29 +147,28 @@ class TransactionCompleter:
         return ending
 
     def _end_commit(self) -> None:
-        """Tell whoever waits for a commit, or for offsets, that an abort has taken its place; nobody else would."""
+        """Wake the callers of a commit or `send_offsets` that an abort has replaced."""
         if self._ending is not None and not self._ending.is_done:
             self._ending.end(TransactionAbortedError("the transaction was aborted while its commit waited for records"))
         self._waits.tell()
 
     def batch_resolved(self) -> None:
-        """Go on with an abort under V1, which waits until the wire holds nothing of the transaction."""
+        """Continue an abort under V1, which waits until no batch of the transaction is on the wire."""
         if self._manager.state is _STATE.ABORTING and self._records.is_off_the_wire():
             self._manager.flushed()
             self._wake()
 
     def stop_flushing(self) -> None:
-        """Wait for no record any more."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
 
     def give_up_records(self, error: KafkaError) -> None:
-        """Fail the records of a transaction that cannot be committed any more."""
+        """Fail the records of a transaction that can no longer be committed."""
         self._records.close()
         self._records.give_up(_left_behind("has failed", error))
 
-    # Whose turn it is then
+    # The next transaction
 
     async def _join(self, ending: TransactionResult, deadline: float) -> None:
         try:
@@ -183,15 +183,15 @@ class TransactionCompleter:
     def _forget_what_was_told(self, ending: TransactionResult) -> None:
         """Keep `close` from raising the records' failures too, if the producer failed with the error just raised.
 
-        In a `finally` they would hide it. After a commit that may have been done they are kept: they say more.
+        In a `finally` they would hide that error. They are kept after a commit in doubt, because they say more.
         """
         if self._manager.state is _STATE.FATAL_ERROR and ending.error is self._manager.error:
             self._records.forget_failures()
 
     def _give_turn(self, ending: TransactionResult) -> None:
-        """Let the next one begin, once the end of this one was told.
+        """Let the next transaction begin once a caller has learnt the end of this one.
 
-        A caller that gave up may ask again: what it asks must not meet the transaction of another.
+        A caller that gave up may call again, and must not meet the transaction of another task.
         """
         if ending.is_told or self._is_abandoned:
             self._stop_patience()
@@ -205,10 +205,10 @@ class TransactionCompleter:
             self._patience.cancel()
             self._patience = None
 
-    # Without anybody who waits
+    # Without a caller
 
     async def finish(self) -> None:
-        """Abort the open transaction: the producer closes. One that is being committed may end."""
+        """Abort the open transaction because the producer closes; a running commit may end."""
         self.is_closing = True
         self._stop_patience()
         self.turns.end(ProducerClosedError(CLOSING))
@@ -220,7 +220,7 @@ class TransactionCompleter:
         await self._waits.until(lambda: self._manager.has_ended, None, "")
 
     def abandon(self, number: int) -> None:
-        """Let a transaction end in the background: nobody will ask for it again. One that is over stays so."""
+        """Let a transaction end in the background, because no caller will end it."""
         if not self.is_open(number):
             return
         self._is_abandoned = True
@@ -228,17 +228,17 @@ class TransactionCompleter:
             self._begin_abort()
 
     def is_open(self, number: int) -> bool:
-        """Whether this transaction has no end yet."""
+        """Whether the transaction with this number has not ended."""
         return self.refusals.is_open and self._manager.number == number
 
     def in_hand(self) -> TransactionHandle:
-        """Return the transaction that is open now."""
+        """Return a handle of the open transaction."""
         return TransactionHandle(self._manager.number, is_open=self.is_open, abandon=self.abandon)
 
-    # What becomes of them
+    # Beginnings and ends
 
     def begun(self) -> None:
-        """Note that a transaction has begun: nobody can join the end of the one before any more."""
+        """Note that a transaction has begun: the end of the previous one can no longer be joined."""
         self._stop_patience()
         self._ending = None
         self._is_abandoned = False
@@ -247,9 +247,9 @@ class TransactionCompleter:
         """Wait until no transaction is open, or the producer closes.
 
         Raises:
-            IllegalStateError: one is, and nobody ends it.
-            TransactionTimeoutError: it is not over yet.
-            KafkaError: what it ended in.
+            IllegalStateError: one is open, and no one is ending it.
+            TransactionTimeoutError: it has not ended yet.
+            KafkaError: its commit or abort has failed.
         """
         if not self.refusals.is_open:
             return
@@ -267,7 +267,7 @@ class TransactionCompleter:
             await self._waits.join(ending, deadline)
 
     def settle(self) -> None:
-        """Do what a new state means for who ends, or has left, the transaction."""
+        """React to a new state of the manager."""
         manager, ending = self._manager, self._ending
         is_over = manager.has_ended or manager.error is not None
         if ending is not None and not ending.is_done and is_over:
@@ -281,24 +281,20 @@ class TransactionCompleter:
             self._begin_abort()
 
     def _error_of(self, ending: TransactionResult) -> KafkaError | None:
-        """The error of an ending, or None; it says so if a commit may have been done before the producer failed."""
+        """Return the error of an ending; it says so if a commit may have been done before the producer failed."""
         error, is_fatal = self._manager.error, self._manager.state is _STATE.FATAL_ERROR
         if error is None or not (ending.is_commit and is_fatal and self._manager.is_commit_in_doubt):
             return error
         return end_unknown_error(error)
 
-    def __repr__(self) -> str:
-        """Show what decides."""
-        return f"<TransactionEndings {self._manager!r}>"
-
 
 class TransactionHandle:
-    """One transaction, for whoever began it: what is asked of it happens to no later one.
+    """Handle of one transaction, which does not affect later ones.
 
     Args:
         number: of the transaction.
-        is_open: says of a number whether that transaction has no end yet.
-        abandon: lets the transaction of a number end in the background.
+        is_open: whether the transaction with a number has not ended.
+        abandon: lets the transaction with a number end in the background.
     """
 
     __slots__ = ("_abandon", "_is_open", "_number")
@@ -310,16 +306,12 @@ class TransactionHandle:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has no end yet."""
+        """Whether the transaction has not ended."""
         return self._is_open(self._number)
 
     def abandon(self) -> None:
-        """Let it end in the background, if it has no end yet: nobody will ask for it again."""
+        """Let the transaction end in the background, if it has not ended."""
         self._abandon(self._number)
-
-    def __repr__(self) -> str:
-        """Show which it is."""
-        return f"<TransactionInHand {self._number} open={self.is_open}>"
 
 
 def _left_behind(why: str, cause: Exception | None) -> TransactionAbortedError:

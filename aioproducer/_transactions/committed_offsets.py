@@ -1,8 +1,8 @@
-"""How far a consumer group has come, once no open transaction can change it any more.
+"""Committed offsets of a consumer group, read once no open transaction can change them.
 
     FindCoordinator ──▶ OffsetFetch, stable ──▶ offsets
-          ▲                   │ UNSTABLE_OFFSET_COMMIT: a transaction is open over one of them: a pause, again
-          └── not the coordinator any more, not a node that metadata names, connection lost: a pause, again
+          ▲                   │ UNSTABLE_OFFSET_COMMIT, a transaction is open: pause, then try again
+          └── NOT_COORDINATOR, unknown node, connection lost: pause, then try again
 
 Source: ConsumerCoordinator.fetchCommittedOffsets in Apache Kafka; KIP-447.
 """
@@ -42,8 +42,6 @@ Offsets = dict[TopicPartition, OffsetAndMetadata | None]
 
 @dataclass(slots=True)
 class _Attempts:
-    """How often it was asked in vain."""
-
     count: int = 0
     last: KafkaError | None = None
 
@@ -52,8 +50,8 @@ class CommittedOffsets:
     """Asks the coordinators of groups.
 
     Args:
-        client: sends.
-        metadata: knows the nodes; told when one cannot be reached.
+        client: sends requests.
+        metadata: asked to refresh when a node cannot be reached.
         backoff: between attempts.
         calls: end with the producer.
     """
@@ -71,14 +69,15 @@ class CommittedOffsets:
 
         Args:
             group_id: of the group.
-            partitions: none are no question.
+            partitions: no request is sent if empty.
             timeout_s: for all attempts.
 
         Raises:
-            TransactionTimeoutError: a transaction over them is still open, or nobody answers.
+            TransactionTimeoutError: a transaction over them is still open, or no broker answers.
             GroupAuthorizationError: the user may not describe the group.
-            UnsupportedVersionError: the coordinator is older than Kafka 2.5, and hides no open transaction.
-            KafkaError: another refusal, or the producer has come to its end.
+            UnsupportedVersionError: the coordinator is older than Kafka 2.5, which also returns offsets of open
+                transactions.
+            KafkaError: another refusal, or the producer has closed or failed.
         """
         if not partitions:
             return {}
@@ -108,13 +107,6 @@ class CommittedOffsets:
             attempts.count += 1
 
     async def _fetch(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
-        """One attempt.
-
-        Raises:
-            BrokerError: retriable or not, by its code.
-            BrokerConnectionError: no answer.
-            KafkaError: there will be none.
-        """
         found = await self._client.request(
             FIND_COORDINATOR,
             lambda version: encode_find_coordinator_request(version, group_id, CoordinatorType.GROUP),
@@ -138,10 +130,11 @@ class CommittedOffsets:
 
 
 def _of_each(partitions: Collection[TopicPartition], committed: Offsets, group_id: str) -> Offsets:
-    """Return what was asked for.
+    """Return the offsets asked for.
 
     Raises:
-        ProtocolError: the answer leaves some of it out; whoever took that for "nothing" would read all of it again.
+        ProtocolError: the response leaves a partition out. "No offset" instead would make the caller read all of it
+            again.
     """
     try:
         return {partition: committed[partition] for partition in partitions}
@@ -152,11 +145,6 @@ def _of_each(partitions: Collection[TopicPartition], committed: Offsets, group_i
 
 
 def _check(code: int, group_id: str) -> None:
-    """Do nothing for 0.
-
-    Raises:
-        BrokerError: for any other code.
-    """
     if code == ErrorCode.NONE:
         return
     row = ErrorCode.of(code)

@@ -1,4 +1,4 @@
-"""Asks coordinators what `TransactionManager` wants asked, one request at a time, and tells it what came of each.
+"""Sends the requests that `TransactionManager` asks for, one at a time, and reports the results to it.
 
 Source: Sender.maybeSendAndPollTransactionalRequest in Apache Kafka.
 """
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class _CalledOffError(KafkaError):
-    """By the time a request could go out, something else was to be asked: nobody has failed to answer."""
+    """A request became obsolete before it could be sent; the broker has not failed."""
 
 
 class Coordinators:
-    """The way to them.
+    """Sends requests to the transaction and group coordinators.
 
     Args:
-        client: sends.
-        metadata: knows the nodes; told when one cannot be reached.
+        client: sends requests.
+        metadata: asked to refresh when a node cannot be reached.
         manager: decides.
         clock: monotonic seconds.
-        log: of requests that had no answer.
+        log: of requests without an answer.
     """
 
     def __init__(
@@ -55,34 +55,30 @@ class Coordinators:
 
     @property
     def transaction_version(self) -> int:
-        """The level of transactions that the cluster has finalized."""
+        """The transaction level (`transaction.version`) that the cluster has finalized."""
         return self._client.transaction_version
 
     def when_nodes_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` with every answer about the cluster."""
+        """Call `listener` after every metadata update."""
         self._metadata.on_update(lambda _: listener())
 
-    def is_idle(self) -> bool:
-        """Whether no request is on its way to any node."""
-        return not any(self._client.requests_in_flight().values())
-
     def produce_transaction(self) -> ProduceTransaction:
-        """Return what a Produce request must say of the transaction that its batches belong to."""
+        """Return the transactional fields of a Produce request."""
         self._follow_cluster()
         return ProduceTransaction(self.manager.transactional_id, self.manager.is_v2)
 
     def _follow_cluster(self) -> None:
-        """Have the open transaction go on as V1 if the cluster was downgraded below V2, as far as anybody has said."""
+        """Continue the open transaction as V1 if the cluster is known to be downgraded below V2."""
         if self.manager.is_v2 and self._client.transaction_version < FIRST_V2:
             self.manager.downgrade()
 
     def next_request(self) -> TransactionRequest | None:
-        """Return what is to be asked now; nothing while no node is known."""
+        """Return the request to send now; None if there is none, or no node is known."""
         self._follow_cluster()
         return self.manager.next_request(self._clock()) if self._metadata.cluster.nodes else None
 
     async def ask(self, request: TransactionRequest) -> None:
-        """Ask, wait for the answer, and have the manager take it."""
+        """Send a request, and give the response or the error to the manager."""
         was_sent = False
         asked_in, speaks_v2 = self.manager.state, self.manager.is_v2
 
@@ -115,25 +111,21 @@ class Coordinators:
             self._take(request, answer)
 
     def _check_wanted(self, asked_in: TransactionState, *, speaks_v2: bool) -> None:
-        """Call a request off that waited for a connection, if it would not be asked now.
+        """Call a request off that waited for a connection, if it has become obsolete.
 
         Raises:
-            _CalledOffError: it would not.
+            _CalledOffError: it has.
         """
         # What was decided may be outdated once a connection is there: an EndTxn(commit) would end the abort asked for
         # since.
-        self._follow_cluster()  # the connection may be new, and the first to tell
+        self._follow_cluster()  # a new connection may be the first to show a downgrade
         if self.manager.is_v2 != speaks_v2:
             raise _CalledOffError("the cluster serves another version of transactions now")
-        if self.manager.state not in {asked_in, TransactionState.COMMITTING}:  # an abort may be wanted instead
+        if self.manager.state not in {asked_in, TransactionState.COMMITTING}:  # it may have to abort now
             raise _CalledOffError("the transaction took another turn while this waited for a connection")
 
     def _take(self, request: TransactionRequest, answer: TransactionResponse) -> None:
-        if request.api is ADD_PARTITIONS_TO_TXN:  # nothing is sent to them before, so no leader will say it
+        if request.api is ADD_PARTITIONS_TO_TXN:  # no leader reports it, since no record is sent before
             for place in request.places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, answer):
                 self._metadata.request_update("partition_unknown", topic=place.topic)
         self.manager.answered(request, answer, self._clock())
-
-    def __repr__(self) -> str:
-        """Show what decides."""
-        return f"<Coordinators {self.manager!r}>"

@@ -1,4 +1,4 @@
-"""The errors of transactions, with what the reader of each can do about it."""
+"""Errors of transactions; each says what its reader can do."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from aioproducer.records import TopicPartition
 
 FENCED_CODES: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
-"""Where nothing can be aborted any more, both say that the producer has lost its identity."""
+"""Codes of a producer that has lost its identity, unless the transaction can still be aborted."""
 
 FORGOTTEN_CODES: Final = frozenset(
     (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 )
-"""From a coordinator they say that it does not know the identity: it cannot tell whether the producer was fenced."""
+"""Codes of a coordinator that does not know the identity, so cannot tell whether the producer was fenced."""
 
 NAMED: Final = 5
-"""Partitions that an error names; of more it says how many."""
+"""Partitions that an error names at most."""
 
 _HINTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant Write and Describe on the transactional id",
@@ -43,7 +43,6 @@ _OTHER_EPOCH: Final = (
 
 
 def fenced_error(transactional_id: str) -> ProducerFencedError:
-    """The error of a producer whose identity the coordinator does not know any more."""
     text = (
         f"transactional_id {transactional_id!r}: a newer producer has taken it over, or the transaction timed out "
         "(transaction_timeout_ms) and the coordinator has taken the identity back, or a copy of InitProducerId came "
@@ -67,7 +66,7 @@ def forgotten_error(transactional_id: str) -> BrokerError:
 
 
 def end_unknown_error(error: KafkaError) -> KafkaError:
-    """The error of a commit that nobody can say the end of any more; `error` is what ended the producer."""
+    """Return the error of a commit that may have been done; `error` is what ended the producer."""
     text = "an answer to the commit is missing: whether the transaction is committed is not known"
     unknown = error.with_details(outcome=Outcome.UNKNOWN)
     unknown.add_note(f"aioproducer: {text}")
@@ -75,7 +74,10 @@ def end_unknown_error(error: KafkaError) -> KafkaError:
 
 
 def late_error(transactional_id: str) -> KafkaError:
-    """The error of a commit that came too late; where it ends the producer, `fatal_error` makes that of one fenced."""
+    """Error for a commit refused because the transaction timed out.
+
+    `fatal_error` turns it into ProducerFencedError if the producer cannot continue.
+    """
     text = (
         f"EndTxn of {transactional_id!r}: the transaction timed out (transaction_timeout_ms) and the coordinator has "
         "aborted it: abort it here, too, and go on"
@@ -84,11 +86,11 @@ def late_error(transactional_id: str) -> KafkaError:
 
 
 def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
-    """Return the error of every call of a producer that has failed with `error`.
+    """Return the error that every call raises after the producer has failed with `error`.
 
     Args:
-        error: as a request or a record met it.
-        transactional_id: None without transactions. With it, a lost identity has one error whichever request met it.
+        error: of a request or a record.
+        transactional_id: if given, a lost identity gets the same error whichever request met it.
     """
     if transactional_id is None or not isinstance(error, BrokerError):
         return error
@@ -100,7 +102,7 @@ def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
 def answered_error(
     request: TransactionRequest, answer: TransactionResponse, *, code: int, transactional_id: str
 ) -> KafkaError:
-    """The error that a code in the answer to a request stands for; names the partitions that were answered with it."""
+    """Return the error for a code in a response; it names the partitions that had this code."""
     row = ErrorCode.of(code)
     if row is ErrorCode.PRODUCER_FENCED:
         return fenced_error(transactional_id)
@@ -123,7 +125,7 @@ def _listed(places: Sequence[TopicPartition]) -> str:
 
 
 def abortable_error(cause: KafkaError) -> TransactionAbortableError:
-    """The error of every call but abort, from the moment at which a transaction cannot be committed any more."""
+    """Return the error of every call except abort, after the transaction has failed."""
     if isinstance(cause, TransactionAbortableError):
         return cause
     error = TransactionAbortableError(f"the transaction must be aborted: {cause}", last_broker_error=cause)

@@ -1,14 +1,13 @@
-"""Decides what a transactional producer asks its coordinators, and what their answers mean for it. No I/O.
+"""Decides what a transactional producer asks its coordinators, and what their responses mean for it. No I/O.
 
-The shell (`_transactions/runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it
-how each request ended; one at a time. First an identity, then partitions and offsets, the end when every batch has
-ended.
+The caller (`_transactions/runner.py`) reports each event, calls `next_request` after it, and reports how each request
+ended; one at a time. First comes an identity, then partitions and offsets, and the end after every batch has ended.
 
-Transactions V1 (KIP-98) name each partition, and each group, to the coordinator before it is used. V2 (KIP-890) adds
-them by Produce and TxnOffsetCommit themselves, and its EndTxn answers a new epoch, so that nothing late can end up in
-the next transaction. Under V1 something late can: a copy of a Produce or EndTxn that was delayed on its way was
-committed with the next transaction on real brokers. So after a V1 transaction with a gap or an unanswered request,
-InitProducerId with the present identity takes a new epoch before the next one begins.
+Transactions V1 (KIP-98) add each partition, and each group, at the coordinator before it is used. V2 (KIP-890) adds
+them by Produce and TxnOffsetCommit themselves, and its EndTxn response has a new epoch, so that no late request can
+become part of the next transaction. Under V1 that can happen: a delayed copy of a Produce or EndTxn was committed with
+the next transaction on real brokers. So after a V1 transaction with a gap or an unanswered request, InitProducerId
+with the current identity takes a new epoch before the next one begins.
 
 Source: TransactionManager in Apache Kafka (KIP-98, KIP-360, KIP-447, KIP-890, KIP-1050).
 """
@@ -23,9 +22,9 @@ from aioproducer._protocol.messages import ProducerIdResponse
 from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
 from aioproducer._protocol.transaction_messages import END_TXN, FIND_COORDINATOR, CoordinatorResponse, EndTxnResponse
 from aioproducer._timing.retry_backoff import RequestPacing
-from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.begin_delays import MarkerBackoff, StrayRequests
 from aioproducer._transactions.errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
+from aioproducer._transactions.identity import TransactionalIdentity, TransactionalPartitionIdentity
 from aioproducer._transactions.open_transaction import OpenTransaction, PendingOffsets
 from aioproducer._transactions.requests import (
     OffsetsToSend,
@@ -51,27 +50,24 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._timing.retry_backoff import ExponentialBackoff
-    from aioproducer._transactions.identity import TransactionalIdentity
     from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
 
 
-class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and what is asked about it
-    """One transactional id.
+class TransactionManager:  # noqa: PLR0904  # all events and questions of a transaction
+    """State of one transactional id.
 
     Args:
         transactional_id: its name.
-        timeout_ms: `transaction.timeout.ms`, told to the coordinator.
+        timeout_ms: `transaction.timeout.ms`, sent to the coordinator.
         identity: shared with the partitions.
         backoff: between attempts.
-        stray_delay_s: how long a copy of a request that went unanswered may still arrive.
-        grain_s: of the alarms that `next_at` is for.
-        on_joined: called with partitions that may be sent to now.
+        stray_delay_s: how long a copy of an unanswered request may still arrive.
     """
 
-    def __init__(  # noqa: PLR0913  # what it takes from outside
+    def __init__(  # what it takes from outside
         self,
         transactional_id: str,
         *,
@@ -80,40 +76,42 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         backoff: ExponentialBackoff,
         stray_delay_s: float,
         on_joined: Callable[[list[PartitionQueue]], None],
-        grain_s: float = TICK_S,
     ) -> None:
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
-        """Of ABORTABLE_ERROR and FATAL_ERROR."""
+        """Error of ABORTABLE_ERROR and FATAL_ERROR."""
         self.is_v2 = False
-        """Which protocol the open transaction speaks."""
+        """The open transaction is of version 2."""
         self.transactional_id = transactional_id
         self.pacing = RequestPacing(backoff)
         self.late = StrayRequests(stray_delay_s)
         self._requests = TransactionRequests(transactional_id, timeout_ms=timeout_ms, identity=identity)
         self._nodes: dict[Coordinator, int] = {}
         self._identity = identity
-        self._marker_pause = MarkerBackoff(grain_s)
+        self._marker_backoff = MarkerBackoff()
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets = PendingOffsets()
         self._open = OpenTransaction()
-        self._is_renewing = False  # the identity is to be had again by InitProducerId alone
-        self._is_doubted = False  # the identity may be a successor's by now, or nobody's
-        self._has_looked = False  # the coordinator has just said that it has no transaction of a successor open
+        self._is_renewing = False  # InitProducerId decides whether the identity is still ours
+        self._is_doubted = False  # the identity may have expired, or be a successor's
+        self._has_looked = False  # DescribeTransactions has just shown no successor's transaction
         self._on_joined = on_joined
 
-    # What the user wants
+    # Calls of the user
 
     def initialize(self) -> None:
-        """Ask for an identity; whoever has the transactional id is fenced."""
+        """Ask for an identity, which fences all older producers of the transactional id."""
         self._move_to(TransactionState.INITIALIZING)
 
     def begin(self, transaction_version: int) -> bool:
-        """Begin a transaction, if READY; False: the protocol or the cluster is another, and an epoch is fetched first.
+        """Begin a transaction, if READY.
 
         Args:
-            transaction_version: the level that the cluster has finalized.
+            transaction_version: level that the cluster has finalized.
+
+        Returns:
+            False if an epoch must be fetched first, because the protocol or the cluster has changed.
         """
         was_v1 = not self.is_v2 and self._identity.transaction > 0
         self.is_v2 = is_v2 = transaction_version >= FIRST_V2
@@ -128,27 +126,28 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         return True
 
     def downgrade(self) -> None:
-        """Go on with the open transaction as V1, the cluster serves V2 no more; the next one has a new epoch."""
+        """Continue the open transaction as V1, since the cluster no longer serves V2; the next has a new epoch."""
         self.is_v2 = self._identity.pipelines_at_once = False
         self._open.downgraded()
 
     def commit(self) -> None:
-        """Take nothing more; EndTxn follows when what was taken has ended (`flushed`)."""
+        """Accept no more records; EndTxn follows `flushed`."""
         self._move_to(TransactionState.COMMITTING)
 
     @property
     def may_abort(self) -> bool:
-        """Whether an abort can still be asked for: not once EndTxn has gone out to commit."""
+        """Whether an abort is still possible: not once EndTxn was sent to commit."""
+        # Once EndTxn has gone out to commit, only its response decides: the brokers may have committed.
         is_committing = self.state is TransactionState.COMMITTING and not self._open.is_commit_sent
         return is_committing or self.state in {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR}
 
     @property
     def is_commit_in_doubt(self) -> bool:
-        """Whether EndTxn went out to commit, and no answer excludes that it was done."""
+        """Whether EndTxn was sent to commit, and no response excludes that it was done."""
         return self._open.commits_in_doubt > 0
 
     def abort(self) -> None:
-        """Forget what was not asked yet; EndTxn follows when nothing of it is on the wire any more (`flushed`)."""
+        """Drop requests that were not sent yet; EndTxn follows `flushed`."""
         self._move_to(TransactionState.ABORTING)
         self.error = None
         self._joining.clear()
@@ -156,16 +155,16 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._open.is_flushed = False
 
     def send_offsets(self, offsets: OffsetsToSend) -> OffsetsToSend:
-        """Commit offsets with the transaction; `is_done` of what is returned, these or the same in line, says when."""
+        """Commit offsets with the transaction; `is_done` of the returned request says when."""
         return self._offsets.put(offsets)
 
-    # What happens to records
+    # Records
 
     def use(self, queue: PartitionQueue, now: float) -> bool:
-        """Note that a partition has a record of the transaction; True: it may be sent at once."""
+        """Note that a partition has a record of the transaction; return whether it may be sent at once."""
         if self.state not in _OPEN or queue.identity.is_send_allowed or queue in self._joining:
             return False
-        if self.is_v2 and self._marker_pause.is_over(now):
+        if self.is_v2 and self._marker_backoff.is_over(now):
             self._join([queue])
             return True
         self._joining[queue] = None
@@ -173,21 +172,20 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     @property
     def number(self) -> int:
-        """Of the transaction that is open, or was last."""
+        """Number of the open transaction, or else of the last."""
         return self._identity.transaction
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last transaction is over on the brokers, or never will be; InitProducerId, too, may end it."""
+        """Whether the last transaction has ended on the brokers, or never will; InitProducerId may end it, too."""
         return self.state not in _ENDING and not (self.state is TransactionState.INITIALIZING and self._is_renewing)
 
     def flushed(self) -> None:
-        """Note that every batch of the transaction has ended (abort under V2: or need not)."""
+        """Note that every batch of the transaction has ended (not required to abort under V2)."""
         self._open.is_flushed = True
 
     def fail_transaction(self, error: KafkaError) -> None:
-        """Note that a record failed: the transaction cannot be committed, unless that was asked for already."""
-        # Once EndTxn has gone out to commit, only its response decides: the brokers may have committed.
+        """Note a failed record: the transaction cannot be committed, unless EndTxn was already sent."""
         if not self._open.is_commit_sent:
             self._fail_transaction(error)
 
@@ -198,16 +196,16 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._move_to(TransactionState.ABORTABLE_ERROR)
 
     def fail(self, error: KafkaError) -> None:
-        """Note that nothing can succeed any more."""
+        """Note that the producer has failed."""
         if self.state is TransactionState.FATAL_ERROR:
             return
         self.error = fatal_error(error, self.transactional_id)
         self._move_to(TransactionState.FATAL_ERROR)
 
-    # What is to be asked
+    # Requests
 
     def next_request(self, now: float) -> TransactionRequest | None:
-        """Return the request to send now, None before `next_at`; `answered`, `unanswered` or `refused` must follow."""
+        """Return the request to send now; None before `next_at`. Report its end to this object."""
         self._end_unknown()
         if self._is_asking or now < self.next_at(now):
             return None
@@ -218,19 +216,18 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return None
         if request.coordinator not in self._nodes:
             request = find_coordinator(request.coordinator)
-        self._is_asking, self._has_looked = True, False  # a look holds for one attempt: the next may be seconds later
+        self._is_asking, self._has_looked = True, False  # a description is valid for one attempt
         return request
 
     def next_at(self, now: float) -> float:
-        """Return when to ask for the next request, if that is not now; monotonic seconds."""
-        pause = self._marker_pause
+        """Return when to call `next_request` again, if not now; monotonic seconds."""
+        pause = self._marker_backoff
         if self.is_v2 and self.state in _OPEN and (self._joining or self._offsets) and not pause.is_over(now):
-            pause.has_held = True
             return pause.until
         return self.pacing.next_at
 
     def node_of(self, request: TransactionRequest) -> int | None:
-        """Whom to ask; None: any broker."""
+        """Return the node to send a request to; None for any broker."""
         return None if request.api is FIND_COORDINATOR else self._nodes[request.coordinator]
 
     def _wanted(self) -> TransactionRequest | None:
@@ -255,7 +252,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         return self._requests.init(is_guarded=self._is_doubted)
 
     def _end_unknown(self) -> None:
-        """End a transaction of which the coordinator never heard, or that it does not let us end."""
+        """End a transaction that the coordinator does not know, or does not let this producer end."""
         if self.state not in _ENDING or not self._open.is_flushed or self._is_asking:
             return
         # A coordinator that never heard of the transaction is not asked to end it: while it shuts down, it may answer
@@ -264,14 +261,14 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
 
-    # How a request ended
+    # Responses
 
     def sent(self, request: TransactionRequest) -> None:
-        """Note that a request is handed to a connection now: what it asks may come true without an answer."""
+        """Note that a request is being sent: it may take effect without a response."""
         self._open.sent(request)
 
     def unanswered(self, request: TransactionRequest, error: KafkaError | None, *, was_sent: bool, now: float) -> None:
-        """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late; None: called off."""
+        """Note that a request had no response, or was called off (no `error`); once sent, a copy may arrive late."""
         self._is_asking = False
         # Called off: the coordinator did not fail, so it is not looked up again and no backoff begins.
         if error is None:
@@ -291,13 +288,13 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.fail(late_error(self.transactional_id) if self._is_doubted else error)
 
     def answered(self, request: TransactionRequest, answer: TransactionResponse, now: float) -> None:
-        """Do what an answer means."""
+        """React to a response."""
         self._is_asking = False
         if self.state is TransactionState.FATAL_ERROR:
             return
         codes = codes_of(request, answer)
         verdict, code = worst_of(request.api.key, codes)
-        if ErrorCode.UNKNOWN_SERVER_ERROR in codes:  # whatever it was that failed
+        if ErrorCode.UNKNOWN_SERVER_ERROR in codes:  # it may be done all the same
             self._open.may_be_done(request)
         else:
             self._open.was_answered(request)
@@ -336,7 +333,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def _done(self, request: TransactionRequest, answer: TransactionResponse, now: float) -> None:
         if isinstance(answer, CoordinatorResponse):
             self._nodes[request.coordinator] = answer.node_id
-            return  # the count of attempts goes on: it belongs to the request that needs the coordinator
+            return  # keeps the count of attempts, which belongs to the request that needs the coordinator
         if isinstance(answer, TransactionDescription):
             self._look_at(answer)
             return
@@ -346,8 +343,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._take_identity(answer)
         elif isinstance(answer, EndTxnResponse):
             self._end(answer)
-            if self.is_v2 and self._identity.first_answer_s is not None:
-                self._marker_pause.begin(self._identity.first_answer_s, now)
+            if self.is_v2 and self._identity.first_response_s is not None:
+                self._marker_backoff.begin(self._identity.first_response_s, now)
         elif isinstance(request.subject, OffsetsToSend):
             self._open.is_known = True
             self._offsets.forward(request)
@@ -356,7 +353,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
 
     def _look_at(self, description: TransactionDescription | None) -> None:
-        """Do what the coordinator's description means for an identity in doubt; None: it cannot give one."""
+        """React to the coordinator's description of an identity in doubt; None if it cannot give one."""
         self._has_looked = True
         is_commit, error = self.state is TransactionState.COMMITTING, late_error(self.transactional_id)
         own = self._requests.identity if self._is_renewing or self._open.has_stray else None
@@ -373,6 +370,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._open.is_known = True
         for queue in queues:
             self._joining.pop(queue, None)
+            assert isinstance(queue.identity, TransactionalPartitionIdentity)
             queue.identity.join_transaction()
         return queues
 
@@ -382,7 +380,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.READY)
 
     def _end(self, answer: EndTxnResponse | None) -> None:
-        """The transaction is over; `answer`: of EndTxn, if it was asked."""
+        """Note that the transaction has ended; `answer` is of EndTxn, if that was sent."""
         if answer is not None and self.is_v2 and answer.producer_id >= 0:
             self._identity.assign(answer.producer_id, answer.producer_epoch)
             self._open.has_stray = False
@@ -392,14 +390,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         needs_epoch = self._identity.needs_epoch or self._open.has_stray or self._is_renewing
         self._move_to(TransactionState.INITIALIZING if needs_epoch else TransactionState.READY)
 
-    # Inside
-
     def _move_to(self, state: TransactionState) -> None:
-        if state not in TRANSITIONS[self.state]:  # also where asserts are left out: nothing may follow from it
+        if state not in TRANSITIONS[self.state]:  # no assert: it must also raise under `python -O`
             text = f"a transactional producer cannot go from {self.state.value} to {state.value}"
             raise IllegalStateError(text)
         self.state = state
 
     def __repr__(self) -> str:
-        """Show the state."""
         return f"<TransactionManager {self.transactional_id!r} {self.state.value} v2={self.is_v2}>"

@@ -1,8 +1,6 @@
-"""Carries transactions out: one task asks the brokers what is wanted, and others begin transactions and give offsets.
+"""Runs transactions: one task sends the requests, while callers begin transactions and give offsets.
 
-How transactions end is told in `_transactions/commit_abort.py`.
-
-Wires what a producer with a transactional id has besides the others' parts.
+`_transactions/commit_abort.py` ends them. `TransactionParts` wires what only a transactional producer has.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._timing.fine_timer import HighResolutionTimer
+from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.commit_abort import CLOSING, TransactionCompleter
 from aioproducer._transactions.coordinators import Coordinators
 from aioproducer._transactions.identity import TransactionalIdentity
@@ -47,12 +45,11 @@ class TransactionRunner:
     """The transactions of one producer.
 
     Args:
-        coordinators: are asked.
+        coordinators: send the requests.
         records: of the open transaction.
-        time: that of the loop.
         max_block_s: how long a call waits.
-        on_fatal: called with the error after which nothing can succeed.
-        log: one event a transaction that fails.
+        on_fatal: called with the error that ended the producer.
+        log: gets one event per failed transaction.
     """
 
     def __init__(
@@ -60,7 +57,6 @@ class TransactionRunner:
         coordinators: Coordinators,
         records: TransactionRecords,
         *,
-        time: HighResolutionTimer,
         max_block_s: float,
         on_fatal: Callable[[KafkaError], None],
         log: EventLog,
@@ -76,19 +72,19 @@ class TransactionRunner:
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
-        self._time = time
+        self._alarm: asyncio.TimerHandle | None = None
         self._told: KafkaError | None = None
         coordinators.when_nodes_change(self.wake)
 
     # The task
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Send requests until cancelled."""
         self._manager.initialize()
         try:
             while True:
                 self._wanted.clear()
-                looked_at = self._time.now()
+                looked_at = self._loop.time()
                 request = self._coordinators.next_request()
                 self._tell()
                 if request is not None:
@@ -97,35 +93,42 @@ class TransactionRunner:
                 self._set_alarm(looked_at)
                 await self._wanted.wait()
         finally:
-            self._time.close()
+            self._stop_alarm()
 
     def wake(self) -> None:
-        """Look for something to ask soon."""
+        """Have the task look for a request soon."""
         self._wanted.set()
 
     def _set_alarm(self, looked_at: float) -> None:
-        """Look again when the pause that still ran at `looked_at` is over; at once, if it is over by now."""
-        if (next_at := self._manager.next_at(looked_at)) > looked_at:
-            self._time.ring_at(next_at, looked_at, self.wake)
-        else:
-            self._time.stop()
+        """Wake the task when the pause is over that still ran at `looked_at`.
 
-    # What happens to records
+        The pause may be over by now: the alarm then rings at once, since the task found nothing to do at `looked_at`.
+        """
+        self._stop_alarm()
+        if (next_at := self._manager.next_at(looked_at)) > looked_at:
+            self._alarm = self._loop.call_later(max(next_at - looked_at, TICK_S), self.wake)
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    # Records
 
     def of_request(self) -> ProduceTransaction:
-        """What a Produce request must say of the transaction that its batches belong to."""
+        """Return the transactional fields of a Produce request."""
         return self._coordinators.produce_transaction()
 
     def batch_opened(self, queue: PartitionQueue) -> None:
         """Add the partition of a new batch to the transaction."""
-        if not self._manager.use(queue, self._time.now()):
+        if not self._manager.use(queue, self._loop.time()):
             self.wake()
 
     def records_failed(self, error: KafkaError) -> None:
         """Require the open transaction to be aborted."""
         if self._manager.state in _TAKING:
-            self._manager.fail_transaction(error)  # not if EndTxn has gone out to commit
-            self._loop.call_soon(self._changed)  # later: whoever failed it is in the middle of its own work
+            self._manager.fail_transaction(error)  # does nothing once EndTxn was sent to commit
+            self._loop.call_soon(self._changed)  # later: the caller is in the middle of failing a batch
 
     def log_lost(self, queue: PartitionQueue) -> None:
         """Fail the transaction if it has written to this partition: a commit would miss these records."""
@@ -134,15 +137,15 @@ class TransactionRunner:
             text = f"topic {topic!r} was deleted and made again, or lost its end: records of the transaction are gone"
             self.records_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))
 
-    # What becomes of transactions
+    # Failing
 
     def reject(self, error: KafkaError) -> None:
-        """Let the open transaction be one that must be aborted."""
+        """Require the open transaction to be aborted."""
         self._manager.fail_transaction(error)
         self._changed()
 
     def fail(self, error: KafkaError) -> None:
-        """Note that the producer has failed or is closed: every call says why."""
+        """Note that the producer has failed or is closed; every later call raises the error."""
         self.endings.stop_flushing()
         self._manager.fail(error)
         self._told = self._manager.error
@@ -154,9 +157,9 @@ class TransactionRunner:
         self.wake()
 
     def _tell(self) -> None:
-        """Do what a new state asks for, and wake those who wait for one."""
+        """React to a new state, and wake the callers that wait for it."""
         error = self._manager.error
-        if error is not None and error is not self._told:  # one that ends the producer may follow an abortable one
+        if error is not None and error is not self._told:  # a fatal error may follow an abortable one
             self._told = error
             self._give_up(error)
         self.endings.settle()
@@ -177,7 +180,7 @@ class TransactionRunner:
         Raises:
             TransactionTimeoutError: not yet.
             ProducerClosedError: the producer is closing.
-            KafkaError: there never will be.
+            KafkaError: the producer has failed.
         """
         what = f"there is no identity for transactional_id {self._manager.transactional_id!r}"
         await self.waits.until(lambda: self._manager.state not in _NOT_YET or self.endings.is_closing, deadline, what)
@@ -187,16 +190,16 @@ class TransactionRunner:
 
     @property
     def records_at_risk(self) -> int:
-        """How many records the open transaction has, none of which counts before its commit; 0 if none is open."""
+        """Number of records in the open transaction, none of which counts before its commit; 0 if none is open."""
         return self._records.taken if self._manager.state in _UNCOMMITTED else 0
 
     @property
     def number(self) -> int:
-        """Of the transaction that is open, or was last."""
+        """Number of the open transaction, or else of the last."""
         return self._manager.number
 
     async def begin(self, *, deadline: float) -> None:
-        """Begin a transaction, once the one before is over on the brokers.
+        """Begin a transaction after the previous one has ended on the brokers.
 
         Raises:
             IllegalStateError: one is open.
@@ -207,7 +210,7 @@ class TransactionRunner:
         while True:
             await self.endings.end_of_last(deadline)
             await self.initialized(deadline=deadline)
-            wait_s = self._manager.late.begin_at - self._time.now()
+            wait_s = self._manager.late.begin_at - self._loop.time()
             if self.endings.is_closing:
                 raise ProducerClosedError(CLOSING)
             if wait_s > 0:
@@ -217,7 +220,7 @@ class TransactionRunner:
                     break
                 self.wake()
         self.endings.begun()
-        self._records.open(self._coordinators.is_idle)
+        self._records.open()
 
     # Offsets
 
@@ -233,7 +236,7 @@ class TransactionRunner:
         Raises:
             NoTransactionError: none is open.
             TransactionAbortableError: it must be aborted.
-            TransactionTimeoutError: no answer yet.
+            TransactionTimeoutError: no response yet.
             KafkaError: the producer has failed.
         """
         self.refusals.check_taking()
@@ -251,22 +254,18 @@ class TransactionRunner:
             self.refusals.raise_abortable()
             raise NoTransactionError("the transaction ended before its offsets were sent")
 
-    def __repr__(self) -> str:
-        """Show the state."""
-        return f"<TransactionRunner {self._manager!r} {self.turns!r}>"
-
 
 __all__ = ["TransactionParts", "TransactionRecords"]
 
 
 class TransactionParts:
-    """What transactions are made of, apart from the records.
+    """Makes the transactional parts of a producer, apart from the records.
 
     Args:
-        config: checked.
+        config: validated.
         backoff: between attempts.
-        client: asks brokers.
-        metadata: knows them.
+        client: sends requests.
+        metadata: knows the nodes.
         loop: for the time.
         log: bound to the client id.
     """
@@ -291,22 +290,18 @@ class TransactionParts:
     def runner(
         self, identity: ProducerIdentity, records: TransactionRecords, *, on_fatal: Callable[[KafkaError], None]
     ) -> TransactionRunner | None:
-        """Return what carries transactions out; None without a transactional id."""
+        """Return the runner; None without a transactional id."""
         config = self._config
         if not isinstance(identity, TransactionalIdentity) or config.transactional_id is None:
             return None
-        time = HighResolutionTimer(self._loop)
         manager = TransactionManager(
             config.transactional_id,
             timeout_ms=config.transaction_timeout_ms,
             identity=identity,
             backoff=self._backoff,
             stray_delay_s=config.request_timeout_ms / 1000,
-            grain_s=time.grain_s,
             on_joined=records.offer,
         )
-        coordinators = Coordinators(self._client, self._metadata, manager, clock=time.now, log=self._log)
+        coordinators = Coordinators(self._client, self._metadata, manager, clock=self._loop.time, log=self._log)
         max_block_s = config.max_block_ms / 1000
-        return TransactionRunner(
-            coordinators, records, time=time, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log
-        )
+        return TransactionRunner(coordinators, records, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log)

@@ -1,4 +1,4 @@
-"""Says what a call gets that does not fit the place where the transaction is."""
+"""Errors of calls that the current state of the transaction does not allow."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _HAS_BEGUN: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.COMMITTING, _STATE.
 
 
 class TransactionStateChecks:
-    """The errors of one producer's calls.
+    """Raises if a call is not allowed now.
 
     Args:
-        manager: knows where the transaction is.
+        manager: has the state.
     """
 
     def __init__(self, manager: TransactionManager) -> None:
@@ -26,20 +26,20 @@ class TransactionStateChecks:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun and has no end yet."""
+        """Whether a transaction has begun and has not ended."""
         return self._manager.state in _HAS_BEGUN
 
     def check_taking(self) -> None:
-        """Raise unless a transaction takes records and offsets."""
+        """Raise unless a transaction accepts records and offsets."""
         if self._manager.state is not _STATE.IN_TRANSACTION:
             self.refuse()
 
     def refuse(self) -> NoReturn:
-        """Raise what a call gets that needs an open transaction.
+        """Raise the error of a call that needs an open transaction.
 
         Raises:
             NoTransactionError: none is open, or it is ending.
-            KafkaError: it has failed, or the producer has.
+            KafkaError: the transaction or the producer has failed.
         """
         self.raise_fatal()
         self.raise_abortable()
@@ -49,7 +49,10 @@ class TransactionStateChecks:
         raise NoTransactionError(text)
 
     def check_open(self, verb: str) -> None:
-        """Raise unless there is a transaction that `verb`, commit or abort, could end.
+        """Raise unless there is a transaction to commit or abort.
+
+        Args:
+            verb: commit or abort.
 
         Raises:
             IllegalStateError: none is open.
@@ -59,15 +62,11 @@ class TransactionStateChecks:
             raise IllegalStateError(text)
 
     def raise_fatal(self) -> None:
-        """Raise what the producer has failed with, if it has."""
+        """Raise the error of the producer, if it has failed."""
         if self._manager.state is _STATE.FATAL_ERROR and self._manager.error is not None:
             raise self._manager.error.fresh()
 
     def raise_abortable(self) -> None:
-        """Raise why the transaction must be aborted, if it must."""
+        """Raise the error of the transaction, if it has failed."""
         if self._manager.state is _STATE.ABORTABLE_ERROR and self._manager.error is not None:
             raise self._manager.error.fresh()
-
-    def __repr__(self) -> str:
-        """Show whether a transaction is open."""
-        return f"<TransactionRefusals open={self.is_open}>"

@@ -1,8 +1,8 @@
-"""The states of a transactional producer: one table, and the picture of it.
+"""States of a transactional producer, as one table and a diagram of it.
 
-Nothing but `TransactionManager` assigns a state, and it asks this table. Every state may fall to FATAL_ERROR, which
-is the end: a newer producer has the transactional id, or a right is missing. ABORTABLE_ERROR ends one transaction
-alone.
+Only `TransactionManager` assigns a state, and it checks this table. Every state may change to FATAL_ERROR, which is
+final: a newer producer has the transactional id, or a permission is missing. ABORTABLE_ERROR ends only one
+transaction.
 
 The diagram in docs/explanation/transactions.md is what `mermaid` returns.
 
@@ -17,20 +17,20 @@ from typing import Final
 
 
 class TransactionState(Enum):
-    """Where a transactional producer is."""
+    """State of a transactional producer."""
 
     UNINITIALIZED = "uninitialized"
-    """It has no identity yet."""
+    """The producer has no identity yet."""
     INITIALIZING = "initializing"
-    """An identity, or a new epoch of it, is being asked for; transactions wait."""
+    """An identity, or its next epoch, is being requested; transactions wait."""
     READY = "ready"
     """A transaction may begin."""
     IN_TRANSACTION = "in transaction"
     COMMITTING = "committing"
-    """No record is taken any more; what was taken is waited for, then EndTxn is sent."""
+    """No more records are accepted; EndTxn is sent after those accepted have ended."""
     ABORTING = "aborting"
     ABORTABLE_ERROR = "abortable error"
-    """The transaction cannot be committed: abort it, and go on."""
+    """The transaction cannot be committed: abort it, and continue."""
     FATAL_ERROR = "fatal error"
     """Nothing can succeed any more."""
 

@@ -1,15 +1,10 @@
-"""What an error code means in the answer to a request of a transaction: one row for each request and code.
+"""Meaning of an error code in the response to a transaction's request: one row per request and code.
 
-What a code means by itself; what follows from it for the transaction is in `transaction_failures.py`. A code without a
-row of its own is retried where the table of all codes (`_protocol/error_codes.py`) calls it retriable; else it ends the
-transaction, or, where there is no transaction that could be aborted, the producer. Only NONE counts as success, but
-for DescribeTransactions, and no code is retried for ever without a word.
+`verdict_on` says what a code means by itself, `consequence_of` what follows for the transaction and its producer. A
+code without a row is retried if `_protocol/error_codes.py` calls it retriable; otherwise it ends the transaction or,
+where no transaction could be aborted, the producer. Only NONE counts as success, except for DescribeTransactions.
 
 Source: the TxnRequestHandlers of TransactionManager in Apache Kafka; KIP-360, KIP-588, KIP-890, KIP-1050.
-
-What follows from a refusal that is no reason to ask again. Pure: nowhere else is that decided.
-
-Source: the TxnRequestHandlers of TransactionManager in Apache Kafka; KIP-360, KIP-588, KIP-890.
 """
 
 from __future__ import annotations
@@ -44,18 +39,18 @@ if TYPE_CHECKING:
 
 
 class ErrorAction(IntEnum):
-    """What is to be done; where an answer has several codes, the highest counts."""
+    """Reaction to a code; of several codes in a response the highest counts."""
 
     DONE = 0
     RETRY_SOON = 1
-    """What the broker is busy with is over in a moment: the marker of the last transaction is being written."""
+    """The broker is busy for a moment: it writes the markers of the last transaction."""
     RETRY = 2
     REFIND = 3
-    """Ask who the coordinator is, then again."""
+    """Find the coordinator again, then retry."""
     ABORTABLE = 4
     """The transaction must be aborted."""
     RENEW = 5
-    """The coordinator has another epoch: InitProducerId with the identity decides whether it can be had again."""
+    """The coordinator has another epoch: InitProducerId decides whether this producer may continue."""
     FATAL = 6
 
 
@@ -89,7 +84,7 @@ _IN_TRANSACTION: Final[Mapping[ErrorCode, ErrorAction]] = {
 }
 
 _ADDING: Final[Mapping[ErrorCode, ErrorAction]] = {**_IN_TRANSACTION, _E.INVALID_TXN_STATE: ErrorAction.FATAL}
-"""Only EndTxn can be refused for the state of a transaction that an abort brings in order."""
+"""An abort repairs INVALID_TXN_STATE only if EndTxn was refused with it."""
 
 _ROWS: Final[Mapping[int, Mapping[ErrorCode, ErrorAction]]] = {
     FIND_COORDINATOR.key: {
@@ -133,11 +128,11 @@ _ENDS_WITH_THE_TRANSACTION: Final = frozenset(
 
 
 def verdict_on(api_key: int, code: int) -> ErrorAction:
-    """Say what a code means in the answer to a request.
+    """Return the action for a code in the response to a request.
 
     Args:
         api_key: of the request.
-        code: from the wire, any number.
+        code: any number from the wire.
     """
     row = ErrorCode.of(code)
     if row is not None and row in _ROWS[api_key]:
@@ -148,11 +143,11 @@ def verdict_on(api_key: int, code: int) -> ErrorAction:
 
 
 def has_successor(description: TransactionDescription | None, *, own: TransactionIdentity | None) -> bool:
-    """Tell whether another producer has a transaction open, which InitProducerId would abort before it is refused.
+    """Whether another producer has an open transaction, which InitProducerId would abort before it is refused.
 
     Args:
-        description: of the transactional id, or the refusal to give one; None: the coordinator cannot.
-        own: under which a transaction of this producer may be open; None: it has none open.
+        description: of the transactional id, or the refusal of one; None if the coordinator cannot give it.
+        own: identity of this producer's open transaction; None if it has none.
     """
     if description is None or description.state != ONGOING:
         return False
@@ -160,13 +155,13 @@ def has_successor(description: TransactionDescription | None, *, own: Transactio
 
 
 def has_timed_out(description: TransactionDescription | None, identity: TransactionIdentity) -> bool:
-    """Tell whether the coordinator itself has raised the epoch of a commit that it refuses.
+    """Whether the coordinator itself has raised the epoch of a commit that it refuses.
 
-    Kafka after 4.4 refuses one so whose V2 transaction timed out (KAFKA-20785): to abort it the coordinator took the
-    next epoch, and a successor would have taken one more.
+    Kafka after 4.4 refuses a commit that way if its V2 transaction timed out (KAFKA-20785): the coordinator took the
+    next epoch to abort it, and a successor would have taken one more.
 
     Args:
-        description: as above.
+        description: as in `has_successor`.
         identity: of the commit.
     """
     if description is None or description.state != ABORTED:
@@ -179,11 +174,11 @@ def _claimant(description: TransactionDescription) -> tuple[int, int]:
 
 
 def worst_of(api_key: int, codes: Collection[int]) -> tuple[ErrorAction, int]:
-    """Return the verdict that counts among those on the codes of an answer, and its code.
+    """Return the action of the worst code in a response, and that code.
 
     Args:
         api_key: of the request.
-        codes: one for each partition, or the only one. OPERATION_NOT_ATTEMPTED says that another one is the reason.
+        codes: one per partition, or a single one. OPERATION_NOT_ATTEMPTED means that another code is the reason.
     """
     if not any(codes):
         return ErrorAction.DONE, 0
@@ -199,18 +194,17 @@ _TAKING: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.CO
 
 
 class TransactionEffect(Enum):
-    """What is to be done."""
+    """Effect of a refusal on the transaction."""
 
     GO_ON = auto()
-    """Nothing: it was the end of what a late copy had begun, and InitProducerId decides."""
+    """None: EndTxn was for a transaction that a late copy had begun, and InitProducerId decides."""
     LOOK = auto()
-    """Have the transaction described: another producer has the identity, or the coordinator has aborted it itself."""
+    """Describe the transaction: another producer has the identity, or the coordinator has aborted it itself."""
     RENEW = auto()
-    """Have InitProducerId decide whether the identity can be had again; the transaction must be aborted."""
+    """The transaction must be aborted; InitProducerId decides whether this producer may continue."""
     ABORT = auto()
-    """The transaction must be aborted."""
     FAIL = auto()
-    """Nothing can succeed any more."""
+    """The producer has failed."""
 
 
 def consequence_of(
@@ -222,12 +216,12 @@ def consequence_of(
     transaction: OpenTransaction,
     is_v2: bool,
 ) -> TransactionEffect:
-    """Say what a refusal means for a transaction and its producer.
+    """Return the effect of a refusal on the transaction and its producer.
 
     Args:
-        request: what was asked.
-        verdict: on its answer, none of those that have it asked again.
-        code: the one that counts, from the wire.
+        request: the refused request.
+        verdict: of its response; not one of the actions that retry.
+        code: the worst code of the response.
         state: of the producer.
         transaction: the open one.
         is_v2: of the transaction.
@@ -238,12 +232,10 @@ def consequence_of(
     if is_end and is_v2 and code in FENCED_CODES:
         if not is_abort:
             return TransactionEffect.LOOK
-        # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
+        # A coordinator that is shutting down may take the abort for a copy of the last EndTxn, and compare epochs so.
         if not (transaction.is_commit_sent or transaction.is_outdated):
             return TransactionEffect.RENEW
-    elif (
-        verdict is ErrorAction.RENEW and not transaction.commits_in_doubt
-    ):  # no identity tells whether that was committed
+    elif verdict is ErrorAction.RENEW and not transaction.commits_in_doubt:  # else a new identity hides the outcome
         return TransactionEffect.RENEW
     is_about_id = request.api is FIND_COORDINATOR and request.coordinator.kind is CoordinatorType.TRANSACTION
     is_abortable = (
@@ -255,12 +247,12 @@ def consequence_of(
 
 
 def is_refused_unseen(request: TransactionRequest, code: int) -> bool:
-    """Tell whether a request was refused for a missing right before it changed what the coordinator knows.
+    """Whether a request was refused for a missing permission before it changed the coordinator's state.
 
-    Partitions are added all or none. Offsets are not committed so: those of other topics may have been.
+    Either all partitions are added or none. Offsets are different: those of other topics may have been committed.
 
     Args:
-        request: what was asked.
-        code: from the wire, the one that counts.
+        request: the refused request.
+        code: the worst code of the response.
     """
     return request.api in _ADDS and code in _LACKS_A_RIGHT

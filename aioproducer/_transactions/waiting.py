@@ -1,7 +1,4 @@
-"""Who waits for a transaction to come somewhere: each is woken when it is there, or when its time is over.
-
-Whose transaction it is: a producer has one at a time, and its tasks take turns, first come, first served.
-"""
+"""Callers that wait for a state of the transaction, and the lock that gives a producer one transaction at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TransactionResult:
-    """One commit or abort; every call of the same kind joins it."""
+    """One commit or abort, which every call of the same kind joins."""
 
     __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_told", "number")
 
@@ -31,23 +28,23 @@ class TransactionResult:
         self.is_done = False
         self.is_told = False
         self.is_left = False
-        """Whether a caller gave up, and may ask again."""
+        """A caller gave up, and may call again."""
         self.error: KafkaError | None = None
 
     def end(self, error: KafkaError | None) -> None:
-        """Note how it ended; None: as it was meant to."""
+        """Note the error, or None for success."""
         self.is_done = True
         self.error = error
 
     @property
     def may_be_joined(self) -> bool:
-        """Whether somebody may still want to know: under way, or ended and told to nobody."""
+        """Whether it is running, or no caller has learnt its result."""
         return not (self.is_done and self.is_told)
 
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """Totals of transactions that ended, under Kafka's meanings."""
+    """Totals of ended transactions, as Kafka's metrics define them."""
 
     committed: int = 0
     aborted: int = 0
@@ -55,7 +52,7 @@ class TransactionCounts:
     abort_total_s: float = 0.0
 
     def note(self, ending: TransactionResult, now: float) -> None:
-        """Count one that ended as it was meant to."""
+        """Count a transaction that ended successfully."""
         if ending.is_commit:
             self.committed += 1
             self.commit_total_s += now - ending.began_at
@@ -65,26 +62,26 @@ class TransactionCounts:
 
 
 class TransactionWaits:
-    """Those who wait.
+    """Callers that wait.
 
     Args:
         loop: makes their futures.
         max_block_s: how long a call waits.
-        explain: says what went wrong last, for the text of time-outs.
+        explain: returns the last error, for the text of time-outs.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_block_s: float, explain: Callable[[], str]) -> None:
         self._loop = loop
         self._max_block_s = max_block_s
         self._explain = explain
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # and what each waits for
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # with the condition of each
 
     def deadline(self) -> float:
-        """When a call that begins now gives up; monotonic seconds."""
+        """Return when a call that begins now gives up; monotonic seconds."""
         return self._loop.time() + self._max_block_s
 
     def tell(self) -> None:
-        """Something has changed: wake those for whom what they wait for is so now."""
+        """Wake every waiter whose condition is now true."""
         for change, is_reached in self._waiting.items():
             if not change.done() and is_reached():
                 change.set_result(None)
@@ -94,7 +91,7 @@ class TransactionWaits:
 
         Raises:
             TransactionTimeoutError: not yet.
-            KafkaError: what it ended in.
+            KafkaError: its commit or abort has failed.
         """
         what = "the transaction is not committed" if ending.is_commit else "the transaction is not aborted"
         await self.until(lambda: ending.is_done, deadline, what)
@@ -103,21 +100,21 @@ class TransactionWaits:
             raise ending.error.fresh()
 
     async def until(self, is_reached: Callable[[], bool], deadline: float | None, what: str) -> None:
-        """Wait until something is so.
+        """Wait until a condition is true.
 
         Args:
-            is_reached: looked at now, and by `tell` at each change; raises nothing.
-            deadline: monotonic seconds; None: for ever.
-            what: is not so, for the error.
+            is_reached: the condition, checked now and by `tell` at each change; raises nothing.
+            deadline: monotonic seconds; None for no limit.
+            what: the text of the error.
 
         Raises:
-            TransactionTimeoutError: not yet.
+            TransactionTimeoutError: the condition is not true at the deadline.
         """
         if is_reached():  # an `asyncio.timeout` costs more than the rest of a begin
             return
         try:
             async with asyncio.timeout_at(deadline):
-                while not is_reached():  # what was so at the change may be otherwise again
+                while not is_reached():  # it may have become false again
                     await self._change(is_reached)
         except TimeoutError:
             text = f"{what} after max_block_ms={self._max_block_s * 1000:.0f}; it goes on, and the same call joins it"
@@ -125,15 +122,15 @@ class TransactionWaits:
             raise TransactionTimeoutError(f"{text} ({reason})" if reason else text) from None
 
     async def pause(self, wait_s: float, deadline: float) -> None:
-        """Wait a while, or until the next change.
+        """Wait for some time, or until the next change.
 
         Raises:
-            TransactionTimeoutError: there is not so much time.
+            TransactionTimeoutError: the deadline is earlier.
         """
         is_short = self._loop.time() + wait_s > deadline
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(min(self._loop.time() + wait_s, deadline)):
-                await self._change(_whatever_it_is)
+                await self._change(lambda: True)
         if is_short and self._loop.time() >= deadline:
             text = f"the next transaction may begin in {wait_s:.1f} s: a request of the last one may still arrive"
             raise TransactionTimeoutError(text)
@@ -144,35 +141,25 @@ class TransactionWaits:
         try:
             await change
         finally:
-            del self._waiting[change]  # who gives up leaves: the next change may be long in coming
-
-    def __repr__(self) -> str:
-        """Show how many wait."""
-        return f"<TransactionWaits {len(self._waiting)}>"
-
-
-def _whatever_it_is() -> bool:
-    """Any change will do."""
-    return True
+            del self._waiting[change]  # also if cancelled: the next change may be far off
 
 
 class LockHolder:
-    """One task's turn; given back by whoever took it, or by the end of its transaction."""
+    """One task's possession of the lock, released by the task or by the end of its transaction."""
 
     __slots__ = ("task", "transaction")
 
     def __init__(self, task: object) -> None:
         self.task = task
         self.transaction: int | None = None
-        """Number of the transaction whose end gives it back, waited for or not; None: whoever took it does."""
+        """Transaction that releases the lock when it ends; None if the holder releases it itself."""
 
 
 class TransactionLock:
-    """A line of tasks that want a transaction.
+    """Lock that gives tasks one transaction after another, first come, first served.
 
     Args:
         loop: makes their futures.
-        is_open: tells whether the transaction with a number has not ended yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, is_open: Callable[[int], bool]) -> None:
@@ -183,15 +170,15 @@ class TransactionLock:
         self._error: KafkaError | None = None
 
     async def take(self, deadline: float) -> LockHolder:
-        """Wait for the turn.
+        """Wait for the lock.
 
         Args:
             deadline: monotonic seconds.
 
         Raises:
             IllegalStateError: the task has a transaction open already.
-            TransactionTimeoutError: the others have not ended theirs in time.
-            KafkaError: nobody gets one any more.
+            TransactionTimeoutError: other tasks have not ended theirs in time.
+            KafkaError: the producer is closing or has failed.
         """
         if self._error is not None:
             raise self._error.fresh()
@@ -217,10 +204,10 @@ class TransactionLock:
         return turn
 
     def take_now(self) -> LockHolder:
-        """Take the turn if nobody has it.
+        """Take the lock if it is free.
 
         Raises:
-            IllegalStateError: somebody has.
+            IllegalStateError: it is not.
         """
         if self._holder is not None:
             raise IllegalStateError("a transaction is open already: commit or abort it first")
@@ -228,7 +215,7 @@ class TransactionLock:
         return self._holder
 
     def give(self, turn: LockHolder) -> None:
-        """Let the next one have it; nothing happens if it was given before."""
+        """Release the lock, and give it to the next task; does nothing if it was released before."""
         if self._holder is not turn:
             return
         self._holder = None
@@ -240,23 +227,23 @@ class TransactionLock:
                 return
 
     def pass_on(self) -> None:
-        """Give the turn back if its transaction is over: whoever begins another will not ask for that end again."""
+        """Release the lock if its transaction is over: the task begins another, so will not wait for that end again."""
         held = self._holder
         if held is not None and held.transaction is not None and not self._is_open(held.transaction):
             self.give(held)
 
     @property
     def ends_with_transaction(self) -> bool:
-        """Whether the end of a transaction gives the turn back."""
+        """Whether the end of a transaction releases the lock."""
         return self._holder is not None and self._holder.transaction is not None
 
     def transaction_ended(self, number: int) -> None:
-        """Give the turn back that was held for this transaction."""
+        """Release the lock if it was held for this transaction."""
         if self._holder is not None and self._holder.transaction == number:
             self.give(self._holder)
 
     def end(self, error: KafkaError) -> None:
-        """Let nobody wait any more, now or later: the producer closes, or has failed."""
+        """Fail all waiting tasks, and later ones: the producer closes, or has failed."""
         self._error = error
         for given, _ in self._waiting:
             if not given.done():
@@ -264,14 +251,10 @@ class TransactionLock:
         self._waiting.clear()
 
     def _leave(self, turn: LockHolder) -> None:
-        """Stand in line no more; a turn that was given in the same moment goes on to the next."""
+        """Stop waiting; if the lock was given in the same moment, give it to the next task."""
         self.give(turn)
         self._waiting = deque(each for each in self._waiting if each[1] is not turn)
 
     def _refuse_nesting(self, task: object) -> None:
         if self._holder is not None and self._holder.task is task:
             raise IllegalStateError("this task has a transaction open already: a producer has one at a time")
-
-    def __repr__(self) -> str:
-        """Show how many wait."""
-        return f"<TransactionTurns taken={self._holder is not None} waiting={len(self._waiting)}>"

@@ -1,7 +1,4 @@
-"""`BlockingProducer`: the producer's verbs, for callers without an event loop.
-
-The columns of `send_many`, for callers without an event loop.
-"""
+"""`BlockingProducer`: the methods of `Producer`, for callers without an event loop."""
 
 from __future__ import annotations
 
@@ -12,17 +9,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, overload
 
 from aioproducer._producer.arguments import owned, owned_headers
-from aioproducer._producer.bulk import BulkResult
 from aioproducer._producer.lifecycle import caller
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
-from aioproducer.blocking.handoff_queue import QueuedRecord, check_given, size_of, time_of_call
+from aioproducer.blocking._handoff_queue import QueuedRecord, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
-from aioproducer.records import check_payload, check_topic_name, normalize_headers
+from aioproducer.records import check_payload, check_topic_name
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -31,6 +27,7 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer._producer.bulk import BulkResult
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.config import ProducerConfig, ProducerOptions
@@ -49,9 +46,9 @@ class BlockingProducer(BlockingTransactions):
         producer.flush()  # raises if anything was not delivered
     ```
 
-    Safe to share between threads. Ctrl-C ends the wait of the call it meets; leaving the `with` block then closes
+    Safe to share between threads. Ctrl-C ends the wait of the current call; leaving the `with` block then closes
     within five seconds. Interceptors, serializers and callbacks run on the background thread, in the context
-    (`contextvars`) of the call that gave the record, and may call none of this.
+    (`contextvars`) of the call that sent the record, and must not call the producer.
 
     Each call ends at its limit, also while a callback blocks the background thread: it then raises a `TimeoutError`
     of its kind, such as `DeliveryTimeoutError` for `send`, with the outcome UNKNOWN.
@@ -77,7 +74,7 @@ class BlockingProducer(BlockingTransactions):
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__(Producer(bootstrap_servers, **options), made_at=caller())
-        self._handed = self._producer.handed()
+        self._non_blocking = self._producer._non_blocking()
 
     # Sending
 
@@ -94,7 +91,7 @@ class BlockingProducer(BlockingTransactions):
     ) -> RecordMetadata:
         """Send a record and wait for the broker's acknowledgement; arguments and errors as `Producer.send`.
 
-        A KeyboardInterrupt ends the wait; a record that is in a batch already goes on.
+        A KeyboardInterrupt ends the wait; a record that is in a batch already is still sent.
         """
         return wait_for(
             self.send_threadsafe(
@@ -119,7 +116,7 @@ class BlockingProducer(BlockingTransactions):
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
-        """Send without waiting; arguments as `enqueue`, and all errors by the future, which need not be looked at.
+        """Send without waiting; arguments as `enqueue`, errors by the future, which may be dropped.
 
         Raises:
             ProducerClosedError: closing or closed.
@@ -150,13 +147,13 @@ class BlockingProducer(BlockingTransactions):
     ) -> None:
         """Accept a record as soon as there is room.
 
-        What becomes of it is told to `on_delivery`, on the background thread; without one a failure is raised by the
-        next `flush` or `close`. In a transaction a failure keeps it from being committed, whoever was told.
+        `on_delivery` is called with the outcome, on the background thread; without it a failure is raised by the next
+        `flush` or `close`. In a transaction a failure prevents the commit in either case.
 
         Args:
             topic: as all arguments, see `Producer.send`.
-            value: a `bytearray` or `memoryview` is copied. Other objects are given to the serializer on the background
-                thread, and must not change before.
+            value: a `bytearray` or `memoryview` is copied. The serializer gets other objects on the background thread:
+                they must not change before.
             key: as `value`.
             partition: instead of the key's or a chosen one.
             timestamp: ms since the epoch; None is now.
@@ -169,19 +166,21 @@ class BlockingProducer(BlockingTransactions):
             ProducerClosedError: closing or closed.
         """
         check_topic_name(topic)
-        check_given(partition, timestamp, on_delivery)
-        key = self._own("key", key, is_serialized=self._config.key_serializer is not None)
-        value = self._own("value", value, is_serialized=self._config.value_serializer is not None)
-        enqueue = partial(
-            self._handed.enqueue,
-            topic,
-            value,
-            key=key,
-            partition=partition,
-            timestamp=time_of_call() if timestamp is None else timestamp,
-            headers=None if headers is None else normalize_headers(headers),
+        if self._config.key_serializer is None:
+            check_payload("key", key)
+        if self._config.value_serializer is None:
+            check_payload("value", value)
+        self._put(
+            queued_record(
+                partial(self._non_blocking.enqueue, topic),
+                value,
+                key=key,
+                partition=partition,
+                timestamp=timestamp,
+                headers=headers,
+                on_delivery=on_delivery,
+            )
         )
-        self._put(QueuedRecord(enqueue, size_of(key) + size_of(value), on_delivery))
 
     def send_many(
         self,
@@ -195,7 +194,7 @@ class BlockingProducer(BlockingTransactions):
     ) -> BulkResult:
         """Send one record for each value and wait until all have ended; arguments and errors as `Producer.send_many`.
 
-        An iterator is read to its end on the calling thread, before the first record goes: give a long one in parts.
+        An iterator is read to its end on the calling thread, before the first record is sent: pass a long one in parts.
 
         Returns:
             Counts, offsets and errors; failed records raise nothing.
@@ -225,7 +224,7 @@ class BlockingProducer(BlockingTransactions):
     ) -> BulkResult:
         """Send one record for each row and wait until all have ended; arguments and errors as `Producer.send_arrow`.
 
-        A stream is read on the background thread, as room comes; other calls wait while it has nothing to give.
+        A stream is read on the background thread, as there is room; other calls wait while it yields nothing.
 
         Returns:
             Counts, offsets and errors; failed records raise nothing.
@@ -265,16 +264,8 @@ class BlockingProducer(BlockingTransactions):
     ) -> BlockingTopic[KeyT, ValueT]:
         """Return a handle for a topic whose keys and values have a type; arguments and errors as `Producer.topic`."""
         records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
-        topic, handed = self._producer.topic_of(records), self._handed.topic_of(records)
-        return BlockingTopic(
-            topic,
-            records,
-            handed=handed,
-            in_turn=self._in_turn,
-            put=self._put,
-            send_columns=self._send_columns,
-            partitions_of=self.partitions_for,
-        )
+        topic, non_blocking = self._producer._topic_of(records), self._non_blocking._topic_of(records)
+        return BlockingTopic(self, records, topic=topic, non_blocking=non_blocking)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the records accepted before this call have ended.
@@ -283,8 +274,8 @@ class BlockingProducer(BlockingTransactions):
             timeout: seconds; None waits as long as `delivery_timeout_ms` lets records live.
 
         Raises:
-            UndeliveredError: records failed, and nobody had been told.
-            TimeoutError: the time is over; the records go on.
+            UndeliveredError: records failed, and their failures were not reported yet.
+            TimeoutError: the time is over; the records are still being sent.
         """
         check_timeout(timeout)
         deadline = None if timeout is None else monotonic() + timeout
@@ -299,7 +290,7 @@ class BlockingProducer(BlockingTransactions):
             await self._producer.flush(None if deadline is None else max(0.0, deadline - monotonic()))
         except UndeliveredError as error:
             undelivered = error
-        failed = self._handover.take_errors(undelivered, outside_too=True)
+        failed = self._queue.take_errors(undelivered, outside_too=True)
         if failed is not None:
             raise failed
 
@@ -319,7 +310,7 @@ class BlockingProducer(BlockingTransactions):
 
         try:
             return self._background.call(look, metadata_limit(0))
-        except MetadataTimeoutError:  # the loop's thread is blocked: nothing changes meanwhile
+        except MetadataTimeoutError:  # the loop's thread is blocked, so nothing changes
             return self._producer.statistics()
 
     def __repr__(self) -> str:
@@ -328,23 +319,17 @@ class BlockingProducer(BlockingTransactions):
 
     # Inside
 
-    def _put(self, given: QueuedRecord) -> None:
+    def _put(self, record: QueuedRecord) -> None:
         self._background.check_caller()
-        self._handover.put(given)
-
-    @staticmethod
-    def _own(name: str, payload: object, *, is_serialized: bool) -> object:
-        if not is_serialized:
-            check_payload(name, payload)
-        return owned(payload)
+        self._queue.put(record)
 
 
 def read_columns(
     values: Iterable[object], keys: Iterable[object] | None
 ) -> tuple[Iterable[object], Iterable[object] | None]:
-    """Read iterators here: they may belong to the thread that calls, as a database's cursor does, or be slow.
+    """Read iterators on the calling thread: they may belong to it, as a database's cursor does, or be slow.
 
-    Keys may be without end, as those of `itertools.repeat`: one more than there are values is enough to refuse them.
+    Keys may be endless, as those of `itertools.repeat`: one more than there are values is enough to refuse them.
     """
     if isinstance(values, Iterator):
         values = list(values)

@@ -1,14 +1,13 @@
-"""A topic and the types of its records, for callers without an event loop."""
+"""A topic with typed keys and values, for callers without an event loop."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from aioproducer._producer.arguments import owned, owned_headers
 from aioproducer._threads.calls import wait_for
-from aioproducer.blocking.handoff_queue import QueuedRecord, check_given, size_of, time_of_call
-from aioproducer.records import normalize_headers
+from aioproducer.blocking._handoff_queue import queued_record
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.bulk import BulkDelivery, BulkResult
     from aioproducer._producer.topic import Topic, TopicRecords
+    from aioproducer.blocking._handoff_queue import QueuedRecord
     from aioproducer.records import RecordMetadata
 
 KeyT = TypeVar("KeyT")
@@ -33,54 +33,49 @@ class SendMany(Protocol):
         ...
 
 
-SendColumns: TypeAlias = "Callable[[SendMany, Iterable[object], Iterable[object] | None], BulkResult]"
-"""Calls it on the loop with values and keys, and waits until all records have ended."""
+class TopicQueue(Protocol):
+    """The methods of a `BlockingProducer` that its topics call."""
 
-
-class InTurn(Protocol):
-    """Calls a coroutine function on the loop, when all that was queued before was given to the producer."""
-
-    def __call__(self, function: Callable[[], Awaitable[ResultT]]) -> concurrent.futures.Future[ResultT]:
-        """Return its result to come."""
+    def partitions_for(self, topic: str) -> list[int]:
+        """As `BlockingProducer.partitions_for`."""
         ...
+
+    def _in_turn(self, function: Callable[[], Awaitable[ResultT]]) -> concurrent.futures.Future[ResultT]: ...
+
+    def _put(self, record: QueuedRecord) -> None: ...
+
+    def _send_columns(
+        self, send_many: SendMany, values: Iterable[object], keys: Iterable[object] | None
+    ) -> BulkResult: ...
 
 
 class BlockingTopic(Generic[KeyT, ValueT]):
     """A topic of a `BlockingProducer`; made by `BlockingProducer.topic`. Safe to share between threads.
 
     Args:
-        topic: of the producer on the background loop.
-        records: what they have in common.
-        handed: the same topic, for records that are not waited for.
-        in_turn: the way to the loop that is waited for.
-        put: the way to the loop that is not.
-        send_columns: the way of many records in one call.
-        partitions_of: looks a topic up, waiting for no record.
+        producer: whose topic it is.
+        records: the types of its records.
+        topic: the same topic of the producer on the event loop.
+        non_blocking: the same topic, for records of `enqueue`.
     """
 
-    def __init__(  # noqa: PLR0913  # one for each way to the loop
+    def __init__(
         self,
-        topic: Topic[KeyT, ValueT],
+        producer: TopicQueue,
         records: TopicRecords[KeyT, ValueT],
         *,
-        handed: Topic[KeyT, ValueT],
-        in_turn: InTurn,
-        put: Callable[[QueuedRecord], None],
-        send_columns: SendColumns,
-        partitions_of: Callable[[str], list[int]],
+        topic: Topic[KeyT, ValueT],
+        non_blocking: Topic[KeyT, ValueT],
     ) -> None:
-        self._topic = topic
+        self._producer = producer
         self._records = records
-        self._handed = handed
-        self._in_turn = in_turn
-        self._put = put
-        self._send_columns = send_columns
-        self._partitions_of = partitions_of
+        self._topic = topic
+        self._non_blocking = non_blocking
 
     @property
     def name(self) -> str:
-        """Of the topic."""
-        return self._topic.name
+        """Name of the topic."""
+        return self._records.name
 
     def send(
         self,
@@ -114,7 +109,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         on_delivery: OnDelivery | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
         """As `BlockingProducer.send_threadsafe`; a key or value of another type is an error of the future too."""
-        return self._in_turn(
+        return self._producer._in_turn(
             partial(
                 self._topic.send_and_wait,
                 owned(value),
@@ -142,17 +137,17 @@ class BlockingTopic(Generic[KeyT, ValueT]):
             TypeError: key or value is not of the topic's types; else as `BlockingProducer.enqueue`.
         """
         self._records.check(value, key)
-        check_given(partition, timestamp, on_delivery)
-        value, key = owned(value), owned(key)
-        enqueue = partial(
-            self._handed.enqueue,
-            value,
-            key=key,
-            partition=partition,
-            timestamp=time_of_call() if timestamp is None else timestamp,
-            headers=None if headers is None else normalize_headers(headers),
+        self._producer._put(
+            queued_record(
+                self._non_blocking.enqueue,  # type: ignore[arg-type]  # checked in the line above
+                value,
+                key=key,
+                partition=partition,
+                timestamp=timestamp,
+                headers=headers,
+                on_delivery=on_delivery,
+            )
         )
-        self._put(QueuedRecord(enqueue, size_of(key) + size_of(value), on_delivery))
 
     def send_many(
         self,
@@ -163,13 +158,13 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
     ) -> BulkResult:
-        """As `BlockingProducer.send_many`; one of another type keeps no other back, it is in the result."""
+        """As `BlockingProducer.send_many`; a key or value of another type is an error in the result."""
         send_many = partial(self._topic.send_many, partition=partition, timestamp=timestamp, headers=headers)
-        return self._send_columns(send_many, values, keys)
+        return self._producer._send_columns(send_many, values, keys)
 
     def partitions_for(self) -> list[int]:
         """As `BlockingProducer.partitions_for`."""
-        return self._partitions_of(self.name)
+        return self._producer.partitions_for(self.name)
 
     def __repr__(self) -> str:
         return f"<BlockingTopic {self._records!r}>"

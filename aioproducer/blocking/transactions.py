@@ -1,4 +1,4 @@
-"""The transactional verbs of a `BlockingProducer`."""
+"""The transaction methods of a `BlockingProducer`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from aioproducer._threads.calls import transaction_limit, wait_for
-from aioproducer.blocking.lifecycle import BlockingLifetime
+from aioproducer.blocking.lifecycle import BlockingLifecycle
 from aioproducer.errors import IllegalStateError, KafkaError
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from aioproducer._transactions.commit_abort import TransactionHandle
 
 
-class BlockingTransactions(BlockingLifetime):
-    """What a `BlockingProducer` with a `transactional_id` can do; see `Producer` for each."""
+class BlockingTransactions(BlockingLifecycle):
+    """Base class of `BlockingProducer`: its transaction methods."""
 
     _thread_in_transaction: int | None = None
-    """Whose `transaction()` block is open, or who began one; None as soon as somebody ends it, however that goes."""
+    """The thread whose `transaction()` block is open, or that began a transaction; None once any thread ends it."""
 
     def init_transactions(self) -> None:
         """Wait until the transactional id is this producer's; errors as `Producer.init_transactions`."""
@@ -31,10 +31,10 @@ class BlockingTransactions(BlockingLifetime):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Run a block that is one transaction; gives the producer itself, whose verbs belong to the transaction.
+        """Run a block that is one transaction; yields the producer itself, whose calls belong to the transaction.
 
-        So do those that other threads call meanwhile, and their `transaction()` waits its turn. It commits at the end
-        of the block and aborts on any exception, which then goes on.
+        Calls of other threads belong to it too, and their `transaction()` waits until it ends. It commits at the end of
+        the block and aborts on any exception, which is then raised.
 
         Raises:
             IllegalStateError: the thread has one open, or the producer has no `transactional_id`.
@@ -66,13 +66,13 @@ class BlockingTransactions(BlockingLifetime):
     def commit_transaction(self) -> None:
         """Wait for every record since the transaction began, and commit; errors as `Producer.commit_transaction`.
 
-        A record that could not be taken fails the commit, as one that could not be delivered does.
+        A record that was refused fails the commit, as one that could not be delivered does.
         """
         self._thread_in_transaction = None
         self._wait_in_turn(self._commit, records_too=True)
 
     def abort_transaction(self) -> None:
-        """Give up every record since the transaction began; errors as `Producer.abort_transaction`."""
+        """Abort the transaction and its records; errors as `Producer.abort_transaction`."""
         self._thread_in_transaction = None
         self._wait_in_turn(self._abort)
 
@@ -85,20 +85,20 @@ class BlockingTransactions(BlockingLifetime):
         wait_for(self._in_turn(function, limit=transaction_limit(limit_s)))
 
     async def _commit(self) -> None:
-        failed = self._handover.take_errors(None)
+        failed = self._queue.take_errors(None)
         if failed is not None:
-            self._producer.reject_commit(failed)
+            self._producer._reject_commit(failed)
         await self._producer.commit_transaction()
 
     async def _abort(self) -> None:
-        self._handover.take_errors(None)
+        self._queue.take_errors(None)
         await self._producer.abort_transaction()
 
     def _abort_because_of(self, error: BaseException, block: _Block) -> None:
         try:
             self._wait_in_turn(partial(self._abort_if_open, block))
         except IllegalStateError:
-            pass  # it is being committed: the error says so
+            pass  # it is being committed; `error` says so
         except KafkaError as failed:
             error.add_note(f"aioproducer: the transaction was not aborted: {failed}")
 
@@ -108,10 +108,10 @@ class BlockingTransactions(BlockingLifetime):
 
 
 class _Block:
-    """One thread's `transaction()` block, as the loop sees it.
+    """The loop's record of one thread's `transaction()` block.
 
-    Ctrl-C ends a thread's wait between any two steps, when its transaction has begun already as when it will begin
-    only then. So it is the loop that knows which transaction is the block's, and lets it end when the thread is gone.
+    Ctrl-C may end the thread's wait before or after the transaction begins. So the loop knows which transaction belongs
+    to the block, and ends it once the thread has left.
 
     Args:
         producer: whose transaction it is.
@@ -119,30 +119,28 @@ class _Block:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._in_hand: TransactionHandle | None = None
+        self._handle: TransactionHandle | None = None
         self._is_left = False
 
     @property
     def has_begun(self) -> bool:
-        """Whether its transaction has."""
-        return self._in_hand is not None
+        return self._handle is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether its transaction has begun, and has no end yet."""
-        return self._in_hand is not None and self._in_hand.is_open
+        return self._handle is not None and self._handle.is_open
 
     async def begin(self) -> None:
-        """Begin it, when it is its turn; errors as `Producer.begin_transaction`."""
+        """Begin the transaction once others have ended; errors as `Producer.begin_transaction`."""
         await self._producer.begin_transaction(wait=True)
-        self._in_hand = self._producer.transaction_in_hand()
-        self._let_go()
+        self._handle = self._producer._transaction_handle()
+        self._abandon_if_left()
 
     async def leave(self) -> None:
-        """Let it end in the background, whatever the thread has left of it, and also if it begins only now."""
+        """Let the transaction end in the background, also if it begins only later."""
         self._is_left = True
-        self._let_go()
+        self._abandon_if_left()
 
-    def _let_go(self) -> None:
-        if self._is_left and self._in_hand is not None:
-            self._in_hand.abandon()
+    def _abandon_if_left(self) -> None:
+        if self._is_left and self._handle is not None:
+            self._handle.abandon()

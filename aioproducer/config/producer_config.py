@@ -11,10 +11,11 @@ from os import PathLike
 from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer.config import java_classes, rules
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
-from aioproducer.config.kafka_properties import check_properties, in_python_spelling, python_name
-from aioproducer.config.option_types import (
+from aioproducer.config import _java_classes as java_classes
+from aioproducer.config import _rules as rules
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._kafka_properties import check_properties, in_python_spelling, python_name
+from aioproducer.config._option_types import (
     INT64_MAX,
     Acks,
     BoolOption,
@@ -28,8 +29,8 @@ from aioproducer.config.option_types import (
     SecurityProtocol,
     TransactionalId,
 )
+from aioproducer.config._properties_file import read_properties
 from aioproducer.config.producer_options import ProducerOptions
-from aioproducer.config.properties_file import read_properties
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
@@ -222,8 +223,6 @@ class ProducerConfig:
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
     Of two live producers with the same name the older is fenced: give each worker its own, `"billing-1"`.
-    `{hostname}` and `{env.NAME}` in it are filled in: `"billing-{hostname}"` is the same configuration for all pods of
-    a StatefulSet, and another id in each.
     Brokers with authorization want Write and Describe on it."""
 
     transaction_timeout_ms: Annotated[int, IntOption(1)] = 60_000
@@ -252,7 +251,7 @@ class ProducerConfig:
         if self.max_waiting_bytes < 0:
             self._put("max_waiting_bytes", self.buffer_memory // 4)
         self._put("adjustments", tuple(self._adjust()))
-        self._check_rules()
+        rules.check_rules(self)
 
     @classmethod
     def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:
@@ -357,16 +356,8 @@ class ProducerConfig:
                 adjustments.append(adjustment)
         return adjustments
 
-    def _check_rules(self) -> None:
-        rules.require_idempotence_has_acks_all(self)
-        rules.require_idempotence_has_retries(self)
-        rules.require_idempotence_has_few_in_flight(self)
-        rules.require_transactions_are_idempotent(self)
-        rules.require_delivery_timeout_covers_a_request(self)
-        rules.require_backoff_maxima_not_below(self)
-
     def _put(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # frozen for everybody else
+        object.__setattr__(self, name, value)  # a frozen dataclass
 
 
 @cache

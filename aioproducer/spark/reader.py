@@ -20,7 +20,7 @@ from anyio.from_thread import start_blocking_portal
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from aioproducer._admin.cluster_requests import ClusterRequests
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark.offsets import (
     OffsetRange,

@@ -146,7 +146,7 @@ class ClusterDriver:
 
     def __init__(self, model: ModelCluster, loop: asyncio.AbstractEventLoop) -> None:
         self.model = model
-        self.is_running = True
+        self.is_running: bool = True
         self._loop = loop
         self._servers: dict[int, asyncio.Server] = {}
         self._connections: dict[int, ClientConnection] = {}

@@ -541,7 +541,7 @@ class _ThreadedFaults(Faults):
 
     def __init__(self, faults: Faults, call: Callable[[Callable[[], object]], object]) -> None:
         super().__init__(released=faults.remove)
-        self.kinds = faults.kinds
+        self._kinds = faults._kinds
         self._faults = faults
         self._call = call
 

@@ -28,7 +28,7 @@ def test_batch_is_due_when_its_oldest_record_is() -> None:
     assert overdue(core) == []
     core.pass_time(0.001)
 
-    assert [batch.result for batch in overdue(core)] == [delivery.home]
+    assert [batch.result for batch in overdue(core)] == [delivery._batch_result]
 
 
 def test_partition_is_looked_at_again_for_the_batches_behind() -> None:
@@ -43,7 +43,7 @@ def test_partition_is_looked_at_again_for_the_batches_behind() -> None:
     assert overdue(core) == []
     core.pass_time(60)
 
-    assert [batch.result for batch in overdue(core)] == [later.home]
+    assert [batch.result for batch in overdue(core)] == [later._batch_result]
 
 
 def test_every_batch_of_a_partition_has_its_deadline() -> None:

@@ -67,7 +67,7 @@ def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cut
     parts = core.splitter.split(batch, ranges, keeps_sequences=True)
 
     assert [record for part in parts for record in decoded(part).records] == records
-    found = [(delivery.home, delivery.position) for delivery in deliveries]
+    found = [(delivery._batch_result, delivery._position) for delivery in deliveries]
     assert found == [(part.result, index) for part in parts for index in range(part.count)]
 
 
@@ -273,7 +273,7 @@ def test_compressed_batch_without_room_to_unpack_stays_whole() -> None:
 
     assert (bytes(batch.records()), batch.compression) == (before, CompressionType.GZIP)
     assert not batch.result.moved
-    assert deliveries[1].home is batch.result
+    assert deliveries[1]._batch_result is batch.result
 
 
 def test_compressed_batch_gives_back_its_compressed_bytes() -> None:

@@ -117,8 +117,8 @@ def test_batch_that_cannot_grow_is_closed_not_failed() -> None:
     core.wait_queues.serve()
 
     assert record.is_waiting
-    assert [batch.result for batch in core.queue().queued] == [first.home]
-    assert second.home is first.home
+    assert [batch.result for batch in core.queue().queued] == [first._batch_result]
+    assert second._batch_result is first._batch_result
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 60, 61, 100])
@@ -145,7 +145,7 @@ def test_partitioner_may_send_when_told_of_a_full_batch() -> None:
     deliveries = [core.send(bytes(600)) for _ in range(3)]
     core.wait_queues.serve()
 
-    assert [delivery.home.topic_partition for delivery in deliveries] == [("t", 0)] * 3
+    assert [delivery._batch_result.topic_partition for delivery in deliveries] == [("t", 0)] * 3
     assert core.open_batches.records == 4
 
 
@@ -241,7 +241,7 @@ def test_memory_short_makes_every_open_batch_ready() -> None:
     """Half-empty batches would wait out their linger while callers wait for memory."""
     core = CoreParts(leaders=(1, 1), linger_s=60)
     core.send(partition=0)
-    core.open_batches.hurry()
+    core.open_batches.make_all_ready()
     assert is_sendable(core, 0)
 
     core.open_batches.note_shortage(is_short=True)
@@ -258,7 +258,7 @@ def test_flush_closes_all_open_batches() -> None:
     after = core.send(partition=0)
 
     assert values(core.drain()) == [1, 1]
-    assert after.home not in {delivery.home for delivery in before}
+    assert after._batch_result not in {delivery._batch_result for delivery in before}
 
 
 def test_closing_an_idle_partition_does_nothing() -> None:
@@ -292,8 +292,8 @@ def test_batch_takes_no_record_a_tenth_of_the_timeout_younger() -> None:
     core.pass_time(0.1)
     third = core.send()
 
-    assert first.home is second.home
-    assert third.home is not first.home
+    assert first._batch_result is second._batch_result
+    assert third._batch_result is not first._batch_result
     assert is_sendable(core)
 
 
@@ -303,7 +303,7 @@ def test_ready_undrained_batch_is_closed_in_time() -> None:
     core.pass_time(0.005)
     core.pass_time(10)
 
-    assert core.send().home is not first.home
+    assert core.send()._batch_result is not first._batch_result
 
 
 def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
@@ -327,7 +327,7 @@ def opened_at_now(core: CoreParts) -> ProducerBatch:
 
 def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
     core = CoreParts(leaders=(1, 1), batch_size=1024)
-    places = [core.send(bytes(100), partition=None).home.topic_partition for _ in range(200)]
+    places = [core.send(bytes(100), partition=None)._batch_result.topic_partition for _ in range(200)]
     changes = sum(one != other for one, other in pairwise(places))
 
     assert set(places) == {("t", 0), ("t", 1)}
@@ -342,22 +342,6 @@ def test_opening_a_batch_is_notified() -> None:
     core.send()
 
     assert core.events.opened == [core.queue()]
-
-
-def test_open_batches_are_counted_with_what_they_hold() -> None:
-    core = CoreParts(leaders=(1, 1, 1), linger_s=60)
-    for partition in (0, 0, 1, 2):
-        core.send(b"v" * 91, partition=partition)
-    assert (core.open_batches.count, core.open_batches.size) == (3, 400)
-
-    core.open_batches.close(core.queue(0))
-
-    assert (core.open_batches.count, core.open_batches.size) == (2, 200)
-
-
-@pytest.mark.parametrize("linger_s, lingers", [(0.0, False), (0.001, True)])
-def test_batches_linger_if_there_is_a_time_for_it(linger_s: float, *, lingers: bool) -> None:
-    assert CoreParts(linger_s=linger_s).open_batches.lingers is lingers
 
 
 # What open batches refuse, what limits them, and how they are counted
@@ -401,7 +385,7 @@ def test_record_that_no_batch_can_hold_is_refused() -> None:
 def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
     """The limit is half of what the broker refused, and never so small that nothing fits."""
     core = CoreParts(batch_size=4096)
-    core.open_batches.limits.refused("t", size=4000, uncompressed=4000)
+    core.open_batches.limits.refused("t", 4000)
     for _ in range(20):
         core.send(bytes(400))
 
@@ -412,7 +396,7 @@ def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
 def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
     core = CoreParts()
     for _ in range(30):
-        core.open_batches.limits.refused("t", size=10, uncompressed=10)
+        core.open_batches.limits.refused("t", 10)
     for _ in range(4):
         core.send(bytes(100))
 
@@ -423,7 +407,7 @@ def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
 def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
     core = CoreParts()
     core.send(bytes(500))
-    core.open_batches.limits.refused("t", size=2000, uncompressed=2000)
+    core.open_batches.limits.refused("t", 2000)
 
     core.send(bytes(800))
 

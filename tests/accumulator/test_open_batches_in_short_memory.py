@@ -54,7 +54,7 @@ def test_open_batch_waits_to_grow_while_others_are_in_flight() -> None:
     assert batch.is_ready, "it waits although no one else gives memory back"
     give_one_back(core)
     assert not record.is_waiting
-    assert record.delivery.home is batch.result
+    assert record.delivery._batch_result is batch.result
 
 
 def test_open_batch_is_sent_at_its_partitions_turn() -> None:
@@ -146,5 +146,5 @@ def test_batch_grows_by_the_memory_left() -> None:
     delivery = core.send(bytes(1500))
 
     assert batch is not None
-    assert delivery.home is batch.result
+    assert delivery._batch_result is batch.result
     assert core.pool.available_bytes == 1024

@@ -9,7 +9,7 @@ from aioproducer._accumulator.producer_identity import (
     LAST_EPOCH,
     QUIET_TOO_LONG_S,
     REMEMBERED,
-    PartitionIdentity,
+    IdempotentPartitionIdentity,
     ProducerIdentity,
 )
 from aioproducer._accumulator.record_batch_header import MAX_SEQUENCE, NO_IDENTITY, BatchIdentity
@@ -38,7 +38,7 @@ def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) ->
 
 @pytest.mark.parametrize("producer_id", [0, 7, 2**63 - 1], ids=["the first ever given", "usual", "the last"])
 def test_first_batch_takes_the_id_and_sequences_count_records(producer_id: int) -> None:
-    partition = PartitionIdentity(producer_of(producer_id))
+    partition = IdempotentPartitionIdentity(producer_of(producer_id))
 
     assert partition.stamp(3) == BatchIdentity(producer_id, 0, 0)
     assert partition.stamp(2) == BatchIdentity(producer_id, 0, 3)
@@ -61,11 +61,11 @@ def test_all_partitions_are_offered_once_there_is_an_id() -> None:
 
 
 def test_partition_begins_with_the_epoch_that_the_broker_gave() -> None:
-    assert PartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)
+    assert IdempotentPartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)
 
 
 def test_sequences_wrap_to_zero() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     partition.stamp(MAX_SEQUENCE)
 
     assert partition.stamp(3) == BatchIdentity(7, 0, MAX_SEQUENCE)
@@ -74,7 +74,7 @@ def test_sequences_wrap_to_zero() -> None:
 
 def test_nothing_is_stamped_before_an_id_is_known() -> None:
     producer = producer_of(None)
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     assert (producer.is_missing, partition.can_stamp) == (True, False)
 
     producer.assign(0, 0)
@@ -84,7 +84,7 @@ def test_nothing_is_stamped_before_an_id_is_known() -> None:
 
 def test_without_idempotence_nothing_is_stamped_or_waits() -> None:
     producer = ProducerIdentity(is_enabled=False)
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     partition.begin_change()
 
     assert (producer.is_missing, partition.can_stamp, partition.is_changing) == (False, True, False)
@@ -95,7 +95,7 @@ def test_without_idempotence_nothing_is_stamped_or_waits() -> None:
 
 
 def test_connection_is_confirmed_by_an_acknowledged_batch() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1), connection=3)
     assert not partition.is_confirmed(3, NOW)
 
@@ -106,7 +106,7 @@ def test_connection_is_confirmed_by_an_acknowledged_batch() -> None:
 
 
 def test_producer_id_zero_is_confirmed_too() -> None:
-    partition = PartitionIdentity(producer_of(0))
+    partition = IdempotentPartitionIdentity(producer_of(0))
     batch = batch_of(partition.stamp(1))
 
     partition.acknowledge(batch, 0, NOW)
@@ -115,12 +115,12 @@ def test_producer_id_zero_is_confirmed_too() -> None:
 
 
 def test_no_connection_is_never_confirmed() -> None:
-    assert not PartitionIdentity(producer_of()).is_confirmed(0, NOW)
+    assert not IdempotentPartitionIdentity(producer_of()).is_confirmed(0, NOW)
 
 
 def test_doubt_ends_the_confirmation() -> None:
     """An error response, a lost connection and another leader each cause doubt."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
     partition.require_confirmation()
@@ -129,7 +129,7 @@ def test_doubt_ends_the_confirmation() -> None:
 
 
 def test_confirmation_ends_after_hours_of_silence() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
     assert partition.is_confirmed(1, NOW + QUIET_TOO_LONG_S - 1)
@@ -137,7 +137,7 @@ def test_confirmation_ends_after_hours_of_silence() -> None:
 
 
 def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
     partition.finish_change()
@@ -148,7 +148,7 @@ def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
 
 
 def test_late_acknowledgement_does_not_confirm_a_new_epoch() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
 
@@ -160,7 +160,7 @@ def test_late_acknowledgement_does_not_confirm_a_new_epoch() -> None:
 
 def test_highest_acknowledged_order_never_falls() -> None:
     """A late response to an earlier batch does not lower it."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     for order in (5, 3):
         partition.acknowledge(batch_of(partition.stamp(1), order=order), order, NOW)
 
@@ -170,14 +170,14 @@ def test_highest_acknowledged_order_never_falls() -> None:
 # Repeated offsets
 
 
-def has_seen(partition: PartitionIdentity, offset: int, batch: ProducerBatch) -> bool:
+def has_seen(partition: IdempotentPartitionIdentity, offset: int, batch: ProducerBatch) -> bool:
     """Whether a batch was answered this offset before, and the time that a copy of it would be answered with."""
     return partition.has_seen(offset, batch, log_append_time=batch.times.max_timestamp)
 
 
 def test_offset_given_before_is_a_repetition() -> None:
     """The broker took the batch for a duplicate, on the connection that gave the offset."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
 
@@ -188,7 +188,7 @@ def test_offset_given_before_is_a_repetition() -> None:
 
 def test_offset_with_another_time_is_no_repetition() -> None:
     """A log that begins again reuses offsets: the answer to a duplicate has no time of what was there."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
 
@@ -197,7 +197,7 @@ def test_offset_with_another_time_is_no_repetition() -> None:
 
 def test_duplicate_has_the_log_append_time() -> None:
     """The time is the one of the first response, neither the current time nor that of the records."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW, log_append_time=5000)
 
@@ -206,7 +206,7 @@ def test_duplicate_has_the_log_append_time() -> None:
 
 
 def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     for offset in range(REMEMBERED + 2):
         partition.acknowledge(batch, offset, NOW)
@@ -215,7 +215,7 @@ def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
 
 
 def test_unknown_offset_is_never_a_repetition() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
 
     partition.acknowledge(batch, -1, NOW)
@@ -225,7 +225,7 @@ def test_unknown_offset_is_never_a_repetition() -> None:
 
 def test_offset_that_another_log_gave_is_no_repetition() -> None:
     """A leader elected with a shorter log reuses offsets: a first attempt must not be taken for a duplicate."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     for offset in (0, 1):
         partition.acknowledge(batch_of(partition.stamp(1)), offset, NOW)
     partition.require_confirmation()
@@ -238,7 +238,7 @@ def test_offset_that_another_log_gave_is_no_repetition() -> None:
 
 
 def test_changing_partition_stamps_nothing_before_its_epoch() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     partition.stamp(3)
     partition.begin_change()
     could_stamp = partition.can_stamp
@@ -251,7 +251,7 @@ def test_changing_partition_stamps_nothing_before_its_epoch() -> None:
 
 def test_trouble_of_one_partition_does_not_touch_another() -> None:
     producer = producer_of()
-    troubled, calm = PartitionIdentity(producer), PartitionIdentity(producer)
+    troubled, calm = IdempotentPartitionIdentity(producer), IdempotentPartitionIdentity(producer)
     troubled.stamp(1)
     calm.stamp(2)
 
@@ -263,7 +263,7 @@ def test_trouble_of_one_partition_does_not_touch_another() -> None:
 
 def test_new_epochs_are_above_every_one_used() -> None:
     producer = producer_of()
-    partitions = [PartitionIdentity(producer) for _ in range(3)]
+    partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     for partition in partitions:
         partition.stamp(1)
         partition.begin_change()
@@ -273,7 +273,7 @@ def test_new_epochs_are_above_every_one_used() -> None:
 
 
 def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     partition.acknowledge(batch, 10, NOW)
     partition.begin_change()
@@ -288,7 +288,7 @@ def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
 def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
     """32767 is the highest epoch."""
     producer = producer_of(epoch=LAST_EPOCH - 1)
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     partition.stamp(1)
     for _ in range(2):
         partition.begin_change()
@@ -302,7 +302,7 @@ def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
 
 def test_untroubled_partition_keeps_an_abandoned_producer_id() -> None:
     producer = producer_of()
-    partition = PartitionIdentity(producer)
+    partition = IdempotentPartitionIdentity(producer)
     partition.stamp(1)
     producer.discard(7)
     assert partition.stamp(1) == BatchIdentity(7, 0, 1)
@@ -326,7 +326,7 @@ def test_new_producer_id_is_not_given_up_for_an_old_ones_trouble() -> None:
 
 def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
     """The topic was deleted and created again; an unused partition has nothing to change."""
-    used, unused = PartitionIdentity(producer_of()), PartitionIdentity(producer_of())
+    used, unused = IdempotentPartitionIdentity(producer_of()), IdempotentPartitionIdentity(producer_of())
     used.stamp(1)
 
     for partition in (used, unused):
@@ -339,7 +339,7 @@ def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
 def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) -> None:
     """In any order of batches and changes, within each (id, epoch) of a partition."""
     producer = producer_of(epoch=LAST_EPOCH - 3)
-    partitions = [PartitionIdentity(producer) for _ in range(3)]
+    partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     given_out: set[tuple[int, int, int, int]] = set()
     for number, records in steps:
         partition = partitions[number]
@@ -358,7 +358,7 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 @pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
     """Without a transactional id `is_send_allowed` is always true."""
-    partition = PartitionIdentity(producer_of())
+    partition = IdempotentPartitionIdentity(producer_of())
     assert partition.is_send_allowed
     batch = batch_of(partition.stamp(1))
 

@@ -3,14 +3,14 @@
 import pytest
 
 from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
-from aioproducer._accumulator.producer_identity import PartitionIdentity, ProducerIdentity
+from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_accumulator import ReadyNodes
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, values
 
 
 def partition(number: int, leader_id: int | None = 1) -> PartitionQueue:
-    identity = PartitionIdentity(ProducerIdentity(is_enabled=True))
+    identity = IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True))
     queue = PartitionQueue(TopicPartition("t", number), identity, max_in_flight=5)
     queue.leader_id = leader_id
     return queue

@@ -111,8 +111,8 @@ def test_open_batch_is_closed_when_it_is_drained() -> None:
 
     [batch] = core.drain()
 
-    assert batch.result is first.home
-    assert core.send().home is not first.home
+    assert batch.result is first._batch_result
+    assert core.send()._batch_result is not first._batch_result
 
 
 # Nothing is scanned

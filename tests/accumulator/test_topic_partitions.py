@@ -156,8 +156,8 @@ def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -
 
 
 def partition_of(delivery: Delivery) -> int:
-    assert delivery.home.topic_partition is not None
-    return delivery.home.topic_partition.partition
+    assert delivery._batch_result.topic_partition is not None
+    return delivery._batch_result.topic_partition.partition
 
 
 def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
@@ -251,7 +251,7 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.slot(topic, 1))
 
     assert core.accumulator.partitions.candidates(topic, 16, nobody_waits)[0] is topic.slots[1]
-    assert core.send(partition=None).home.topic_partition == ("t", 1)
+    assert core.send(partition=None)._batch_result.topic_partition == ("t", 1)
     core.flush()
 
     assert len(core.accumulator.partitions.candidates(topic, 16, nobody_waits)) == 3
@@ -376,8 +376,8 @@ def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
 
     delivery = core.appender.append("t", b"v", None, None, None, None, None)
     assert delivery is not None
-    assert delivery.home.topic_partition is not None
-    assert delivery.home.topic_partition.partition in {0, 1}
+    assert delivery._batch_result.topic_partition is not None
+    assert delivery._batch_result.topic_partition.partition in {0, 1}
 
 
 def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:

@@ -41,7 +41,7 @@ def test_record_without_memory_is_placed_when_memory_returns() -> None:
     release_one(core)
 
     assert [*waited, record.is_waiting] == [True, False]
-    assert record.delivery.home.topic_partition == ("t", 0)
+    assert record.delivery._batch_result.topic_partition == ("t", 0)
 
 
 def test_record_that_cannot_wait_leaves_no_shortage_behind() -> None:
@@ -66,7 +66,7 @@ def test_record_does_not_overtake_waiters_of_its_partition() -> None:
         release_one(core)
 
     assert (large.is_waiting, small.is_waiting) == (False, False)
-    assert large.delivery.home.topic_partition == small.delivery.home.topic_partition
+    assert large.delivery._batch_result.topic_partition == small.delivery._batch_result.topic_partition
 
 
 def test_append_to_a_partition_with_waiters_queues_last() -> None:
@@ -97,7 +97,7 @@ def test_keyless_record_goes_where_there_is_room() -> None:
 
     core.wait_queues.serve()
 
-    assert {record.delivery.home.topic_partition for record in records} == {("t", 1)}
+    assert {record.delivery._batch_result.topic_partition for record in records} == {("t", 1)}
 
 
 def test_silent_node_does_not_delay_records_of_others() -> None:
@@ -249,7 +249,7 @@ def test_records_of_a_topic_that_becomes_known_keep_their_order() -> None:
 
     core.lead((1,))
 
-    assert [record.delivery.position for record in records] == [0, 1, 2, 3, 4]
+    assert [record.delivery._position for record in records] == [0, 1, 2, 3, 4]
 
 
 def test_partitioner_that_fails_late_fails_its_record_alone() -> None:
@@ -419,7 +419,7 @@ def test_unawaited_waiting_records_are_bounded(size: int, count: int) -> None:
         core.wait_queues.check_room(not_in_line(core, size))
         core.wait_in_queue(bytes(size))
 
-    with pytest.raises(BufferFullError, match="nobody awaits them") as refused:
+    with pytest.raises(BufferFullError, match="no caller awaits them") as refused:
         core.wait_queues.check_room(late)
 
     assert refused.value.outcome is Outcome.NOT_WRITTEN
@@ -491,7 +491,7 @@ def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
 
     due = core.accumulator.deadlines.take_due()
     overdue = [batch for queue in due for batch in core.accumulator.deadlines.overdue(queue, core.now)]
-    assert record.delivery.home in {batch.result for batch in overdue}
+    assert record.delivery._batch_result in {batch.result for batch in overdue}
 
 
 def test_fresh_record_has_its_own_deadline() -> None:
@@ -502,7 +502,7 @@ def test_fresh_record_has_its_own_deadline() -> None:
 
     fresh = core.send(b"y")
 
-    assert waited.delivery.home is not fresh.home
+    assert waited.delivery._batch_result is not fresh._batch_result
 
 
 def test_waiters_share_a_deadline_only_if_called_together() -> None:
@@ -513,6 +513,6 @@ def test_waiters_share_a_deadline_only_if_called_together() -> None:
     for _ in range(2):
         release_one(core)
 
-    assert early.delivery.home is soon.delivery.home
+    assert early.delivery._batch_result is soon.delivery._batch_result
     assert not late.is_waiting
-    assert late.delivery.home is not early.delivery.home
+    assert late.delivery._batch_result is not early.delivery._batch_result

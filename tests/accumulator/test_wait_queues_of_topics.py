@@ -24,7 +24,7 @@ def test_partitioned_record_queues_behind_an_unpartitioned_one() -> None:
     core.wait_queues.topic_known("t")
 
     assert refused is None
-    assert [record.delivery.position for record in (chosen, given)] == [0, 1]
+    assert [record.delivery._position for record in (chosen, given)] == [0, 1]
     assert appended(core, b"3") is not None
 
 
@@ -55,7 +55,7 @@ def test_partitioner_that_sends_is_waited_behind() -> None:
 
     core.wait_queues.topic_known("t")
 
-    assert [record.delivery.position for record in (first, second, *sent)] == [0, 1, 2]
+    assert [record.delivery._position for record in (first, second, *sent)] == [0, 1, 2]
     assert appended(core, b"4") is not None
 
 

@@ -16,7 +16,7 @@ from aioproducer import (
     ProducerClosedError,
     UndeliveredError,
 )
-from aioproducer.blocking.handoff_queue import Barrier, Handover
+from aioproducer.blocking._handoff_queue import Barrier, HandoffQueue
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 from tests.fakes.event_log import EventList
@@ -116,7 +116,7 @@ def test_records_accepted_during_close_are_reported(cluster: ClusterElsewhere, t
 
 def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
     """The loop slept, and closed before it could be woken: `close` had seen the record."""
-    handover = Handover(1.0, reject=lambda _error: False, log=EventList())
+    handover = HandoffQueue(1.0, reject=lambda _error: False, log=EventList())
 
     async def sleep_once() -> None:
         running = asyncio.create_task(handover.run())

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from aioproducer import BlockingProducer, KafkaError, ProducerInterceptor, ProducerRecord
-from aioproducer.blocking.in_context import run_in_context
+from aioproducer.blocking._handoff_queue import run_in_context
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
 REQUEST = contextvars.ContextVar("REQUEST", default="none")

@@ -20,7 +20,7 @@ from aioproducer import (
     TransactionTimeoutError,
     UndeliveredError,
 )
-from aioproducer.blocking.handoff_queue import QUEUE_RECORDS
+from aioproducer.blocking._handoff_queue import QUEUE_RECORDS
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 

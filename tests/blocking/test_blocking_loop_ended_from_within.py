@@ -7,7 +7,7 @@ import pytest
 
 from aioproducer import ProducerClosedError
 from aioproducer._threads.calls import Limit
-from aioproducer.blocking.background_loop import BackgroundLoop
+from aioproducer.blocking._background_loop import BackgroundLoop
 
 CALLERS = 8
 ROUNDS = 10

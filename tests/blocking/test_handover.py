@@ -16,7 +16,7 @@ from aioproducer import (
     ProducerClosedError,
     UndeliveredError,
 )
-from aioproducer.blocking.handoff_queue import QUEUE_BYTES, QUEUE_RECORDS, Barrier, Handover, QueuedRecord
+from aioproducer.blocking._handoff_queue import QUEUE_BYTES, QUEUE_RECORDS, Barrier, HandoffQueue, QueuedRecord
 from aioproducer.errors import MAX_SUB_ERRORS
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 from tests.fakes.event_log import EventList
@@ -50,24 +50,24 @@ class Records:
         return QueuedRecord(enqueue, size, on_delivery if is_told else None)
 
 
-def new_handover(max_wait_s: float = PATIENCE_S, *, in_transaction: Callable[[], bool] = lambda: False) -> Handover:
+def new_handover(max_wait_s: float = PATIENCE_S, *, in_transaction: Callable[[], bool] = lambda: False) -> HandoffQueue:
     """Return a queue; `in_transaction` says whether a transaction is open that a refused record must fail."""
-    return Handover(max_wait_s, reject=lambda _error: in_transaction(), log=EventList())
+    return HandoffQueue(max_wait_s, reject=lambda _error: in_transaction(), log=EventList())
 
 
 @asynccontextmanager
-async def running(handover: Handover) -> AsyncIterator[None]:
+async def running(handover: HandoffQueue) -> AsyncIterator[None]:
     task = asyncio.create_task(handover.run())
     yield
     task.cancel()
     await asyncio.wait([task])
 
 
-async def turn(handover: Handover) -> None:
+async def turn(handover: HandoffQueue) -> None:
     """Wait until all that was queued has been given."""
     mark = Barrier()
-    handover.put_mark(mark)
-    await asyncio.wait_for(mark.turn.wait(), PATIENCE_S)
+    handover.put_barrier(mark)
+    await asyncio.wait_for(mark.reached.wait(), PATIENCE_S)
 
 
 async def test_records_and_marks_keep_the_order_of_their_calls() -> None:
@@ -77,12 +77,12 @@ async def test_records_and_marks_keep_the_order_of_their_calls() -> None:
     seen: list[list[object]] = []
 
     async def look(mark: Barrier) -> None:
-        await mark.turn.wait()
+        await mark.reached.wait()
         seen.append(list(records.given))
 
     for number, mark in enumerate(marks):
         handover.put(records.record(number))
-        handover.put_mark(mark)
+        handover.put_barrier(mark)
     looking = [asyncio.create_task(look(mark)) for mark in marks]
     async with running(handover):
         await asyncio.wait_for(asyncio.gather(*looking), PATIENCE_S)
@@ -235,9 +235,9 @@ async def test_close_while_full_delivers_accepted_and_refuses_the_rest() -> None
         handover.put_last(last, ProducerClosedError("closed"))
         with pytest.raises(ProducerClosedError):
             await asyncio.wait_for(putting, PATIENCE_S)
-        assert not last.turn.is_set()
+        assert not last.reached.is_set()
         records.may_go_on.set()
-        await asyncio.wait_for(last.turn.wait(), PATIENCE_S)
+        await asyncio.wait_for(last.reached.wait(), PATIENCE_S)
         given = list(records.given)
 
     assert given[:QUEUE_RECORDS] == list(range(QUEUE_RECORDS))
@@ -256,8 +256,8 @@ async def test_end_of_the_loop_fails_what_is_queued() -> None:
         await asyncio.sleep(0)
         for number in range(3):
             handover.put(records.record(number, is_told=True))
-        handover.put_mark(mark)
-    await asyncio.wait_for(mark.turn.wait(), PATIENCE_S)
+        handover.put_barrier(mark)
+    await asyncio.wait_for(mark.reached.wait(), PATIENCE_S)
     await asyncio.sleep(0)  # callbacks run after the producer's notification
 
     assert [name for name, _ in records.told] == [0, 1, 2]

@@ -1,11 +1,10 @@
-"""aiokafka's transactions when something goes wrong: its errors, and none of its half transactions."""
+"""Failures of transactions that only the aiokafka stand-in has; those of both are in `tests/journeys`."""
 
 import asyncio
 
 import pytest
 from aiokafka import errors
 
-from aioproducer import ProducerFencedError, RecordMetadata, TransactionAbortableError
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.compat.transactional_programs import OFFSETS, transactional
@@ -37,8 +36,8 @@ async def do_again(producer: AIOKafkaProducer) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_producer_that_brokers_have_forgotten_fails_for_good(release: Release) -> None:
-    """It fails as aiokafka's, but also for records whose leader asks the coordinator, and at each later call."""
+async def test_producer_forgotten_by_brokers_fails_for_good(release: Release) -> None:
+    """As in aiokafka, but also at each later call, and for records whose leader asks the coordinator."""
     async with cluster_of(release, transactional_id_expiration_s=60) as cluster, transactional(cluster) as old:
         async with transactional(cluster) as new:
             await next_one_works(new, cluster)
@@ -56,61 +55,9 @@ async def test_producer_that_brokers_have_forgotten_fails_for_good(release: Rele
 
 
 @on_every_release
-@pytest.mark.parametrize(
-    "code,expected",
-    [
-        (NOT_AUTHORIZED, errors.TopicAuthorizationFailedError),
-        (45, errors.OutOfOrderSequenceNumber),
-        (10, errors.MessageSizeTooLargeError),
-    ],
-)
 @in_virtual_time
-async def test_record_that_failed_unseen_is_not_committed_around(
-    release: Release, code: int, expected: type[Exception]
-) -> None:
-    """Aiokafka commits the others; here the block raises the record's error, is aborted, and the next one works."""
-    async with cluster_of(release) as cluster, transactional(cluster) as producer:
-        cluster.faults.error(code, SECOND)
-        futures: list[asyncio.Future[RecordMetadata]] = []
-
-        async def program() -> None:
-            async with producer.transaction():
-                futures.extend([await producer.send("t", b"%d" % number, partition=number) for number in range(2)])
-
-        with pytest.raises(expected) as raised:
-            await program()
-
-        assert isinstance(raised.value.__cause__, TransactionAbortableError)
-        assert isinstance(futures[1].exception(), expected)
-        assert committed(cluster) == []
-        await next_one_works(producer, cluster)
-
-
-@on_every_release
-@in_virtual_time
-async def test_failed_transaction_is_aborted_by_its_verb(release: Release) -> None:
-    """Until the abort, commit and send raise the reason each time."""
-    async with cluster_of(release) as cluster, transactional(cluster) as producer:
-        cluster.faults.error(NOT_AUTHORIZED, SECOND)
-        await producer.begin_transaction()
-        with pytest.raises(errors.TopicAuthorizationFailedError):
-            await producer.send_and_wait("t", b"b", partition=1)
-        with pytest.raises(errors.TopicAuthorizationFailedError):
-            await producer.send("t", b"a", partition=0)
-        with pytest.raises(errors.TopicAuthorizationFailedError):
-            await producer.send_offsets_to_transaction(OFFSETS, "readers")
-        for _ in range(2):
-            with pytest.raises(errors.TopicAuthorizationFailedError):
-                await producer.commit_transaction()
-        await producer.abort_transaction()
-
-        await next_one_works(producer, cluster)
-
-
-@on_every_release
-@in_virtual_time
-async def test_refused_offsets_are_aiokafkas_error(release: Release) -> None:
-    """The transaction can only be aborted."""
+async def test_refused_offsets_raise_aiokafkas_error(release: Release) -> None:
+    """The transaction can only be aborted then."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(30, Where(api=ApiKey.TXN_OFFSET_COMMIT))
         await producer.begin_transaction()
@@ -125,8 +72,8 @@ async def test_refused_offsets_are_aiokafkas_error(release: Release) -> None:
 
 
 @in_virtual_time
-async def test_future_of_an_aborted_record_is_not_logged() -> None:
-    """Asyncio does not warn of futures that a program dropped with their transaction."""
+async def test_aborted_record_fails_without_complaint() -> None:
+    """Asyncio does not log futures that a program dropped with their transaction."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster, linger_ms=60_000) as producer:
@@ -146,8 +93,8 @@ async def test_future_of_an_aborted_record_is_not_logged() -> None:
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 @in_virtual_time
-async def test_batch_that_was_taken_in_part_is_not_committed(*, is_cancelled: bool) -> None:
-    """No room for all of it: its caller gave up, or the time was over; aiokafka takes all of a batch or nothing."""
+async def test_partly_accepted_batch_is_not_committed(*, is_cancelled: bool) -> None:
+    """Its caller gave up or timed out for lack of room; aiokafka accepts a whole batch or nothing."""
     async with (
         FakeCluster(1, topics={"t": 2}) as cluster,
         transactional(cluster, request_timeout_ms=1_000, max_batch_size=40_000_000) as producer,
@@ -171,13 +118,13 @@ async def test_batch_that_was_taken_in_part_is_not_committed(*, is_cancelled: bo
         await next_one_works(producer, cluster)
 
 
-# Commits that take long, and cancelled commits
+# Commits that take long, and those that nobody waits for
 
 
 @on_every_release
 @in_virtual_time
-async def test_commit_is_waited_for_as_long_as_it_takes(release: Release) -> None:
-    """As in aiokafka, no outcome is left unknown."""
+async def test_commit_has_no_time_limit(release: Release) -> None:
+    """As in aiokafka."""
     async with cluster_of(release) as cluster, transactional(cluster, request_timeout_ms=500) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("t", b"a", partition=0)
@@ -192,30 +139,9 @@ async def test_commit_is_waited_for_as_long_as_it_takes(release: Release) -> Non
 
 
 @on_every_release
-@pytest.mark.parametrize("is_joined", [False, True], ids=["begun again", "joined"])
 @in_virtual_time
-async def test_commit_that_was_cancelled_goes_on(release: Release, is_joined: bool) -> None:  # noqa: FBT001
-    """The next transaction waits for it, and so does another commit; aiokafka asserts from then on."""
-    async with cluster_of(release) as cluster, transactional(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"a", partition=0)
-        committing = asyncio.create_task(producer.commit_transaction())
-        await asyncio.sleep(0)
-        committing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await committing
-        if is_joined:
-            await producer.commit_transaction()
-        async with producer.transaction():
-            await producer.send("t", b"b", partition=0)
-
-        assert committed(cluster) == [b"a", b"b"]
-
-
-@on_every_release
-@in_virtual_time
-async def test_block_cancelled_in_a_failing_commit_stops_nothing(release: Release) -> None:
-    """The next block raises the failure, once; the one after it works."""
+async def test_block_cancelled_in_a_failing_commit(release: Release) -> None:
+    """The next block raises the error once; the one after it works."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(NOT_AUTHORIZED, SECOND)
         block = producer.transaction()
@@ -233,8 +159,8 @@ async def test_block_cancelled_in_a_failing_commit_stops_nothing(release: Releas
 
 
 @in_virtual_time
-async def test_begin_that_was_cancelled_at_once_has_begun_nothing() -> None:
-    """Otherwise the next begin would be refused."""
+async def test_begin_cancelled_at_once_begins_nothing() -> None:
+    """The next one would be refused otherwise."""
     async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster) as producer:
         beginning = asyncio.create_task(producer.begin_transaction())
         await asyncio.sleep(0)
@@ -248,7 +174,7 @@ async def test_begin_that_was_cancelled_at_once_has_begun_nothing() -> None:
 @on_every_release
 @in_virtual_time
 async def test_cancelled_block_aborts(release: Release) -> None:
-    """If the coordinator is out of reach, the abort happens in the background."""
+    """Also if the coordinator does not respond: soon, and in the background."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         stalled = cluster.faults.stall(END_TXN)
 
@@ -273,44 +199,8 @@ async def test_cancelled_block_aborts(release: Release) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_older_producer_is_fenced(release: Release) -> None:
-    """Every method raises aiokafka's class; its open transaction is aborted."""
-    async with cluster_of(release) as cluster:
-        older = transactional(cluster)
-        await older.start()
-        await older.begin_transaction()
-        await older.send_and_wait("t", b"old", partition=0)
-        async with transactional(cluster) as newer:
-            with pytest.raises(errors.ProducerFenced) as raised:
-                await older.commit_transaction()
-            with pytest.raises(errors.ProducerFenced):
-                await older.abort_transaction()
-            with pytest.raises(errors.ProducerFenced):
-                await older.transaction().__aenter__()
-            await next_one_works(newer, cluster)
-        await older.stop()
-
-        assert isinstance(raised.value.__cause__, ProducerFencedError)
-
-
-@on_every_release
-@pytest.mark.parametrize("code", [47, 90])
-@in_virtual_time
-async def test_epoch_that_is_too_old_is_fenced_whoever_says_so(release: Release, code: int) -> None:
-    """A partition's leader does before the coordinator, under V2."""
-    async with cluster_of(release) as cluster, transactional(cluster) as producer:
-        cluster.faults.error(code, SECOND)
-        await producer.begin_transaction()
-        with pytest.raises(errors.ProducerFenced):
-            await producer.send_and_wait("t", b"a", partition=1)
-        with pytest.raises(errors.ProducerFenced):
-            await producer.commit_transaction()
-
-
-@on_every_release
-@in_virtual_time
 async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
-    """This includes the first record that it sends afterwards."""
+    """Also its first record."""
     async with cluster_of(release) as cluster:
         older = transactional(cluster)
         await older.start()
@@ -324,8 +214,8 @@ async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_exception_of_the_body_outlives_a_fenced_producer(release: Release) -> None:
-    """A note of the exception says that the abort failed."""
+async def test_exception_of_the_body_outranks_fencing(release: Release) -> None:
+    """A note of it says that the abort failed."""
     async with cluster_of(release) as cluster:
         older, newer = transactional(cluster), transactional(cluster)
         await older.start()
@@ -342,11 +232,12 @@ async def test_exception_of_the_body_outlives_a_fenced_producer(release: Release
 
 
 @pytest.mark.parametrize(
-    "code,expected", [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)]
+    "code,expected",
+    [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)],
 )
 @in_virtual_time
-async def test_id_that_is_refused_fails_the_start(code: int, expected: type[Exception]) -> None:
-    """The start may be retried."""
+async def test_refused_id_fails_the_start(code: int, expected: type[Exception]) -> None:
+    """The start may be repeated."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID))
         producer = transactional(cluster)
@@ -358,8 +249,8 @@ async def test_id_that_is_refused_fails_the_start(code: int, expected: type[Exce
 
 
 @in_virtual_time
-async def test_coordinator_out_of_reach_fails_the_start() -> None:
-    """It fails after `request_timeout_ms`; aiokafka waits forever."""
+async def test_unreachable_coordinator_fails_the_start() -> None:
+    """After `request_timeout_ms`; aiokafka waits forever."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         stalled = cluster.faults.stall(Where(api=ApiKey.INIT_PRODUCER_ID))
         producer = transactional(cluster, request_timeout_ms=1_000)
@@ -372,8 +263,8 @@ async def test_coordinator_out_of_reach_fails_the_start() -> None:
 
 
 @in_virtual_time
-async def test_dead_background_task_fails_transactions_too() -> None:
-    """The error is a failure, not a wrong order of calls."""
+async def test_dead_background_task_fails_transactions() -> None:
+    """As a failure, not as an illegal order of calls."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         producer = transactional(cluster)
         await producer.start()

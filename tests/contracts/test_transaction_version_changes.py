@@ -1,6 +1,6 @@
 """Real Kafka changes its `transaction.version` while a producer runs.
 
-The embedded cluster tells the same stories with more variations (tests/journeys/test_transaction_version_changes.py).
+The embedded cluster tells the same stories with more variations (tests/journeys/test_transaction_recovery.py).
 """
 
 import asyncio

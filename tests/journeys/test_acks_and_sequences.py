@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer import ClusterAuthorizationError, KafkaError, Outcome, Producer
-from aioproducer._accumulator.producer_identity import PartitionIdentity
+from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity
 from aioproducer._accumulator.record_batch_header import BatchIdentity
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -181,8 +181,8 @@ async def test_first_batch_to_a_leader_travels_alone() -> None:
 
 
 def first_sequence_again(
-    stamp: Callable[[PartitionIdentity, int], BatchIdentity],
-) -> Callable[[PartitionIdentity, int], BatchIdentity]:
+    stamp: Callable[[IdempotentPartitionIdentity, int], BatchIdentity],
+) -> Callable[[IdempotentPartitionIdentity, int], BatchIdentity]:
     """Stamp with a defect: every batch has the sequence of the first."""
     return lambda partition, count: stamp(partition, count)._replace(base_sequence=0)
 
@@ -196,7 +196,7 @@ async def test_answer_with_an_old_offset_is_not_success() -> None:
     ):
         await producer.send("orders", b"0")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PartitionIdentity, "stamp", first_sequence_again(PartitionIdentity.stamp))
+            patch.setattr(IdempotentPartitionIdentity, "stamp", first_sequence_again(IdempotentPartitionIdentity.stamp))
             with pytest.raises(KafkaError, match="used twice") as raised:
                 await producer.send("orders", b"1")
 

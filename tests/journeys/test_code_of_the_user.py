@@ -228,7 +228,7 @@ async def test_interceptor_is_told_of_a_refused_handed_over_record(one_broker: F
     options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
     async with Producer(one_broker.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
         with pytest.raises(RecordTooLargeError):
-            await producer.handed().enqueue("elsewhere", b"x" * 2_000_000)
+            await producer._non_blocking().enqueue("elsewhere", b"x" * 2_000_000)
 
     assert noting.told == [(TopicPartition("elsewhere", -1), RecordTooLargeError, (("seen", b"1"),)), "closed"]
 

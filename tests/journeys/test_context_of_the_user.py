@@ -199,7 +199,7 @@ async def test_callbacks_of_send_only_interceptors_are_not_kept(one_broker: Fake
 
     async with Producer(one_broker.bootstrap_servers, interceptors=[OnlySends()]) as producer:
         delivery = producer.send("orders", b"v", partition=0)
-        assert not delivery.home.has_callbacks
+        assert not delivery._batch_result.has_callbacks
         await delivery
 
 

@@ -61,7 +61,7 @@ async def minute(trouble: Trouble, *, buffer_memory: int, nodes: int) -> list[in
     async with FakeCluster(nodes, topics={"orders": PARTITIONS}, replication_factor=1) as cluster:
         cluster.faults.delay(0.01, PRODUCE, times=None)
         producer = Producer(cluster.bootstrap_servers, buffer_memory=buffer_memory)
-        await producer.use_sources(random=Random(1), wall_clock=lambda: 1_700_000_000_000).start()
+        await producer._use_sources(random=Random(1), wall_clock=lambda: 1_700_000_000_000).start()
         await asyncio.gather(*(producer.send("orders", b"", partition=number) for number in range(PARTITIONS)))
         trouble(cluster)
         load = Load(producer)

@@ -17,7 +17,7 @@ RECORDS = 100
 
 def with_choices_of_its_own(producer: Producer) -> Producer:
     """The same in each run: by chance many records may choose the one partition that takes none, one after another."""
-    return producer.use_sources(random=Random(1), wall_clock=lambda: 1_700_000_000_000)
+    return producer._use_sources(random=Random(1), wall_clock=lambda: 1_700_000_000_000)
 
 
 async def awaited_one_by_one(producer: Producer) -> list[int | None]:

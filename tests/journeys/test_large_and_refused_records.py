@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer import KafkaError, Outcome, Producer
+from aioproducer._accumulator import batch_size_limits
 from aioproducer.errors import InvalidRecordError, MessageTooLargeError
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -101,8 +102,9 @@ async def test_parts_of_a_compressed_batch_are_compressed() -> None:
 
 
 @in_virtual_time
-async def test_batches_grow_again_after_a_passing_limit() -> None:
+async def test_batches_grow_again_after_a_passing_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """`max.message.bytes` of the topic may be raised, or records may compress better."""
+    monkeypatch.setattr(batch_size_limits, "BATCHES_BEFORE_GROWTH", 10)
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000, batch_size=8_000) as producer,

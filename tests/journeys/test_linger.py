@@ -3,11 +3,8 @@
 import asyncio
 from functools import partial
 
-from aioproducer._sender.await_hint import STREAK
-
 from aioproducer import Producer
 from aioproducer.testing import ApiKey, FakeCluster
-from tests.fakes.log_capture import LogCapture
 from tests.fakes.virtual_cluster import in_virtual_time
 
 SOON_S = 10
@@ -77,46 +74,3 @@ async def test_partitions_with_a_trickle_each_share_their_requests() -> None:
 
         assert producer.statistics().batches_sent > 900
         assert requests <= 2 * (1_000 // 50 + 1)
-
-
-# A caller that awaits each send in a loop gets one hint about `enqueue`; other callers get none
-
-
-EVENT = "awaited_one_by_one"
-
-
-async def send_until_told(producer: Producer, log: LogCapture) -> None:
-    """Send until the hint comes: on a busy machine some sends look like pauses."""
-    for _ in range(40 * STREAK):
-        await producer.send("orders", b"v")
-        if log.naming(EVENT):
-            return
-
-
-async def test_loop_that_awaits_each_send_gets_one_hint(one_broker: FakeCluster) -> None:
-    with LogCapture() as log:
-        async with Producer(one_broker.bootstrap_servers) as producer:
-            await send_until_told(producer, log)
-            for _ in range(STREAK):
-                await producer.send("orders", b"v")
-
-    assert len(log.naming(EVENT)) == 1
-    assert "enqueue" in log.naming(EVENT)[0]
-
-
-async def test_other_callers_get_no_hint(one_broker: FakeCluster) -> None:
-    """Overlapping handlers, batches, few awaited sends, and sends with pauses get no hint."""
-    with LogCapture() as log:
-        async with Producer(one_broker.bootstrap_servers) as producer:
-            for _ in range(STREAK // 2 - 10):
-                await producer.send("orders", b"v")
-            await asyncio.sleep(0.01)
-            for _ in range(STREAK // 2 - 10):
-                await producer.send("orders", b"v")
-            for _ in range(STREAK):
-                await asyncio.gather(producer.send("orders", b"v"), producer.send("orders", b"v", partition=0))
-            for _ in range(STREAK * 2):
-                await producer.enqueue("orders", b"v")
-            await producer.flush()
-
-    assert log.naming(EVENT) == []

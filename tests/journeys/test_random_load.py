@@ -114,7 +114,7 @@ async def test_every_call_has_an_end_and_nothing_is_left(acks: int, seed: int) -
             request_timeout_ms=3_000,
             delivery_timeout_ms=chance.choice([5_000, 60_000]),
         )
-        await producer.use_sources(random=random.Random(seed), wall_clock=lambda: WALL_CLOCK_MS).start()
+        await producer._use_sources(random=random.Random(seed), wall_clock=lambda: WALL_CLOCK_MS).start()
         load = Load(producer, chance)
         troubling = asyncio.ensure_future(trouble(cluster, chance))
         await asyncio.gather(*(load.call() for _ in range(CALLERS)))
@@ -257,7 +257,7 @@ async def live_through(seed: int) -> None:
     }
     async with FakeCluster(NODES, topics={TOPIC: PARTITIONS}, auto_create_topics=False) as cluster:
         producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # drawn
-        await producer.use_sources(random=random.Random(seed), wall_clock=lambda: WALL_CLOCK_MS).start()
+        await producer._use_sources(random=random.Random(seed), wall_clock=lambda: WALL_CLOCK_MS).start()
         trouble = asyncio.ensure_future(make_mischief(cluster, chance))
         async with asyncio.TaskGroup() as group:
             for partition in range(PARTITIONS):

@@ -33,7 +33,7 @@ async def test_failures_after_an_abandoned_wait_are_raised_by_flush(
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
                 await bulk
-        kept.append(sys.getrefcount(bulk._shares[0].home))  # noqa: SLF001  # each delivery of the batch holds it
+        kept.append(sys.getrefcount(bulk._shares[0].batch_result))  # noqa: SLF001  # each delivery of the batch holds it
     assert kept == kept[:1] * 20
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     one_broker.faults.remove(stall)

@@ -49,7 +49,7 @@ OFFSETS: Final = {TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}
 @on_every_release
 @in_virtual_time
 async def test_close_ends_the_wait_for_an_identity(release: Release, where: Where) -> None:
-    """`testCloseIsForcedOnPendingFindCoordinator`, `...InitProducerId`: nobody answers, and nothing hangs."""
+    """`testCloseIsForcedOnPendingFindCoordinator`, `...InitProducerId`: without a response close still ends."""
     async with cluster_of(release) as cluster:
         cluster.faults.stall(where)
         producer = await producer_of(cluster).start(wait=False)
@@ -93,8 +93,8 @@ async def commit_that_waits(producer: Producer) -> asyncio.Future[None]:
 
 @on_every_release
 @in_virtual_time
-async def test_close_lets_a_commit_that_was_asked_for_end(release: Release) -> None:
-    """`testTransactionalRequestsSentOnShutdown`: if it has the time."""
+async def test_close_lets_a_running_commit_end(release: Release) -> None:
+    """`testTransactionalRequestsSentOnShutdown`: if there is time."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.stall(END_TXN)
         waiting = await commit_that_waits(producer)
@@ -108,7 +108,7 @@ async def test_close_lets_a_commit_that_was_asked_for_end(release: Release) -> N
 
 @on_every_release
 @in_virtual_time
-async def test_close_without_time_never_says_that_a_commit_is_done(release: Release) -> None:
+async def test_close_without_time_leaves_commit_unknown(release: Release) -> None:
     """`testForceShutdownWithIncompleteTransaction`."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.stall(END_TXN)
@@ -127,8 +127,8 @@ async def test_close_without_time_never_says_that_a_commit_is_done(release: Rele
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
 @on_every_release
 @in_virtual_time
-async def test_offsets_that_fail_behind_a_commit_fail_the_commit(release: Release, code: int) -> None:
-    """`testIllegalGenerationInTxnOffsetCommitByGroupMetadata` and others: nobody had awaited them yet."""
+async def test_offsets_failing_behind_a_commit_fail_it(release: Release, code: int) -> None:
+    """`testIllegalGenerationInTxnOffsetCommitByGroupMetadata` and others: they were not awaited yet."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -149,8 +149,8 @@ async def test_offsets_that_fail_behind_a_commit_fail_the_commit(release: Releas
 @pytest.mark.parametrize("code", [3, 13, 14])
 @on_every_release
 @in_virtual_time
-async def test_offset_that_is_refused_for_now_holds_back_the_commit(release: Release, code: int) -> None:
-    """`testHandlingOfUnknownTopicPartitionErrorOnTxnOffsetCommit` and others: what was taken is committed whole."""
+async def test_retriable_offset_holds_back_the_commit(release: Release, code: int) -> None:
+    """`testHandlingOfUnknownTopicPartitionErrorOnTxnOffsetCommit` and others: all are committed."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
@@ -175,8 +175,8 @@ async def test_offset_that_is_refused_for_now_holds_back_the_commit(release: Rel
 
 @on_every_release
 @in_virtual_time
-async def test_answer_that_comes_after_the_deadline_changes_nothing(release: Release) -> None:
-    """`testReceiveFailedBatchTwiceWithTransactions`: INVALID_TXN_STATE for a batch that had expired was fatal."""
+async def test_response_after_the_deadline_is_ignored(release: Release) -> None:
+    """`testReceiveFailedBatchTwiceWithTransactions`: INVALID_TXN_STATE for an expired batch was fatal."""
     options: ProducerOptions = {"delivery_timeout_ms": 1_000, "request_timeout_ms": 1_000, "max_block_ms": 5_000}
     async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
         await producer.begin_transaction()
@@ -196,7 +196,7 @@ async def test_answer_that_comes_after_the_deadline_changes_nothing(release: Rel
 
 @on_every_release
 @in_virtual_time
-async def test_commit_ends_the_linger_of_its_records_alone(release: Release) -> None:
+async def test_commit_ends_the_linger_of_its_records(release: Release) -> None:
     """`testRecordsFlushedImmediatelyOnTransactionCompletion`."""
     loop = asyncio.get_running_loop()
     async with cluster_of(release) as cluster, producer_of(cluster, linger_ms=2_000) as producer:
@@ -214,7 +214,7 @@ async def test_commit_ends_the_linger_of_its_records_alone(release: Release) -> 
 
 @on_v1
 @in_virtual_time
-async def test_refused_partition_is_named_and_costs_its_transaction_alone(release: Release) -> None:
+async def test_refused_partition_fails_only_the_transaction(release: Release) -> None:
     """`testRecoveryFromAbortableErrorTransactionNotStarted`, `shouldNotSendAbortTxnRequestWhenOnlyAddPartitions...`."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, ADD_PARTITIONS)
@@ -235,9 +235,7 @@ async def test_refused_partition_is_named_and_costs_its_transaction_alone(releas
 @pytest.mark.parametrize("times", [1, 2])
 @on_every_release
 @in_virtual_time
-async def test_batch_that_is_split_keeps_its_place_among_those_behind_it(
-    release: Release, *, times: int, skip: int
-) -> None:
+async def test_split_batch_keeps_its_order(release: Release, *, times: int, skip: int) -> None:
     """`testTransactionalSplitBatchAndSend`, with batches on the wire and in the queue behind it."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=16_000, linger_ms=5) as producer:
         expected = []
@@ -259,8 +257,8 @@ async def test_batch_that_is_split_keeps_its_place_among_those_behind_it(
 
 @on_v1
 @in_virtual_time
-async def test_partition_that_a_record_leaves_for_another_is_not_added(release: Release) -> None:
-    """`testPartitionAddedToTransactionAfterFullBatchRetry`: the coordinator would write a marker to it for nothing."""
+async def test_partition_left_by_its_record_is_not_added(release: Release) -> None:
+    """`testPartitionAddedToTransactionAfterFullBatchRetry`: the coordinator would write a needless marker."""
     async with (
         cluster_of(release, topics={"t": 16}) as cluster,
         producer_of(cluster, batch_size=200, linger_ms=20) as producer,
@@ -279,8 +277,8 @@ async def test_partition_that_a_record_leaves_for_another_is_not_added(release: 
 
 @on_v1
 @in_virtual_time
-async def test_renewal_whose_answer_is_lost_fences_nobody(release: Release) -> None:
-    """`testBumpTransactionalEpochOnAbortableError`, and the copy of InitProducerId is answered as the first was."""
+async def test_lost_renewal_fences_no_producer(release: Release) -> None:
+    """`testBumpTransactionalEpochOnAbortableError`, and the copy of InitProducerId is answered as the first."""
     async with cluster_of(release) as cluster, producer_of(cluster, request_timeout_ms=1_000) as producer:
         await producer.begin_transaction()
         cluster.faults.error(29, FIRST)
@@ -297,7 +295,7 @@ async def test_renewal_whose_answer_is_lost_fences_nobody(release: Release) -> N
 @pytest.mark.parametrize("where", [FIND, INIT], ids=["FindCoordinator", "InitProducerId"])
 @on_every_release
 @in_virtual_time
-async def test_start_that_is_throttled_waits_and_succeeds(release: Release, where: Where) -> None:
+async def test_throttled_start_waits_and_succeeds(release: Release, where: Where) -> None:
     """`testInitTransactionWhileThrottled`."""
     loop = asyncio.get_running_loop()
     async with cluster_of(release) as cluster:

@@ -1,23 +1,33 @@
-"""Records of transactions that fail: commit says so, nothing of it is seen, and the next one works.
+"""Transactions that fail: commit says so, readers see nothing of them, and the next one works.
 
-Where a test is a defect that another producer had, it names it.
+A test of a defect that another producer had names it.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import pytest
 
 from aioproducer import (
     BrokerError,
     DeliveryTimeoutError,
+    KafkaError,
+    Producer,
     ProducerFencedError,
     RecordTooLargeError,
     TopicAuthorizationError,
+    Transaction,
     TransactionAbortableError,
     TransactionAbortedError,
     UndeliveredError,
 )
+from aioproducer._transactions.commit_abort import TransactionCompleter
+from aioproducer._transactions.manager import TransactionManager
+from aioproducer._transactions.states import TransactionState
+from aioproducer.records import TopicPartition
 from aioproducer.testing import ApiKey, Where
+from tests.fakes.transaction_faces import OURS, Face, cause_of, on_both_faces
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
     END_TXN,
@@ -35,32 +45,38 @@ from tests.fakes.transactional_cluster import (
 )
 from tests.fakes.virtual_cluster import in_virtual_time
 
+INVALID_PRODUCER_EPOCH: Final = 47
+INVALID_RECORD: Final = 87
+PRODUCER_FENCED: Final = 90
 
+
+@on_both_faces
 @on_every_release
-@pytest.mark.parametrize("code", [17, 29, 42, 43, 45, 47, 48, 59, 87, 120, 999])
+@pytest.mark.parametrize("code", [10, 17, 29, 42, 43, 45, 47, 48, 59, 87, 120, 999])
 @in_virtual_time
-async def test_record_that_failed_unseen_fails_the_commit(release: Release, code: int) -> None:
-    """Nobody awaited it; aiokafka commits what is left of the transaction."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+async def test_unseen_failure_fails_the_commit(release: Release, code: int, face: Face) -> None:
+    """The record was not awaited; aiokafka itself commits the rest of the transaction."""
+    async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
-        await producer.send("t", b"first", partition=1)
+        await (await face.send(producer, b"first", partition=1))
         cluster.faults.error(code, FIRST)
-        producer.send("t", b"second", partition=0)
+        await face.send(producer, b"second")
 
-        with pytest.raises(TransactionAbortableError) as caught:
+        with pytest.raises(face.failure) as caught:
             await producer.commit_transaction()
-        assert isinstance(caught.value.__cause__, BrokerError)
-        assert caught.value.__cause__.code == code
+        cause = cause_of(caught.value)
+        assert isinstance(cause, BrokerError)
+        assert cause.code == code
         await producer.abort_transaction()
 
         assert committed(cluster) == []
-        await one_more(producer, cluster)
+        await face.one_more(producer, cluster)
 
 
 @on_every_release
 @in_virtual_time
-async def test_record_of_an_unknown_identity_ends_the_producer(release: Release) -> None:
-    """Nobody awaited it; each later call says the same."""
+async def test_unknown_identity_ends_the_producer(release: Release) -> None:
+    """The record was not awaited; each later call raises the same."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"first", partition=1)
@@ -75,8 +91,8 @@ async def test_record_of_an_unknown_identity_ends_the_producer(release: Release)
 
 
 @in_virtual_time
-async def test_commit_that_failed_is_not_counted_as_one() -> None:
-    """Nor is its time: the broker has not said that it is committed."""
+async def test_failed_commit_is_not_counted() -> None:
+    """Neither is its time."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, FIRST)
         await producer.begin_transaction()
@@ -93,8 +109,8 @@ async def test_commit_that_failed_is_not_counted_as_one() -> None:
 
 @on_v1
 @in_virtual_time
-async def test_topic_that_is_too_new_for_the_coordinator_costs_no_transaction(release: Release) -> None:
-    """It names that partition's trouble, which passes, and says of all others that it has not tried them."""
+async def test_topic_too_new_for_coordinator_is_retried(release: Release) -> None:
+    """The coordinator refuses that partition for a moment, and has not tried the others."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(3, Where(api=ApiKey.ADD_PARTITIONS_TO_TXN, topic="t", partition=1))
         async with producer.transaction() as txn:
@@ -106,8 +122,8 @@ async def test_topic_that_is_too_new_for_the_coordinator_costs_no_transaction(re
 
 @on_every_release
 @in_virtual_time
-async def test_row_of_a_bulk_that_was_refused_fails_the_commit(release: Release) -> None:
-    """Its call raised nothing, so the transaction is not whole, whoever knows."""
+async def test_refused_bulk_row_fails_the_commit(release: Release) -> None:
+    """Its call raised nothing, so the transaction is incomplete."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         with pytest.raises(TransactionAbortableError) as caught:  # noqa: PT012  # it is the end of the block that raises
             async with producer.transaction() as txn:
@@ -121,7 +137,7 @@ async def test_row_of_a_bulk_that_was_refused_fails_the_commit(release: Release)
 
 @in_virtual_time
 async def test_bulk_without_room_fails_the_commit() -> None:
-    """One slow broker is enough for that; what there was room for is not committed alone."""
+    """One slow broker is enough for that; the rows that had room are not committed alone."""
     async with (
         cluster_of(V2_RELEASE) as cluster,
         producer_of(cluster, buffer_memory=50_000, batch_size=10_000, max_block_ms=3_000) as producer,
@@ -138,8 +154,8 @@ async def test_bulk_without_room_fails_the_commit() -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_block_aborts_what_cannot_be_committed_and_says_why(release: Release) -> None:
-    """No verb is needed for that."""
+async def test_block_aborts_after_failure(release: Release) -> None:
+    """It raises the cause, without an explicit abort."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, FIRST)
         with pytest.raises(TransactionAbortableError, match="must be aborted") as caught:  # noqa: PT012  # it is the end of the block that raises
@@ -153,8 +169,8 @@ async def test_block_aborts_what_cannot_be_committed_and_says_why(release: Relea
 
 @on_v1
 @in_virtual_time
-async def test_record_whose_partition_the_coordinator_does_not_take_says_so_at_its_deadline(release: Release) -> None:
-    """Its broker has nothing to do with it."""
+async def test_record_names_refused_add_at_its_deadline(release: Release) -> None:
+    """The partition's broker is not the reason."""
     async with (
         cluster_of(release) as cluster,
         producer_of(cluster, delivery_timeout_ms=2_000, request_timeout_ms=1_000) as producer,
@@ -169,37 +185,40 @@ async def test_record_whose_partition_the_coordinator_does_not_take_says_so_at_i
         await one_more(producer, cluster)
 
 
+@on_both_faces
 @on_every_release
 @in_virtual_time
-async def test_commit_of_a_transaction_that_failed_goes_on_failing_until_it_is_aborted(release: Release) -> None:
-    """So do all other calls; records that wait fail with it."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+async def test_failed_transaction_raises_until_aborted(release: Release, face: Face) -> None:
+    """All other calls raise, too; waiting records fail."""
+    async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
-        await producer.send("t", b"first", partition=1)
+        await (await face.send(producer, b"first", partition=1))
         cluster.faults.error(29, FIRST)
         stalled = cluster.faults.stall(PRODUCE, skip=1)
-        failing = producer.send("t", b"second", partition=0)
-        with pytest.raises(TopicAuthorizationError):
+        failing = await face.send(producer, b"second")
+        with pytest.raises((TopicAuthorizationError, face.failure)):
             await failing
         await asyncio.sleep(0)
 
+        send_offsets = producer.send_offsets if face is OURS else producer.send_offsets_to_transaction
         for call in (
+            lambda: face.send(producer, b"third"),
+            lambda: send_offsets({TopicPartition("t", 0): 1}, "readers"),
             producer.commit_transaction,
-            lambda: producer.send_offsets({("t", 0): 1}, "readers"),
-            lambda: producer.send("t", b"third", partition=0),
-            lambda: producer.enqueue("t", b"third", partition=0),
+            producer.commit_transaction,
+            *([lambda: producer.enqueue("t", b"third", partition=0)] if face is OURS else []),
         ):
-            with pytest.raises(TransactionAbortableError):
+            with pytest.raises(face.failure):
                 await call()
         cluster.faults.remove(stalled)
         await producer.abort_transaction()
-        await one_more(producer, cluster)
+        await face.one_more(producer, cluster)
 
 
 @on_every_release
 @in_virtual_time
-async def test_records_behind_the_one_that_failed_fail_with_it(release: Release) -> None:
-    """They are not sent for nothing; the error says what came first."""
+async def test_records_behind_a_failure_fail_with_it(release: Release) -> None:
+    """They are not sent, and their error names the first."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"ok", partition=0)
@@ -217,8 +236,8 @@ async def test_records_behind_the_one_that_failed_fail_with_it(release: Release)
 
 @on_every_release
 @in_virtual_time
-async def test_commit_never_says_yes_when_every_record_timed_out(release: Release) -> None:
-    """Nothing was registered, and so nothing was missed (librdkafka PR #3325)."""
+async def test_commit_raises_when_all_records_timed_out(release: Release) -> None:
+    """No partition was added, so no failure was noticed (librdkafka PR #3325)."""
     async with cluster_of(release) as cluster:  # noqa: SIM117  # one belongs to the other
         async with producer_of(cluster, request_timeout_ms=500, delivery_timeout_ms=1000) as producer:
             await producer.begin_transaction()
@@ -238,8 +257,8 @@ async def test_commit_never_says_yes_when_every_record_timed_out(release: Releas
 
 @on_every_release
 @in_virtual_time
-async def test_lost_sequence_does_not_open_another_transaction(release: Release) -> None:
-    """45 led to InitProducerId, the records before were lost, and commit said yes (librdkafka #3575)."""
+async def test_lost_sequence_opens_no_other_transaction(release: Release) -> None:
+    """45 led to InitProducerId, earlier records were lost, and commit succeeded (librdkafka #3575)."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"kept?", partition=0)
@@ -257,8 +276,8 @@ async def test_lost_sequence_does_not_open_another_transaction(release: Release)
 
 @on_every_release
 @in_virtual_time
-async def test_error_that_a_call_raises_is_the_callers_own(release: Release) -> None:
-    """The record was never taken: the transaction goes on without it."""
+async def test_raised_error_fails_no_transaction(release: Release) -> None:
+    """The record was never accepted, so the transaction continues without it."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             with pytest.raises(RecordTooLargeError):
@@ -272,7 +291,7 @@ async def test_error_that_a_call_raises_is_the_callers_own(release: Release) -> 
 
 @on_every_release
 @in_virtual_time
-async def test_large_batch_is_split_within_its_transaction(release: Release) -> None:
+async def test_large_batch_is_split_in_its_transaction(release: Release) -> None:
     """The parts keep their sequences."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=100_000, linger_ms=50) as producer:
         cluster.faults.error(10, FIRST)
@@ -286,7 +305,7 @@ async def test_large_batch_is_split_within_its_transaction(release: Release) -> 
 @on_every_release
 @pytest.mark.parametrize("fault", ["lost before", "lost after", "error after"])
 @in_virtual_time
-async def test_records_survive_connections_and_leaders_within_a_transaction(release: Release, fault: str) -> None:
+async def test_records_survive_lost_connections_and_leaders(release: Release, fault: str) -> None:
     """Resent under their identity, each once."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
         async with producer.transaction() as txn:
@@ -303,8 +322,8 @@ async def test_records_survive_connections_and_leaders_within_a_transaction(rele
 
 @on_every_release
 @in_virtual_time
-async def test_few_retries_are_enough_to_wait_for_the_markers_of_the_last_transaction(release: Release) -> None:
-    """CONCURRENT_TRANSACTIONS used them up, and every other transaction of a producer that never pauses failed."""
+async def test_wait_for_markers_uses_no_retries(release: Release) -> None:
+    """CONCURRENT_TRANSACTIONS used them up, and every other transaction without pauses failed."""
     async with cluster_of(release) as cluster, producer_of(cluster, retries=1) as producer:
         cluster.faults.error(51, FIRST, times=5)
         async with producer.transaction() as txn:
@@ -319,8 +338,8 @@ async def test_few_retries_are_enough_to_wait_for_the_markers_of_the_last_transa
 
 @on_every_release
 @in_virtual_time
-async def test_markers_are_waited_for_after_the_last_retry_too(release: Release) -> None:
-    """Which another failure had used up: what did not count as a retry was refused for want of one."""
+async def test_markers_are_awaited_after_the_last_retry(release: Release) -> None:
+    """Another failure had used up the retries."""
     async with cluster_of(release) as cluster, producer_of(cluster, retries=1) as producer:
         cluster.faults.error(6, FIRST, times=1)
         async with producer.transaction() as txn:
@@ -332,27 +351,34 @@ async def test_markers_are_waited_for_after_the_last_retry_too(release: Release)
         assert committed(cluster) == [b"kept"]
 
 
+@on_both_faces
 @on_every_release
+@pytest.mark.parametrize("code", [47, 90])
 @in_virtual_time
-async def test_producer_that_a_leader_calls_fenced_is_told_so_by_every_call(release: Release) -> None:
-    """Only the first one was; the others raised the record's own error, past `except ProducerFencedError`."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+async def test_fenced_by_a_leader_raises_at_every_call(release: Release, code: int, face: Face) -> None:
+    """Only the first call raised ProducerFencedError once; the others raised the record's error."""
+    async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
-        cluster.faults.error(90, FIRST)
-        with pytest.raises(BrokerError, match="PRODUCER_FENCED"):
-            await producer.send("t", b"v", partition=0)
+        cluster.faults.error(code, FIRST)
+        with pytest.raises((BrokerError, face.fenced)):
+            await (await face.send(producer, b"v"))
+        if code == INVALID_PRODUCER_EPOCH and face is OURS:
+            with pytest.raises(face.failure, match="INVALID_PRODUCER_EPOCH"):  # the abort decides whether it is fenced
+                await producer.commit_transaction()
+            return
 
-        for call in (producer.commit_transaction, producer.abort_transaction, producer.begin_transaction):
-            with pytest.raises(ProducerFencedError):
+        with pytest.raises(face.fenced):
+            await producer.commit_transaction()
+        calls = (producer.abort_transaction, producer.begin_transaction, lambda: face.send(producer, b"again"))
+        for call in calls if code == PRODUCER_FENCED else ():
+            with pytest.raises(face.fenced):
                 await call()
-        with pytest.raises(ProducerFencedError):
-            await producer.send("t", b"again", partition=0)
 
 
 @on_every_release
 @in_virtual_time
-async def test_close_of_a_fenced_producer_does_not_tell_of_records_again(release: Release) -> None:
-    """The end of their transaction has; in a `finally`, it hid the ProducerFencedError that the program ended with."""
+async def test_close_after_fencing_repeats_no_failures(release: Release) -> None:
+    """In a `finally` they hid the ProducerFencedError that the program ended with."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -371,8 +397,8 @@ async def test_close_of_a_fenced_producer_does_not_tell_of_records_again(release
 
 @on_v1
 @in_virtual_time
-async def test_close_tells_of_records_whose_transaction_ended_unheard(release: Release) -> None:
-    """Nobody waited for its end, and so nobody has learned that the producer was fenced, either."""
+async def test_close_reports_records_of_unawaited_end(release: Release) -> None:
+    """No caller waited for the end, so none has learnt that the producer was fenced."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -381,8 +407,88 @@ async def test_close_tells_of_records_whose_transaction_ended_unheard(release: R
         await producer.enqueue("t", b"b", partition=0)
         await asyncio.sleep(1)
         cluster.faults.error(90, END_TXN, times=None)
-        producer.transaction_in_hand().abandon()
+        producer._transaction_handle().abandon()
         await asyncio.sleep(5)
 
         with pytest.raises(UndeliveredError):
             await producer.close()
+
+
+async def check_failed(producer: Producer) -> None:
+    """Each verb raises what has happened."""
+    calls: list[Callable[[], Awaitable[object]]] = [
+        producer.begin_transaction,
+        producer.commit_transaction,
+        producer.abort_transaction,
+        lambda: producer.send_offsets({TopicPartition("t", 0): 1}, "readers"),
+        lambda: producer.send("t", b"v"),
+    ]
+    for call in calls:
+        with pytest.raises(KafkaError, match="cannot go from"):
+            await asyncio.wait_for(call(), 1)
+    await asyncio.wait_for(producer.close(), 5)
+
+
+@on_every_release
+@in_virtual_time
+async def test_invalid_transition_in_background_is_fatal(release: Release) -> None:
+    """A response causes it, so it is unknown what was left undone."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        delivery = producer.send("t", b"v", partition=0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TransactionManager, "_end", lambda self, _: self._move_to(TransactionState.UNINITIALIZED))
+            with pytest.raises(KafkaError, match="cannot go from"):
+                await asyncio.wait_for(producer.commit_transaction(), 5)
+
+        assert delivery.done()
+        await check_failed(producer)
+
+
+@on_every_release
+@in_virtual_time
+async def test_defect_in_a_failure_callback_is_fatal(release: Release) -> None:
+    """It happens in a callback of the loop, which no task awaits."""
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    def settle(endings: TransactionCompleter) -> None:
+        del endings
+        raise RuntimeError("cannot go from here")
+
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        cluster.faults.error(INVALID_RECORD, FIRST)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TransactionCompleter, "settle", settle)
+            with pytest.raises(KafkaError):
+                await producer.send("t", b"v", partition=0)
+            await asyncio.sleep(1)
+
+        await check_failed(producer)
+        assert committed(cluster) == []
+
+
+@on_every_release
+@in_virtual_time
+async def test_block_that_fails_to_begin_leaves_none_open(release: Release) -> None:
+    """The transaction had begun, but no caller had its handle to end it."""
+
+    def attach(*_: object) -> None:
+        raise MemoryError
+
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Transaction, "_enable_sending", attach)
+            with pytest.raises(MemoryError):
+                await producer.transaction().__aenter__()
+
+        async with producer.transaction() as txn:
+            await txn.send("t", b"next", partition=0)
+        await producer.begin_transaction()
+        await producer.send("t", b"by its own verbs", partition=0)
+        await producer.commit_transaction()
+
+        assert committed(cluster) == [b"next", b"by its own verbs"]

@@ -47,7 +47,7 @@ def test_record_sent_inside_an_append_waits() -> None:
     assert records.count(b"outer") == 2
     assert b"o" * 50 in records
     assert records.count(b"inner") == len(inside.sent) == 1
-    assert {delivery.home for delivery in inside.sent} == {outer.home}
+    assert {delivery._batch_result for delivery in inside.sent} == {outer._batch_result}
 
 
 class SendsWhenRead(bytearray):

@@ -60,7 +60,10 @@ def appended(many: BulkAppend, parts: CoreParts) -> Ends:
         deliveries = [(position, delivery.result()) for position, delivery in share.deliveries()]
         ends.places.extend((position, metadata.partition, metadata.offset) for position, metadata in deliveries)
         offsets = [metadata.offset for _, metadata in deliveries]
-        assert (share.first, share.last) == (offsets[0] - share.home.base_offset, offsets[-1] - share.home.base_offset)
+        assert (share.first, share.last) == (
+            offsets[0] - share.batch_result.base_offset,
+            offsets[-1] - share.batch_result.base_offset,
+        )
         assert len(share) == len(deliveries)
     return ends
 
@@ -72,7 +75,7 @@ def join(parts: CoreParts, row: "Row") -> None:
     result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
     record = WaitingRecord("t", result, timestamp=at, size=size, called_at=parts.now)
     record.value, record.key, record.partition, record.headers = as_bytes, key_as_bytes, partition, headers
-    parts.lines.join(record, is_counted=False)
+    parts.wait_queues.join(record, is_counted=False)
 
 
 def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
@@ -81,7 +84,7 @@ def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
         for batch in batches:
             ends.sent.append((batch.queue.topic_partition, batch.count, bytes(memoryview(batch.chunk)[: batch.size])))
             parts.acknowledge(batch, base_offset=1000 * len(ends.sent))
-        parts.lines.serve()
+        parts.wait_queues.serve()
 
 
 def both(given_table: RecordTable, settings: dict[str, int]) -> tuple[Ends, Ends]:

@@ -210,12 +210,12 @@ def test_batch_is_wanted_by_its_first_waiter_alone() -> None:
     result, told = result_of(), list[BatchResult]()
     result.on_wanted = told.append
     deliveries = [result.delivery(index, 0) for index in range(2)]
-    assert (result.wanted, deliveries[0].has_waiters()) == (False, False)
+    assert (result.wanted, deliveries[0]._has_waiters()) == (False, False)
 
     for delivery in deliveries:
         delivery.add_done_callback(lambda _: None)
 
-    assert (told, result.wanted, deliveries[0].has_waiters()) == ([result], True, True)
+    assert (told, result.wanted, deliveries[0]._has_waiters()) == ([result], True, True)
 
 
 def test_batch_that_ended_is_not_wanted_any_more() -> None:
@@ -242,7 +242,7 @@ def test_record_that_waited_reads_the_result_of_its_batch() -> None:
     waiting.move([(0, batch, 4)])
     batch.complete(100, -1, -1, 5)
 
-    assert (waiting.moved, delivery.home, delivery.position) == (True, batch, 4)
+    assert (waiting.moved, delivery._batch_result, delivery._position) == (True, batch, 4)
     assert (delivery.result().offset, delivery.result().timestamp) == (104, 1_000)
 
 
@@ -343,7 +343,7 @@ def test_any_record_is_found_after_any_splits(sizes: list[int], data: st.DataObj
     for index, delivery in enumerate(deliveries):
         start, part, _ = find(parts, index)
         expected = (single[index - start], 0) if part is parts[again][1] else (part, index - start)
-        assert (delivery.home, delivery.position) == expected
+        assert (delivery._batch_result, delivery._position) == expected
 
 
 def find(parts: list[tuple[int, BatchResult, int]], index: int) -> tuple[int, BatchResult, int]:

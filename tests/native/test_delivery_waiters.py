@@ -43,4 +43,4 @@ def test_delivery_without_callbacks_has_no_waiter() -> None:
     delivery = result_of().delivery(0, 0)
     delivery.add_done_callback(print)
 
-    assert (delivery.remove_done_callback(print), delivery.has_waiters()) == (1, False)
+    assert (delivery.remove_done_callback(print), delivery._has_waiters()) == (1, False)

@@ -83,7 +83,7 @@ def test_partitioner_chooses_natively_what_it_chooses() -> None:
     delivery = pipeline_of(core, partitioner=First()).take("t", b"v", b"k", None, None, None, None)
 
     assert isinstance(delivery, Delivery)
-    place = delivery.home.topic_partition
+    place = delivery._batch_result.topic_partition
     assert place is not None
     assert place.partition == 0
 
@@ -103,7 +103,7 @@ def test_record_that_a_serializer_sends_is_before_its_own() -> None:
 
     assert isinstance(outer, Delivery)
     assert isinstance(sent[0], Delivery)
-    assert (sent[0].position, outer.position) == (0, 1)
+    assert (sent[0]._position, outer._position) == (0, 1)
     (section,) = sections(core)
     assert section.index(b"inner") < section.index(b"outer")
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from aioproducer._network.cluster_updates import merge
 from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import NetworkSettings
 from aioproducer._protocol.messages import MetadataResponse
@@ -16,7 +17,7 @@ SEED = Node(-1, "seed", 9092)
 
 
 def name_nodes(network: ClientAndNetwork, *nodes: Node) -> None:
-    network.client.update_nodes(Cluster.empty().merge(MetadataResponse(-1, nodes, ()), 0.0))
+    network.client.update_nodes(merge(Cluster(), MetadataResponse(-1, nodes, ()), 0.0))
 
 
 class HangsUp(ScriptedBroker):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from aioproducer._network.cluster_updates import merge
 from aioproducer.cluster import Cluster, MetadataResponse, Node, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
 from tests.fakes.metadata_refreshing import ID, Answers, refreshing
@@ -27,7 +28,7 @@ def test_leader_hints_copy_a_topics_partitions_once() -> None:
 
     async def story() -> Cluster:
         async with refreshing(Answers()) as (refresher, _):
-            refresher.cluster = Cluster.empty().merge(MetadataResponse(1, NODES, (view,), "cluster", 1), 1.0)
+            refresher.cluster = merge(Cluster(), MetadataResponse(1, NODES, (view,), "cluster", 1), 1.0)
             hints = {TopicPartition("a", number): PartitionView(2, 6) for number in range(count)}
             refresher.apply_leader_hints(hints, topic_ids={"a": ID})
             return refresher.cluster

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from aioproducer._network.cluster_updates import merge
 from aioproducer._network.context import NetworkSettings
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
@@ -24,7 +25,7 @@ PRODUCER_ID_77 = bytes(6) + (77).to_bytes(8, "big") + bytes(2) + b"\x00"
 
 
 def cluster_of(*nodes: Node) -> Cluster:
-    return Cluster.empty().merge(MetadataResponse(-1, nodes, ()), 0.0)
+    return merge(Cluster(), MetadataResponse(-1, nodes, ()), 0.0)
 
 
 def gives_ids(broker: ScriptedBroker, heard: Heard) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import struct
 
+from aioproducer._network.cluster_updates import merge
 from aioproducer._network.connection import IdleConnectionError
 from aioproducer._network.response_future import RawResponse
 from aioproducer._protocol.messages import (
@@ -55,7 +56,7 @@ def test_answer_names_the_node_behind_a_bootstrap_connection() -> None:
         named = MetadataResponse(-1, (Node(5, "seed", 9092),), ())
 
         def name_and_answer(broker: ScriptedBroker, heard: Heard) -> None:
-            network.client.update_nodes(Cluster.empty().merge(named, 0.0))
+            network.client.update_nodes(merge(Cluster(), named, 0.0))
             broker.answer(heard, b"")
 
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(name_and_answer)
@@ -72,7 +73,7 @@ def test_only_node_is_connected_again_after_an_idle_close() -> None:
     async def story() -> int:
         network = client_on()
         network.loop.servers["a", 1] = lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b""))
-        network.client.update_nodes(Cluster.empty().merge(MetadataResponse(-1, (Node(1, "a", 1),), ()), 0.0))
+        network.client.update_nodes(merge(Cluster(), MetadataResponse(-1, (Node(1, "a", 1),), ()), 0.0))
         network.client.connect(1)
         await asyncio.sleep(1)
         network.client.disconnect(1, IdleConnectionError("unused"))  # not noticed yet

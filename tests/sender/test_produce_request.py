@@ -57,7 +57,7 @@ def test_refusal_before_an_acknowledgement_is_tried_again() -> None:
 def test_topics_are_named_as_long_as_the_id_of_one_is_not_known(known: tuple[str, ...]) -> None:
     """From version 13 on there are ids alone, and the zero id is no topic's."""
     views = {topic: TopicView(topic, topic.encode() * 16, Partitions.of([PartitionView(1, 0)]), 0) for topic in known}
-    cluster = replace(Cluster.empty(), topics=MappingProxyType(views))
+    cluster = replace(Cluster(), topics=MappingProxyType(views))
     core = CoreParts()
     batches = [
         SimpleNamespace(queue=PartitionQueue(TopicPartition(topic, 0), core.queue().identity, max_in_flight=5))

@@ -30,7 +30,7 @@ TRANSACTIONAL_CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyTy
         "commit_transaction()": lambda producer: producer.commit_transaction(),
         "abort_transaction()": lambda producer: producer.abort_transaction(),
         "send_offsets": lambda producer: producer.send_offsets({(TOPIC, 0): 1}, GROUP),
-        "reject_commit": lambda producer: producer.reject_commit(KafkaError("elsewhere")),
+        "reject_commit": lambda producer: producer._reject_commit(KafkaError("elsewhere")),
         "async with transaction()": one_block,
         "committed_offsets": lambda producer: producer.committed_offsets(GROUP, [(TOPIC, 0)]),
         **CALLS,

@@ -1,9 +1,11 @@
-"""How transactions end, and what refuses to end them. No network."""
+"""Ends of transactions, their refusals, and offsets to commit. No network."""
 
 import pytest
 
 from aioproducer._transactions.errors import end_unknown_error
-from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer._transactions.identity import TransactionalIdentity
+from aioproducer._transactions.open_transaction import PendingOffsets
+from aioproducer._transactions.requests import OffsetsToSend, TransactionRequests
 from aioproducer.errors import (
     IllegalStateError,
     Outcome,
@@ -11,14 +13,15 @@ from aioproducer.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
 # The end
 
 
 @on_both()
-def test_transaction_of_which_the_coordinator_never_heard_ends_without_it(version: int) -> None:
-    """Nothing was sent; nothing is asked."""
+def test_unknown_transaction_ends_without_request(version: int) -> None:
+    """Nothing was sent before."""
     for verb in ("commit", "abort"):
         scene = Scene(version=version).begun()
         getattr(scene.manager, verb)()
@@ -28,8 +31,8 @@ def test_transaction_of_which_the_coordinator_never_heard_ends_without_it(versio
 
 
 @pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn"])
-def test_v1_transaction_that_may_write_nowhere_is_aborted_without_its_coordinator(api: str) -> None:
-    """Rights are looked at first, so it has heard of nothing; EndTxn cost another epoch, each time."""
+def test_v1_unauthorized_transaction_aborts_locally(api: str) -> None:
+    """Permissions are checked first, so the coordinator does not know it; EndTxn would cost an epoch."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     if api == "AddPartitionsToTxn":
@@ -45,8 +48,8 @@ def test_v1_transaction_that_may_write_nowhere_is_aborted_without_its_coordinato
 
 
 @pytest.mark.parametrize("first", [15, "lost", "added"])
-def test_v1_transaction_that_was_heard_of_before_the_refusal_is_aborted_by_its_coordinator(first: int | str) -> None:
-    """An attempt before it may have added the partition, or another one is there."""
+def test_v1_known_transaction_aborts_by_coordinator(first: int | str) -> None:
+    """An earlier attempt may have added the partition, or another partition was added."""
     scene = Scene(version=0).begun(*([7] if first == "added" else []))
     scene.manager.use(scene.queue(), scene.now)
     if first == "lost":
@@ -63,8 +66,8 @@ def test_v1_transaction_that_was_heard_of_before_the_refusal_is_aborted_by_its_c
 
 
 @on_both()
-def test_end_waits_for_offsets_that_were_sent_before(version: int) -> None:
-    """EndTxn was once taken out of line ahead of them (KAFKA-5449)."""
+def test_end_waits_for_earlier_offsets(version: int) -> None:
+    """EndTxn was once sent ahead of them (KAFKA-5449)."""
     scene = Scene(version=version).begun(0)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     scene.manager.commit()
@@ -80,8 +83,8 @@ def test_end_waits_for_offsets_that_were_sent_before(version: int) -> None:
 
 @on_both()
 @pytest.mark.parametrize("code", [-1, 7, 14, 15, 16, 51])
-def test_end_that_is_not_answered_with_success_is_asked_again_and_never_taken_for_done(version: int, code: int) -> None:
-    """After UNKNOWN_SERVER_ERROR a retry that did nothing returned "committed" (franz-go)."""
+def test_end_without_success_is_retried(version: int, code: int) -> None:
+    """After UNKNOWN_SERVER_ERROR a retry without effect counted as committed (franz-go)."""
     scene = Scene(version=version).begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -96,8 +99,8 @@ def test_end_that_is_not_answered_with_success_is_asked_again_and_never_taken_fo
 
 @on_both()
 @pytest.mark.parametrize("code", [90, 53])
-def test_end_that_is_refused_for_good_is_told(version: int, code: int) -> None:
-    """Fenced at commit: it seemed fine (librdkafka before 1.6)."""
+def test_refused_end_raises(version: int, code: int) -> None:
+    """Being fenced at commit once went unnoticed (librdkafka before 1.6)."""
     scene = Scene(version=version).begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -112,8 +115,8 @@ def test_end_that_is_refused_for_good_is_told(version: int, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [47, 90])
-def test_v2_commit_that_is_refused_as_fenced_after_its_transaction_timed_out_costs_no_producer(code: int) -> None:
-    """Kafka after 4.4 says so instead of 48 (KAFKA-20785); the coordinator still has the epoch of its own abort."""
+def test_v2_fenced_commit_after_timeout_is_abortable(code: int) -> None:
+    """Kafka after 4.4 answers so instead of 48 (KAFKA-20785); the epoch is that of the coordinator's own abort."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -137,10 +140,10 @@ def test_v2_commit_that_is_refused_as_fenced_after_its_transaction_timed_out_cos
 @pytest.mark.parametrize(
     "described", [("CompleteAbort", (77, 2)), ("CompleteAbort", (78, 1)), ("Ongoing", (77, 1)), 53]
 )
-def test_v2_commit_that_is_refused_as_fenced_is_fatal_unless_it_timed_out(
+def test_v2_fenced_commit_without_timeout_is_fatal(
     described: tuple[str, tuple[int, int]] | int,
 ) -> None:
-    """A successor may have aborted it, or even committed after it; who may not ask is told what the refusal says."""
+    """A successor may have aborted it, or committed after it; without permission to look, the refusal is raised."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -156,7 +159,7 @@ def test_v2_commit_that_is_refused_as_fenced_is_fatal_unless_it_timed_out(
     assert isinstance(scene.manager.error, ProducerFencedError)
 
 
-def test_v2_commit_that_is_refused_as_fenced_where_nothing_can_be_described_is_fatal() -> None:
+def test_v2_fenced_commit_without_describe_is_fatal() -> None:
     """A proxy may not know the request."""
     scene = Scene().begun(0)
     scene.manager.commit()
@@ -169,7 +172,7 @@ def test_v2_commit_that_is_refused_as_fenced_where_nothing_can_be_described_is_f
     assert isinstance(scene.manager.error, ProducerFencedError)
 
 
-def test_v2_transaction_that_timed_out_is_aborted_under_its_own_epoch() -> None:
+def test_v2_timed_out_transaction_aborts_with_its_epoch() -> None:
     """EndTxn(commit) gets 48; EndTxn(abort) with the same epoch gets the next one."""
     scene = Scene().begun(0)
     scene.manager.commit()
@@ -186,8 +189,8 @@ def test_v2_transaction_that_timed_out_is_aborted_under_its_own_epoch() -> None:
 
 @pytest.mark.parametrize("code", [90, 47])
 @pytest.mark.parametrize("is_fenced", [True, False])
-def test_v2_abort_that_is_answered_as_fenced_is_asked_again_as_a_renewal(code: int, is_fenced: bool) -> None:  # noqa: FBT001
-    """A coordinator that is being shut down may take the abort for a copy of the last end: the identity decides."""
+def test_v2_fenced_abort_renews_the_identity(code: int, is_fenced: bool) -> None:  # noqa: FBT001
+    """A coordinator that is shutting down may take the abort for a copy of the last end."""
     scene = Scene().begun(0)
     scene.manager.abort()
     scene.manager.flushed()
@@ -204,8 +207,8 @@ def test_v2_abort_that_is_answered_as_fenced_is_asked_again_as_a_renewal(code: i
 
 
 @pytest.mark.parametrize("code", [90, 47])
-def test_v2_abort_behind_a_commit_that_is_answered_as_fenced_is_fatal(code: int) -> None:
-    """A new identity would not tell whether the commit was done: neither may be said."""
+def test_v2_fenced_abort_after_commit_is_fatal(code: int) -> None:
+    """A new identity would not tell whether the commit was done."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -219,8 +222,8 @@ def test_v2_abort_behind_a_commit_that_is_answered_as_fenced_is_fatal(code: int)
 
 
 @pytest.mark.parametrize("verb", ["commit", "abort"])
-def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str) -> None:
-    """47, then InitProducerId with the identity, which gets 90; never one without, which would fence a successor."""
+def test_v1_timed_out_transaction_is_fatal_after_renewal(verb: str) -> None:
+    """47, then InitProducerId with the identity, which gets 90; one without identity would fence a successor."""
     scene = Scene(version=0).begun(0)
     getattr(scene.manager, verb)()
     scene.manager.flushed()
@@ -243,8 +246,8 @@ def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str)
 
 @on_both()
 @pytest.mark.parametrize("first", ["lost", -1, 16])
-def test_commits_are_in_doubt_until_an_answer_excludes_them(version: int, first: int | str) -> None:
-    """What refuses a repetition says nothing of what is repeated; the error of the commit says so."""
+def test_commit_is_in_doubt_until_excluded(version: int, first: int | str) -> None:
+    """The refusal of a repeated EndTxn does not decide about the first one."""
     scene = Scene(version=version).begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -268,8 +271,8 @@ def test_commits_are_in_doubt_until_an_answer_excludes_them(version: int, first:
     assert "not known" in unknown.__notes__[0]
 
 
-def test_v1_commit_that_was_lost_is_not_made_none_of_it_by_a_new_identity() -> None:
-    """An old coordinator answers the repetition with 47, for a successor that came after the commit."""
+def test_v1_lost_commit_is_not_denied_by_renewal() -> None:
+    """An old coordinator answers the repetition with 47 because of a successor that came after the commit."""
     scene = Scene(version=0).begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -282,8 +285,8 @@ def test_v1_commit_that_was_lost_is_not_made_none_of_it_by_a_new_identity() -> N
     assert isinstance(scene.manager.error, ProducerFencedError)
 
 
-def test_v1_coordinator_that_knew_of_the_transaction_and_finds_it_closed_is_fatal() -> None:
-    """Something else has ended it: neither "committed" nor "aborted" may be said."""
+def test_v1_known_transaction_found_closed_is_fatal() -> None:
+    """Something else has ended it, as a commit or an abort."""
     for verb in ("commit", "abort"):
         scene = Scene(version=0).begun(0)
         getattr(scene.manager, verb)()
@@ -294,8 +297,8 @@ def test_v1_coordinator_that_knew_of_the_transaction_and_finds_it_closed_is_fata
         assert scene.is_in(State.FATAL_ERROR)
 
 
-def test_v1_abort_of_what_the_coordinator_may_never_have_heard_of_takes_its_word() -> None:
-    """The addition went unanswered, and 48 says that nothing is open: a new epoch, and on."""
+def test_v1_abort_of_unknown_transaction_succeeds() -> None:
+    """The addition was not answered, and 48 means that none is open: a new epoch follows."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(), scene.now)
@@ -311,8 +314,8 @@ def test_v1_abort_of_what_the_coordinator_may_never_have_heard_of_takes_its_word
 
 
 @on_both()
-def test_failure_that_is_found_after_the_end_was_asked_for_changes_nothing(version: int) -> None:
-    """The records had been acknowledged; whether they are committed, the answer to EndTxn says."""
+def test_failure_after_end_was_sent_changes_nothing(version: int) -> None:
+    """The records had been acknowledged, and the response to EndTxn decides."""
     scene = Scene(version=version).begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -325,8 +328,8 @@ def test_failure_that_is_found_after_the_end_was_asked_for_changes_nothing(versi
     assert (scene.manager.state, scene.manager.error) == (State.READY, None)
 
 
-def test_abort_that_is_refused_after_a_commit_was_asked_for_is_no_abort() -> None:
-    """What was refused first may have been done by a copy of it: nobody can say "aborted"."""
+def test_refused_abort_after_commit_is_no_abort() -> None:
+    """The commit may have been done by a copy of it."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -340,8 +343,8 @@ def test_abort_that_is_refused_after_a_commit_was_asked_for_is_no_abort() -> Non
     assert "INVALID_TXN_STATE" in str(scene.manager.error)
 
 
-def test_move_that_the_table_does_not_hold_is_refused() -> None:
-    """An assert is left out under -O, and what follows of a wrong state then is anybody's guess."""
+def test_invalid_transition_raises() -> None:
+    """An assert would be skipped under -O."""
     scene = Scene().ready()
 
     with pytest.raises(IllegalStateError, match="cannot go from ready to committing"):
@@ -350,8 +353,8 @@ def test_move_that_the_table_does_not_hold_is_refused() -> None:
     assert scene.is_in(State.READY)
 
 
-def test_other_epoch_is_no_word_on_the_producer_while_there_is_something_to_abort() -> None:
-    """A transaction that timed out is all it need be under V2; the text said to close the producer, which went on."""
+def test_other_epoch_within_transaction_is_abortable() -> None:
+    """A timed-out transaction can be the reason under V2; the text once said to close the producer."""
     scene = Scene().begun(0)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
 
@@ -360,3 +363,55 @@ def test_other_epoch_is_no_word_on_the_producer_while_there_is_something_to_abor
     assert scene.is_in(State.ABORTABLE_ERROR)
     assert "transaction_timeout_ms" in str(scene.manager.error)
     assert "close it" not in str(scene.manager.error)
+
+
+def offsets(offset: int, group: str = "readers", generation: int = -1) -> OffsetsToSend:
+    """Of one partition."""
+    given = {TopicPartition("orders", 0): OffsetAndMetadata(offset)}
+    return OffsetsToSend(given, ConsumerGroupMetadata(group, generation))
+
+
+def test_repeated_offsets_join_the_queued_ones() -> None:
+    """Also if another group's came after them."""
+    line = PendingOffsets()
+    first = line.put(offsets(7))
+    other = line.put(offsets(7, "others"))
+
+    assert line.put(offsets(7)) is first
+    assert line.put(offsets(7, "others")) is other
+    assert line.first is first
+
+
+def test_offsets_after_others_are_sent_after_them() -> None:
+    """Joined to earlier ones they would be overwritten."""
+    line = PendingOffsets()
+    first, second = line.put(offsets(7)), line.put(offsets(8))
+    third = line.put(offsets(7))
+
+    assert len({id(each) for each in (first, second, third)}) == 3
+
+
+def test_other_generation_is_another_request() -> None:
+    """It may be refused where the other is not."""
+    line = PendingOffsets()
+    first = line.put(offsets(7, generation=1))
+
+    assert line.put(offsets(7, generation=2)) is not first
+
+
+def test_answered_offsets_leave_the_queue() -> None:
+    """Also if the response comes after the abort."""
+    identity = TransactionalIdentity()
+    identity.assign(77, 0)
+    requests = TransactionRequests("billing-1", timeout_ms=60_000, identity=identity)
+    line = PendingOffsets()
+    first = line.put(offsets(7))
+    line.forward(requests.add_offsets(first))
+    assert (first.is_added, first.is_done, bool(line)) == (True, False, True)
+    line.forward(requests.commit_offsets(first, is_v2=False))
+    assert (first.is_done, bool(line)) == (True, False)
+
+    late = line.put(offsets(7))
+    line.clear()
+    line.forward(requests.commit_offsets(late, is_v2=False))
+    assert (late is first, late.is_done, bool(line)) == (False, True, False)

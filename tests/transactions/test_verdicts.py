@@ -1,4 +1,7 @@
-"""What codes mean in the answers to requests of transactions: each request, each code, and those to come."""
+"""Tables of states and of error codes."""
+
+from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -11,14 +14,11 @@ from aioproducer._protocol.transaction_messages import (
     END_TXN,
     FIND_COORDINATOR,
 )
+from aioproducer._transactions.states import TRANSITIONS, TransactionState, mermaid
 from aioproducer._transactions.verdicts import ErrorAction, verdict_on, worst_of
 
 DONE, SOON, RETRY, REFIND, ABORTABLE, RENEW, FATAL = ErrorAction
-
 APIS = (FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
-OF_THE_TRANSACTION = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
-
-# Code -> what it means for FindCoordinator, InitProducerId, AddPartitions, AddOffsets, TxnOffsetCommit, EndTxn.
 TABLE: dict[int, tuple[ErrorAction, ...]] = {
     -1: (RETRY, RETRY, RETRY, RETRY, RETRY, RETRY),
     0: (DONE, DONE, DONE, DONE, DONE, DONE),
@@ -53,18 +53,38 @@ TABLE: dict[int, tuple[ErrorAction, ...]] = {
     113: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
     120: (ABORTABLE, RETRY, ABORTABLE, ABORTABLE, ABORTABLE, ABORTABLE),
 }
+UNINITIALIZED, INITIALIZING, READY, IN_TRANSACTION, COMMITTING, ABORTING, ABORTABLE_ERROR, FATAL_ERROR = (
+    TransactionState
+)
+ALLOWED = {
+    (UNINITIALIZED, INITIALIZING),
+    (INITIALIZING, READY),
+    (READY, IN_TRANSACTION),
+    (READY, INITIALIZING),
+    (IN_TRANSACTION, COMMITTING),
+    (IN_TRANSACTION, ABORTING),
+    (IN_TRANSACTION, ABORTABLE_ERROR),
+    (COMMITTING, READY),
+    (COMMITTING, INITIALIZING),
+    (COMMITTING, ABORTING),
+    (COMMITTING, ABORTABLE_ERROR),
+    (ABORTING, READY),
+    (ABORTING, INITIALIZING),
+    (ABORTABLE_ERROR, ABORTING),
+    *((state, FATAL_ERROR) for state in TransactionState if state is not FATAL_ERROR),
+}
 
 
 @pytest.mark.parametrize("code", TABLE)
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_code_means_what_the_table_says(api: Api, code: int) -> None:
-    """As Kafka's own producer takes it, but for what is better retried."""
+def test_code_has_the_action_in_the_table(api: Api, code: int) -> None:
+    """As in Kafka's own producer, except for codes that are better retried."""
     assert verdict_on(api.key, code) is TABLE[code][APIS.index(api)]
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_every_number_has_a_meaning_and_only_zero_is_success(api: Api) -> None:
-    """All that fits into the field: nothing hangs, and nothing new passes for success."""
+def test_only_zero_is_success(api: Api) -> None:
+    """For every 16-bit number."""
     verdicts = {code: verdict_on(api.key, code) for code in range(-32_768, 32_768)}
 
     assert [code for code, verdict in verdicts.items() if verdict is DONE] == [0]
@@ -72,8 +92,8 @@ def test_every_number_has_a_meaning_and_only_zero_is_success(api: Api) -> None:
 
 @pytest.mark.parametrize("code", [134, 999, -2, 32_767, -32_768])
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_code_newer_than_this_client_ends_what_can_be_ended(api: Api, code: int) -> None:
-    """The transaction where it can be aborted, else the producer."""
+def test_newer_code_ends_transaction_or_producer(api: Api, code: int) -> None:
+    """The transaction if it can be aborted, otherwise the producer."""
     expected = ABORTABLE if api in {ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT} else FATAL
 
     assert ErrorCode.of(code) is None
@@ -81,14 +101,14 @@ def test_code_newer_than_this_client_ends_what_can_be_ended(api: Api, code: int)
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_end_of_the_last_transaction_is_waited_for_and_never_fatal(api: Api) -> None:
-    """CONCURRENT_TRANSACTIONS: librdkafka 1.6 and franz-go 1.21 took it for the end of everything."""
+def test_concurrent_transactions_is_retried_soon(api: Api) -> None:
+    """Librdkafka 1.6 and franz-go 1.21 took it for a fatal error."""
     assert verdict_on(api.key, ErrorCode.CONCURRENT_TRANSACTIONS) is SOON
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_fenced_producer_is_never_retried(api: Api) -> None:
-    """PRODUCER_FENCED: librdkafka 1.9 asked for an identity for ever."""
+    """Librdkafka 1.9 asked for an identity forever."""
     assert verdict_on(api.key, ErrorCode.PRODUCER_FENCED) is FATAL
 
 
@@ -104,8 +124,33 @@ def test_fenced_producer_is_never_retried(api: Api) -> None:
         ([0, 55], (ABORTABLE, 55)),
     ],
 )
-def test_worst_code_counts_and_what_was_not_tried_is_no_reason(
-    codes: list[int], expected: tuple[ErrorAction, int]
-) -> None:
-    """OPERATION_NOT_ATTEMPTED says that another partition is the reason."""
+def test_worst_code_counts(codes: list[int], expected: tuple[ErrorAction, int]) -> None:
+    """OPERATION_NOT_ATTEMPTED means that another partition is the reason."""
     assert worst_of(ADD_PARTITIONS_TO_TXN.key, codes) == expected
+
+
+@pytest.mark.parametrize("before, after", [*product(TransactionState, repeat=2)], ids=lambda state: state.name)
+def test_transition_is_allowed_or_not(before: TransactionState, after: TransactionState) -> None:
+    """All 64 pairs."""
+    assert (after in TRANSITIONS[before]) is ((before, after) in ALLOWED)
+
+
+def test_failed_transaction_is_never_committed() -> None:
+    """Only an abort leads from the error to the next transaction."""
+    assert TRANSITIONS[ABORTABLE_ERROR] == {ABORTING, FATAL_ERROR}
+
+
+def test_diagram_shows_every_transition() -> None:
+    """One line each, and one for the fatal error."""
+    lines = mermaid().splitlines()
+
+    shown = {line.strip().partition(":")[0] for line in lines if "-->" in line and "[*]" not in line}
+    assert shown == {f"{before.name} --> {after.name}" for before, after in ALLOWED if after is not FATAL_ERROR}
+    assert lines[0] == "stateDiagram-v2"
+
+
+def test_diagram_of_the_docs_is_current() -> None:
+    """Otherwise print `mermaid()` into the page."""
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "transactions.md"
+
+    assert f"```mermaid\n{mermaid()}\n```" in page.read_text("utf-8")

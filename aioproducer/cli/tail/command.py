@@ -17,7 +17,7 @@ from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.tail.consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
 from aioproducer.cli.tail.output import ReaderGoneError, Record, TailFormat, is_reader_gone, line_writer, write
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
 from aioproducer.errors import KafkaError as OwnError
 from aioproducer.records import check_topic_name

@@ -18,7 +18,7 @@ from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.standard_streams import discard, tell
 from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
 
 BootstrapServer: TypeAlias = Annotated[
@@ -30,7 +30,7 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON ob
 LOCAL = "127.0.0.1:9092"
 PATIENCE_S = CONNECT_TIMEOUT_S
 
-txn = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
+txn: typer.Typer = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
 
 
 @txn.command("list")

@@ -13,7 +13,7 @@ from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer.producer import AIOKafkaProducer as _Theirs
 
-from aioproducer.config.option_types import INT32_MAX, IntOption
+from aioproducer.config._option_types import INT32_MAX, IntOption
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 if TYPE_CHECKING:
@@ -162,13 +162,6 @@ def as_milliseconds(timestamp: object) -> object:
     if isinstance(timestamp, float) and math.isfinite(timestamp):
         return math.floor(timestamp)  # of a time below zero nothing is left that could be one
     return as_whole(timestamp)
-
-
-def as_it_is(transactional_id: str | None) -> str | None:
-    """Keep braces what they are: aiokafka knows no fields in names."""
-    if not isinstance(transactional_id, str):
-        return transactional_id
-    return transactional_id.replace("{", "{{").replace("}", "}}")
 
 
 def life_of_a_record(request_timeout_ms: int, linger_ms: int, *, transaction_timeout_ms: int | None = None) -> int:

@@ -25,7 +25,6 @@ from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_erro
 from aioproducer.compat.aiokafka.options import (
     ACKS_NOT_GIVEN,
     NEVER_IDLE_MS,
-    as_it_is,
     as_milliseconds,
     as_whole,
     buffer_for,
@@ -39,7 +38,7 @@ from aioproducer.compat.aiokafka.options import (
 )
 from aioproducer.compat.aiokafka.transactions import TransactionMethods
 from aioproducer.config import ProducerConfig
-from aioproducer.config.option_types import IntOption
+from aioproducer.config._option_types import IntOption
 from aioproducer.errors import KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
             retry_backoff_max_ms=retry_backoff_ms,
             connections_max_idle_ms=NEVER_IDLE_MS if connections_max_idle_ms is None else connections_max_idle_ms,
             enable_idempotence=enable_idempotence,
-            transactional_id=as_it_is(transactional_id),
+            transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
         )
         self._key_serializer = key_serializer

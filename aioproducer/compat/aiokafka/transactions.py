@@ -118,7 +118,7 @@ class TransactionMethods:
         """Let the open transaction, if any, end without a commit: it has only a part of a batch."""
         rejected = KafkaError(f"a batch of the transaction was not taken to its end: {type(error).__name__}: {error}")
         with contextlib.suppress(KafkaError):  # none is open any more, or there are no transactions
-            self._producer.reject_commit(rejected)
+            self._producer._reject_commit(rejected)
 
 
 class TransactionContext:

@@ -238,7 +238,7 @@ class BatchSize:
     def __init__(self, max_records: int, transaction_timeout_s: float) -> None:
         self._max_records = max_records
         self._timeout_s = transaction_timeout_s
-        self.limit = max_records
+        self.limit: int = max_records
         """Records of the next batch."""
 
     def worked(self, count: int, took_s: float, *, is_whole: bool) -> bool:

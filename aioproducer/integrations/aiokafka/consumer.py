@@ -62,8 +62,10 @@ class Membership:
     """
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
-        self.group = ConsumerGroupMetadata.of(consumer)
-        self.partitions = tuple(TopicPartition(*partition) for partition in sorted(consumer.assignment()))
+        self.group: ConsumerGroupMetadata = ConsumerGroupMetadata.of(consumer)
+        self.partitions: tuple[TopicPartition, ...] = tuple(
+            TopicPartition(*partition) for partition in sorted(consumer.assignment())
+        )
         self._subscriptions = consumer._subscription  # noqa: SLF001  # no public name: see above
         self._assignment = self._subscriptions.subscription.assignment
 

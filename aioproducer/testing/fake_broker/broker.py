@@ -46,8 +46,8 @@ class Broker:
         self.cluster = cluster
         self.host = ""
         self.port = 0
-        self.is_alive = True
-        self.incarnation = 0
+        self.is_alive: bool = True
+        self.incarnation: int = 0
         """Incremented by every death, so that requests held for a dead broker do not reach its successor."""
         self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}
         """Leader and leader epoch in this broker's Metadata, where it lags behind the controller."""
@@ -120,7 +120,7 @@ class Broker:
             self.hang_up(connection.number, "unknown or unsupported request")
             return
         connection.current = exchange
-        if not self.cluster.faults.kinds:
+        if not self.cluster.faults._kinds:
             self._answer(exchange, now)
         elif (fault := exchange.fault(FaultKind.STALL)) is not None:
             self._stalled.append((fault, exchange))
@@ -148,7 +148,7 @@ class Broker:
             return
         exchange.now = now
         self.cluster.transactions.forget_expired(now)
-        if self.cluster.faults.kinds:
+        if self.cluster.faults._kinds:
             if exchange.fault(FaultKind.DROP_REQUEST) is not None:
                 exchange.hang_up("fault: dropped before it was served")
                 return
@@ -173,7 +173,7 @@ class Broker:
         connection = self._connections.get(exchange.connection_id)
         if connection is None or connection.current is not exchange:
             return
-        if not self.cluster.faults.kinds:
+        if not self.cluster.faults._kinds:
             self._send(exchange, parts, now)
         elif exchange.fault(FaultKind.DROP_RESPONSE) is not None:
             exchange.hang_up("fault: dropped before the answer")
@@ -196,7 +196,7 @@ class Broker:
     def _send_spoiled(self, exchange: Exchange, parts: Sequence[Buffer]) -> bool:
         """Send something other than the response, if a rule says so."""
         number = exchange.connection_id
-        if not self.cluster.faults.kinds:
+        if not self.cluster.faults._kinds:
             return False
         if exchange.fault(FaultKind.HALF_FRAME) is not None:
             whole = b"".join(framed(exchange, parts))

@@ -42,18 +42,20 @@ class ModelCluster:
     ) -> None:
         self.settings = settings
         self.random = random
-        self.schedule = Schedule()
-        self.faults = Faults(self._release)
-        self.brokers = {number: Broker(number, self) for number in range(1, nodes + 1)}
-        self.groups = ConsumerGroups(self.schedule, random, settings)
-        self.topics = TopicCatalogue(
+        self.schedule: Schedule = Schedule()
+        self.faults: Faults = Faults(self._release)
+        self.brokers: dict[int, Broker] = {number: Broker(number, self) for number in range(1, nodes + 1)}
+        self.groups: ConsumerGroups = ConsumerGroups(self.schedule, random, settings)
+        self.topics: TopicCatalogue = TopicCatalogue(
             settings, self.schedule, random=random, live_nodes=self.live_nodes, drop_offsets=self.groups.drop_topic
         )
-        self.producer_ids = ProducerIds(settings.producer_ids_load_s)
-        self.features = Features(settings.profile, settings.transaction_version)
-        self.coordinators = Coordinators(self.live_nodes, settings.coordinator_load_s, unload_group=self.groups.unload)
-        self.markers = MarkerWriter(self.topics, self.groups, settings=settings, schedule=self.schedule)
-        self.transactions = TransactionCoordinator(
+        self.producer_ids: ProducerIds = ProducerIds(settings.producer_ids_load_s)
+        self.features: Features = Features(settings.profile, settings.transaction_version)
+        self.coordinators: Coordinators = Coordinators(
+            self.live_nodes, settings.coordinator_load_s, unload_group=self.groups.unload
+        )
+        self.markers: MarkerWriter = MarkerWriter(self.topics, self.groups, settings=settings, schedule=self.schedule)
+        self.transactions: TransactionCoordinator = TransactionCoordinator(
             self.producer_ids,
             self.schedule,
             write_markers=self._write_markers,

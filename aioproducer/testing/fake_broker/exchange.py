@@ -130,18 +130,18 @@ class Exchange:
     def __init__(
         self, broker: ServingBroker, connection_id: int, header: RequestHeader, *, payload: memoryview, now: float
     ) -> None:
-        self.broker = broker
-        self.cluster = broker.cluster
-        self.connection_id = connection_id
-        self.header = header
-        self.api = API_BY_NUMBER[header.api_number]
-        self.version = header.version
-        self.is_flexible = self.api.is_flexible(header.version)
+        self.broker: ServingBroker = broker
+        self.cluster: SharedState = broker.cluster
+        self.connection_id: int = connection_id
+        self.header: RequestHeader = header
+        self.api: ApiKey = API_BY_NUMBER[header.api_number]
+        self.version: int = header.version
+        self.is_flexible: bool = self.api.is_flexible(header.version)
         """Whether request and answer have compact lengths and tagged fields."""
-        self.payload = payload
-        self.incarnation = broker.incarnation
-        self.now = now
-        self.throttle_ms = 0
+        self.payload: memoryview[int] = payload
+        self.incarnation: int = broker.incarnation
+        self.now: float = now
+        self.throttle_ms: int = 0
 
     def request(self) -> object:
         return decode_request(self.api, self.version, self.payload)
@@ -176,7 +176,7 @@ class Exchange:
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
         """Return the rule of this kind that applies now, or None."""
         faults = self.cluster.faults
-        return faults.take(kind, self.place(topic, partition)) if kind in faults.kinds else None
+        return faults._take(kind, self.place(topic, partition)) if kind in faults._kinds else None
 
     def injected_error(self, topic: str | None = None, partition: int | None = None) -> int:
         """Return the error code injected by a test; 0 if there is none."""
@@ -186,7 +186,7 @@ class Exchange:
     def injected_error_of_partition(self, topic: str, partition: int) -> int:
         """As `injected_error`, but only of rules that name a topic: the others are for the whole request."""
         faults = self.broker.cluster.faults
-        if FaultKind.ERROR not in faults.kinds:
+        if FaultKind.ERROR not in faults._kinds:
             return 0
-        fault = faults.take(FaultKind.ERROR, self.place(topic, partition), names_topic=True)
+        fault = faults._take(FaultKind.ERROR, self.place(topic, partition), names_topic=True)
         return fault.code if fault else 0

@@ -51,7 +51,7 @@ class Where:
     topic: str | None = None
     partition: int | None = None
 
-    def matches(self, place: "Where") -> bool:
+    def _matches(self, place: "Where") -> bool:
         """Whether the rule applies to a request at `place`, all of whose fields are known."""
         return (
             self.api in {None, place.api}
@@ -109,9 +109,9 @@ class Fault:
         if not -_INT16 <= self.code < _INT16:
             raise ValueError(f"code must be between {-_INT16} and {_INT16 - 1}, not {self.code}")
 
-    def applies(self, place: Where) -> bool:
+    def _applies(self, place: Where) -> bool:
         """Whether the rule applies now; counts down `skip` and `times`."""
-        if self.times == 0 or not self.where.matches(place):
+        if self.times == 0 or not self.where._matches(place):
             return False
         if self.skip > 0:
             self.skip -= 1
@@ -135,13 +135,13 @@ class Faults:  # noqa: PLR0904 - one verb a fault
     def __init__(self, released: Callable[[Fault], None]) -> None:
         self._rules: list[Fault] = []
         self._released = released
-        self.kinds: dict[FaultKind, list[Fault]] = {}
+        self._kinds: dict[FaultKind, list[Fault]] = {}
         """The rules that may still apply, by kind."""
 
     def add(self, fault: Fault) -> Fault:
         """Add a rule."""
         self._rules.append(fault)
-        self.kinds.setdefault(fault.kind, []).append(fault)
+        self._kinds.setdefault(fault.kind, []).append(fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
@@ -156,21 +156,21 @@ class Faults:  # noqa: PLR0904 - one verb a fault
         for fault in list(self._rules):
             self.remove(fault)
 
-    def take(self, kind: FaultKind, place: Where, *, names_topic: bool = False) -> Fault | None:
+    def _take(self, kind: FaultKind, place: Where, *, names_topic: bool = False) -> Fault | None:
         """Return the rule of this kind that applies now, or None; `names_topic`: only rules with a topic."""
-        rules = (rule for rule in self.kinds.get(kind, ()) if rule.where.topic is not None or not names_topic)
-        applying = next((rule for rule in rules if rule.applies(place)), None)
+        rules = (rule for rule in self._kinds.get(kind, ()) if rule.where.topic is not None or not names_topic)
+        applying = next((rule for rule in rules if rule._applies(place)), None)
         if applying is not None and applying.times == 0:
             self._retire(applying)
         return applying
 
     def _retire(self, fault: Fault) -> None:
         """Drop a rule that was removed or has applied `times` times."""
-        rules = self.kinds.get(fault.kind, [])
+        rules = self._kinds.get(fault.kind, [])
         if fault in rules:
             rules.remove(fault)
         if not rules:
-            self.kinds.pop(fault.kind, None)
+            self._kinds.pop(fault.kind, None)
 
     def error(
         self, code: int, where: Where, *, times: int | None = 1, skip: int = 0, base_offset: int | None = None

@@ -26,7 +26,7 @@ class Features:
     def __init__(self, profile: VersionProfile, transaction_version: int | None) -> None:
         self._profile = profile
         self._levels = dict(profile.finalized_features)
-        self.epoch = 1
+        self.epoch: int = 1
         if transaction_version is not None:
             self._require(transaction_version)
             self._levels[TRANSACTION_VERSION] = transaction_version

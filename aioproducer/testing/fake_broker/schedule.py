@@ -11,7 +11,7 @@ class Appointment:
     __slots__ = ("action", "when")
 
     def __init__(self, when: float, action: Callable[[float], None]) -> None:
-        self.when = when
+        self.when: float = when
         self.action: Callable[[float], None] | None = action
 
     def cancel(self) -> None:

@@ -80,7 +80,7 @@ class WorkingFolder:
     def __init__(self) -> None:
         """Make the folder, after removing the orphans."""
         _remove_orphans()
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.path: Path = Path(tempfile.mkdtemp(prefix=PREFIX))
         being_made = self.path / f"{LOCK_FILE}.new"
         self._lock = being_made.open("w", encoding="utf-8")
         fcntl.flock(self._lock, fcntl.LOCK_EX)

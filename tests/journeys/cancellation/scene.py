@@ -72,7 +72,7 @@ class Scene:
             request_timeout_ms=3_000,
             delivery_timeout_ms=10_000,
         )
-        return producer.use_sources(random=Random(7), wall_clock=lambda: 1_700_000_000_000)
+        return producer._use_sources(random=Random(7), wall_clock=lambda: 1_700_000_000_000)
 
     def record(self) -> Record:
         value = b"%d" % len(self.given) + PAD

@@ -5,7 +5,7 @@ from typing import Protocol, cast
 
 from hypothesis import strategies as st
 
-from aioproducer.config.option_types import Acks, BoolOption, EnumOption, GzipLevel, IntOption, OptionKind
+from aioproducer.config._option_types import Acks, BoolOption, EnumOption, GzipLevel, IntOption, OptionKind
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import BytesSerializer

@@ -1,7 +1,7 @@
 """A request of one transaction arrives in the next one: no effect, on each broker line.
 
-The embedded cluster tells the same stories with more variations (tests/journeys/test_transaction_strays.py); here real
-brokers have the last word, and a consumer that is not ours.
+The embedded cluster tells the same stories with more variations (tests/journeys/test_transaction_recovery.py); here
+real brokers have the last word, and a consumer that is not ours.
 """
 
 import asyncio

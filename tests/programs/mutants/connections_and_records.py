@@ -129,11 +129,11 @@ CONNECTIONS_AND_RECORDS: Final = (
                 "_native/delivery.pyx",
                 "move",
                 """
-                    if delivery.has_waiters():
+                    if delivery._has_waiters():
                         delivery.register(part)
                     """,
                 """
-                    if delivery.has_waiters() and part is parts[0][1]:
+                    if delivery._has_waiters() and part is parts[0][1]:
                         delivery.register(part)
                     """,
             ),

@@ -116,7 +116,7 @@ INVARIANTS: Final = (
         changes=(
             Change(
                 "_accumulator/open_batches.py",
-                "OpenBatches.adopt",
+                "OpenBatches.take_over_waiting_record",
                 "batch.called_at = min(batch.called_at, called_at)",
                 "pass",
             ),
@@ -155,7 +155,7 @@ INVARIANTS: Final = (
         changes=(
             Change(
                 "_accumulator/open_batches.py",
-                "OpenBatches.adopt",
+                "OpenBatches.take_over_waiting_record",
                 """
                     if generation < batch.generation:
                         self._generations.enter_again(generation)

@@ -265,7 +265,7 @@ PUBLISHED: Final = (
         families=("D5", "D14"),
         changes=(
             Change(
-                "cluster.py",
+                "_network/cluster_updates.py",
                 "_TopicMerge._partitions",
                 "[number for number, (old, new) in pairs if new < old]",
                 "[number for number, (old, new) in pairs if new < old and new == NO_EPOCH]",
@@ -343,9 +343,9 @@ PUBLISHED: Final = (
                         self.wake()
                     def take_back(self, delivery, cause) -> None:
                         from aioproducer.errors import Outcome
-                        queue = self.accumulator.partitions.queue(delivery.home.topic_partition)
+                        queue = self.accumulator.partitions.queue(delivery._batch_result.topic_partition)
                         for batch in list(queue.queued):
-                            if batch.result is delivery.home:
+                            if batch.result is delivery._batch_result:
                                 error = KafkaError(f'withdrawn: {cause!r}', outcome=Outcome.NOT_WRITTEN)
                                 queue.remove(batch)
                                 self.settlement._fail(batch, error, self.loop.time())

@@ -105,7 +105,7 @@ TRANSACTIONS: Final = (
     Mutant(
         name="lost_commit_is_excluded_by_a_refusal",
         breaks="who was replaced after its commit is told that nothing of it is there, and sends it again",
-        tests=("tests/journeys/test_transaction_ends.py",),
+        tests=("tests/journeys/test_transaction_commit_abort.py",),
         changes=(
             Change(
                 "_transactions/open_transaction.py",

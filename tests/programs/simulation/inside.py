@@ -307,7 +307,7 @@ class TransactionsInside(Inside):
         runner = None if self._running is None else self._running.transactions
         if self._running is None or runner is None or not self._running.metadata.cluster.nodes:
             return
-        manager, rings_at = runner._manager, runner._time.rings_at  # noqa: SLF001  # invariants are about what is inside
+        manager, alarm = runner._manager, runner._alarm  # noqa: SLF001  # invariants are about what is inside
         is_busy = manager._is_asking or runner._wanted.is_set()  # noqa: SLF001  # as above
         if is_busy or manager.state is TransactionState.FATAL_ERROR:
             return
@@ -315,7 +315,7 @@ class TransactionsInside(Inside):
         if wanted is None:
             return
         now = self._running.loop.time()
-        if rings_at is None:
+        if alarm is None:
             violated("STUCK", f"{wanted.api.name} is wanted, and not asked for: {manager!r}")
-        elif rings_at > now + longest_pause_s + SLACK_S:
-            violated("STUCK", f"{wanted.api.name} is wanted, and is asked in {rings_at - now:.3f} s: {manager!r}")
+        elif alarm.when() > now + longest_pause_s + SLACK_S:
+            violated("STUCK", f"{wanted.api.name} is wanted, and is asked in {alarm.when() - now:.3f} s: {manager!r}")

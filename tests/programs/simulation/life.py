@@ -117,7 +117,7 @@ class Run:
             options["interceptors"] = [self._interceptor]
         servers = [f"{BOOTSTRAP_NAME}:{PORT}"] if self._plan.uses_bootstrap_name else hosts
         producer = Producer(servers, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
-        return producer.use_sources(random=Random(f"producer-{self._plan.seed}"), wall_clock=self._wall_clock_ms)
+        return producer._use_sources(random=Random(f"producer-{self._plan.seed}"), wall_clock=self._wall_clock_ms)
 
     def _wall_clock_ms(self) -> int:
         return WALL_CLOCK_MS + round(self._loop.time() * 1000) + self._nemesis.wall_clock_shift_ms

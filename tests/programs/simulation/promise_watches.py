@@ -53,7 +53,15 @@ class LingerWatch:
         self._opened_for: dict[PartitionQueue, int | None] = {}  # leaders; of open batches
         self._batch_size = settings.batch_size
         self._longest_record = longest_value + OVERHEAD
-        steps = ("_begin", "adopt", "_close_full", "close_all", "hurry", "close_if_apart", "make_room")
+        steps = (
+            "_begin",
+            "take_over_waiting_record",
+            "_close_full",
+            "close_all",
+            "make_all_ready",
+            "close_if_apart",
+            "make_room",
+        )
         for name in (*steps, "_make_ready_with_others"):
             setattr(open_batches, name, self._around(getattr(open_batches, name), name))
         open_batches._look = self._around_look(open_batches._look)  # type: ignore[method-assign]  # noqa: SLF001  # as above
@@ -101,7 +109,7 @@ class LingerWatch:
         return [each for each in self._all() if self._opened_for.get(each.queue) == leader]
 
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
-        if name in {"close_all", "hurry", "adopt"}:
+        if name in {"close_all", "make_all_ready", "take_over_waiting_record"}:
             self._hurried.update(self._all())
         elif name == "_make_ready_with_others":  # by any timer: some are older than this watch
             self._hurried.update(self._company(arguments[0], self._open_batches._clock()))  # noqa: SLF001  # as above

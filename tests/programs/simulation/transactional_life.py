@@ -108,7 +108,7 @@ class TransactionalRun(Run):
         producer = Producer(hosts, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
         self._numbers[producer] = self._lives
         self._lives += 1
-        return producer.use_sources(
+        return producer._use_sources(
             random=Random(f"producer-{self._plan.seed}-{self._lives}"), wall_clock=self._wall_clock_ms
         )
 

@@ -219,7 +219,7 @@ class _ProduceJob:
             raise BatchRefusedError(codes.INVALID_REQUIRED_ACKS)
 
     def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
-        if not self._exchange.cluster.faults.kinds:
+        if not self._exchange.cluster.faults._kinds:
             return False
         place = (name, result.index)
         fault = self._exchange.fault(FaultKind.ERROR, *place) or self._exchange.fault(FaultKind.RECORD_ERRORS, *place)
@@ -311,7 +311,7 @@ class _ProduceJob:
                 self._exchange.hang_up(f"acks=0 and error {failed.error_code}")
             return
         answered = self._results
-        if FaultKind.OMIT_PARTITION in self._exchange.cluster.faults.kinds:
+        if FaultKind.OMIT_PARTITION in self._exchange.cluster.faults._kinds:
             answered = [result for result in self._results if not self._is_omitted(result)]
         for result in answered:
             if result.answered_instead is not None:

@@ -58,12 +58,12 @@ class ConsumerGroup:
     """One group and its committed offsets; `as_4_0`: giving back an unused id starts a rebalance."""
 
     def __init__(self, schedule: Schedule, *, as_4_0: bool) -> None:
-        self.state = GroupState.EMPTY
-        self.generation = 0
-        self.protocol_type = ""
-        self.protocol_name = ""
-        self.leader = ""
-        self.offsets = GroupOffsets()
+        self.state: GroupState = GroupState.EMPTY
+        self.generation: int = 0
+        self.protocol_type: str = ""
+        self.protocol_name: str = ""
+        self.leader: str = ""
+        self.offsets: GroupOffsets = GroupOffsets()
         self.exists = False
         """Whether a client has joined or committed, which creates a group in Kafka; `ConsumerGroups` sets it."""
         self._schedule = schedule

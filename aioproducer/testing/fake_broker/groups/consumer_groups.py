@@ -25,7 +25,7 @@ class ConsumerGroups:
         self._random = random
         self._offsets_partitions = settings.offsets_topic_partitions
         self._as_4_0 = settings.profile.coordinates_groups_as_4_0
-        self.producers = OffsetsProducers()
+        self.producers: OffsetsProducers = OffsetsProducers()
         self._groups: dict[str, ConsumerGroup] = {}
 
     def named(self, group_id: str) -> ConsumerGroup:

@@ -43,14 +43,14 @@ class Member:
     def __init__(
         self, member_id: str, instance_id: str | None, protocols: Mapping[str, bytes], *, client_id: str = ""
     ) -> None:
-        self.member_id = member_id
-        self.instance_id = instance_id
-        self.protocols = protocols
-        self.client_id = client_id
-        self.session_timeout_s = 0.0
-        self.rebalance_timeout_s = 0.0
-        self.assignment = b""
-        self.is_new = False
+        self.member_id: str = member_id
+        self.instance_id: str | None = instance_id
+        self.protocols: Mapping[str, bytes] = protocols
+        self.client_id: str = client_id
+        self.session_timeout_s: float = 0.0
+        self.rebalance_timeout_s: float = 0.0
+        self.assignment: bytes = b""
+        self.is_new: bool = False
         """Whether it has been in no generation yet; it may not know its id then, and sends no heartbeats."""
         self.join: Reply | None = None
         self.sync: Reply | None = None

@@ -32,15 +32,15 @@ class Partition:
 
     def __init__(self, replicas: list[int], settings: ClusterSettings, schedule: Schedule) -> None:
         self.replicas = replicas
-        self.isr = list(replicas)
-        self.leader = replicas[0]
-        self.leader_epoch = 0
-        self.log = PartitionLog()
-        self.producers = ProducerStates(must_start_at_zero=settings.profile.sequence_must_start_at_zero)
-        self.transactions = OpenTransactions()
-        self.verifications = VerificationStates()
-        self.high_watermark = 0
-        self.is_deleted = False
+        self.isr: list[int] = list(replicas)
+        self.leader: int = replicas[0]
+        self.leader_epoch: int = 0
+        self.log: PartitionLog = PartitionLog()
+        self.producers: ProducerStates = ProducerStates(must_start_at_zero=settings.profile.sequence_must_start_at_zero)
+        self.transactions: OpenTransactions = OpenTransactions()
+        self.verifications: VerificationStates = VerificationStates()
+        self.high_watermark: int = 0
+        self.is_deleted: bool = False
         self._settings = settings
         self._schedule = schedule
         self._ends = dict.fromkeys(replicas, 0)

@@ -48,9 +48,9 @@ class PartitionLog:
     def __init__(self) -> None:
         self._batches: list[LoggedBatch] = []
         self._dropped = 0  # batches at the front of the list that retention has removed already
-        self.start_offset = 0
-        self.end_offset = 0
-        self.size_bytes = 0
+        self.start_offset: int = 0
+        self.end_offset: int = 0
+        self.size_bytes: int = 0
         self._segments = [0]  # first offset of each segment, ascending
         self._segment_size = 0
         self._segment_time = NO_TIME  # highest timestamp of its first batch

@@ -44,10 +44,10 @@ class ProducerEntry:
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp")
 
     def __init__(self, epoch: int, coordinator_epoch: int = -1) -> None:
-        self.epoch = epoch
-        self.coordinator_epoch = coordinator_epoch
+        self.epoch: int = epoch
+        self.coordinator_epoch: int = coordinator_epoch
         """Of the last transaction marker; -1: there was none."""
-        self.last_timestamp = -1
+        self.last_timestamp: int = -1
         """Of its last batch or marker, in ms since 1970."""
         self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
 

@@ -27,21 +27,21 @@ class TopicConfig:
         for name in overrides:
             if name not in defaults:
                 raise ValueError(f"Unknown topic config name: {name}")
-        self.overrides = dict(overrides)
+        self.overrides: dict[str, str] = dict(overrides)
         self._defaults = defaults
         values = self.values()
-        self.max_message_bytes = int(values["max.message.bytes"])
-        self.segment_bytes = int(values["segment.bytes"])
-        self.segment_ms = int(values["segment.ms"])
-        self.retention_bytes = int(values["retention.bytes"])
-        self.min_insync_replicas = int(values["min.insync.replicas"])
-        self.timestamp_before_max_ms = int(values["message.timestamp.before.max.ms"])
-        self.timestamp_after_max_ms = int(values["message.timestamp.after.max.ms"])
-        self.codec = CODECS.get(values["compression.type"])
-        self.is_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
-        self.is_compacted = "compact" in values["cleanup.policy"]
-        self.is_deleted_from = "delete" in values["cleanup.policy"]
-        self.allows_unclean_election = values["unclean.leader.election.enable"] == "true"
+        self.max_message_bytes: int = int(values["max.message.bytes"])
+        self.segment_bytes: int = int(values["segment.bytes"])
+        self.segment_ms: int = int(values["segment.ms"])
+        self.retention_bytes: int = int(values["retention.bytes"])
+        self.min_insync_replicas: int = int(values["min.insync.replicas"])
+        self.timestamp_before_max_ms: int = int(values["message.timestamp.before.max.ms"])
+        self.timestamp_after_max_ms: int = int(values["message.timestamp.after.max.ms"])
+        self.codec: CompressionType | None = CODECS.get(values["compression.type"])
+        self.is_log_append_time: bool = values["message.timestamp.type"] == "LogAppendTime"
+        self.is_compacted: bool = "compact" in values["cleanup.policy"]
+        self.is_deleted_from: bool = "delete" in values["cleanup.policy"]
+        self.allows_unclean_election: bool = values["unclean.leader.election.enable"] == "true"
 
     def values(self) -> dict[str, str]:
         """Return every setting by name, in the canonical form of its type (` TRUE ` is `true`)."""

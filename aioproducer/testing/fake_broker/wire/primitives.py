@@ -30,9 +30,9 @@ class Reader:
     __slots__ = ("data", "flexible", "position")
 
     def __init__(self, data: memoryview, *, flexible: bool = False) -> None:
-        self.data = data
-        self.flexible = flexible
-        self.position = 0
+        self.data: memoryview[int] = data
+        self.flexible: bool = flexible
+        self.position: int = 0
 
     def _take(self, size: int) -> int:
         start = self.position
@@ -138,8 +138,8 @@ class Writer:
     __slots__ = ("flexible", "open", "parts")
 
     def __init__(self, *, flexible: bool = False) -> None:
-        self.flexible = flexible
-        self.open = bytearray()
+        self.flexible: bool = flexible
+        self.open: bytearray = bytearray()
         self.parts: list[Buffer] = []
 
     def pack(self, layout: struct.Struct, *values: float) -> None:

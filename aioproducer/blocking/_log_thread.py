@@ -1,8 +1,8 @@
-"""The events of a `BlockingProducer`, emitted on a thread of their own.
+"""The log of a `BlockingProducer`, which emits events on a thread of its own.
 
-A caller that waits for the event loop's thread may hold a lock of `logging`: the one of a handler that sends its lines
-to Kafka, or the module's while `logging.config.dictConfig` closes such a handler. An event that the loop's thread
-emitted would wait for that lock, and the caller for the loop's thread. So events go through a queue, as with
+A caller that waits for the event loop's thread may hold a lock of `logging`: that of a handler that sends its lines to
+Kafka, or the module's while `logging.config.dictConfig` closes such a handler. A loop's thread that emitted an event
+would wait for that lock, and the caller for the loop's thread. So events go through a queue, as with
 `logging.handlers.QueueHandler`.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Emit = Callable[[EventLog], object]
 
 MAX_EVENTS: Final = 1_000
-"""Events that wait for a handler that blocks; further ones are counted and dropped."""
+"""Events queued behind a handler that blocks; further ones are counted and dropped."""
 
 LONGEST_STOP_S: Final = 0.5
 """How long closing waits for events to be emitted."""
@@ -37,14 +37,14 @@ class LogThread:
     """Log of events that never blocks its caller; emits in the order of the calls.
 
     Args:
-        client_id: returns the producer's.
+        client_id: returns the producer's client id.
     """
 
     def __init__(self, client_id: Callable[[], str]) -> None:
         self._client_id = client_id
         self._events: SimpleQueue[Emit | None] = SimpleQueue()
-        self._dropped = 0  # written by the event loop's thread alone
-        self._told_dropped = 0  # written by this log's thread alone
+        self._dropped = 0  # written by the event loop's thread only
+        self._reported_dropped = 0  # written by this log's thread only
         self._has_ended = allocate_lock()
         self._thread: threading.Thread | None = None
         self._is_running = False
@@ -63,21 +63,21 @@ class LogThread:
         self._is_running = True
 
     def stop(self) -> None:
-        """Emit what is queued and end the thread.
+        """Emit queued events and end the thread.
 
-        A handler that blocks is waited for no longer than `LONGEST_STOP_S`: the caller may hold its lock. The thread
-        ends when the handler goes on.
+        The wait for a handler that blocks is limited to `LONGEST_STOP_S`, since the caller may hold its lock. The
+        thread ends when the handler returns.
         """
-        self._events.put(None)  # also for a thread that Ctrl-C kept from being noted
+        self._events.put(None)  # also if Ctrl-C came between the start of the thread and `_is_running`
         if self._is_running and wait_for_lock(self._has_ended, LONGEST_STOP_S):
             self._has_ended.release()
             if self._thread is not None:
-                with contextlib.suppress(RuntimeError):  # the system had no thread for it: it ran on another
+                with contextlib.suppress(RuntimeError):  # never started: its launcher ran the log
                     self._thread.join(LONGEST_STOP_S)
         self._is_running = False
 
     def drain(self) -> None:
-        """Wait until what is queued was emitted, for at most `LONGEST_STOP_S`."""
+        """Wait until queued events were emitted, for at most `LONGEST_STOP_S`."""
         if self._is_running:
             drained = allocate_lock()
             drained.acquire()
@@ -85,19 +85,15 @@ class LogThread:
             wait_for_lock(drained, LONGEST_STOP_S)
 
     def debug(self, event: str, **values: object) -> None:
-        """Queue an event of level DEBUG."""
         self._put("debug", event, values)
 
     def info(self, event: str, **values: object) -> None:
-        """Queue an event of level INFO."""
         self._put("info", event, values)
 
     def warning(self, event: str, **values: object) -> None:
-        """Queue an event of level WARNING."""
         self._put("warning", event, values)
 
     def error(self, event: str, **values: object) -> None:
-        """Queue an event of level ERROR."""
         self._put("error", event, values)
 
     def call(self, function: Callable[[], object]) -> None:
@@ -111,7 +107,7 @@ class LogThread:
         if self._events.qsize() >= MAX_EVENTS:
             self._dropped += 1
             return
-        context = contextvars.copy_context()  # for structlog's context variables
+        context = contextvars.copy_context()  # structlog's context variables
         self._events.put(lambda log: context.run(emit, log))
 
     def mark_forked(self) -> None:
@@ -120,23 +116,23 @@ class LogThread:
 
     def _run(self, client_id: str) -> None:
         try:
-            # Here and not in `start`: it imports structlog and takes a lock of `logging`. And Ctrl-C, which meets the
-            # main thread alone, can leave the interpreter's lock of imports locked.
+            # Here and not in `start`: `event_log` imports structlog and takes a lock of `logging`, and Ctrl-C on the
+            # main thread can leave the interpreter's import lock locked.
             log = event_log(client_id)
             while (emit := self._events.get()) is not None:
                 self._emit(emit, log)
-                self._emit(self._tell_dropped, log)
+                self._emit(self._report_dropped, log)
         finally:
             self._has_ended.release()
 
     def _emit(self, emit: Emit, log: EventLog) -> None:
         try:
             emit(log)
-        except BaseException as error:  # noqa: BLE001  # the application's: the events after this one are emitted too
+        except BaseException as error:  # noqa: BLE001  # of the application's handler: later events are still emitted
             report_unraisable(error, self)
 
-    def _tell_dropped(self, log: EventLog) -> None:
-        new = self._dropped - self._told_dropped
+    def _report_dropped(self, log: EventLog) -> None:
+        new = self._dropped - self._reported_dropped
         if new:
-            self._told_dropped += new
+            self._reported_dropped += new
             log.warning("events_dropped", count=new)

@@ -1,4 +1,4 @@
-"""Transactions whose end another task asks for, or nobody waits for: what is said of them is what became of them."""
+"""Transactions that another task ends, or that no task waits for."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -17,7 +17,7 @@ from aioproducer import (
     TransactionalIdAuthorizationError,
     TransactionTimeoutError,
 )
-from aioproducer.testing import ApiKey, Where
+from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.transactional_cluster import (
     END_TXN,
     INIT,
@@ -32,6 +32,9 @@ from tests.fakes.transactional_cluster import (
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
+
+CONCURRENT_TRANSACTIONS = 51
+STEP_S = 0.002
 
 
 async def one_block(producer: Producer, value: bytes = b"v") -> None:
@@ -59,8 +62,8 @@ async def error_of(work: Awaitable[object]) -> tuple[str, float]:
 
 @on_every_release
 @in_virtual_time
-async def test_commit_of_a_transaction_whose_abort_timed_out_never_seems_fine(release: Release) -> None:
-    """Neither while the abort is under way nor afterwards: a second call once joined an end of the first's making."""
+async def test_commit_raises_after_abort_timed_out(release: Release) -> None:
+    """Neither during the abort nor after it; a second call once joined an end that it had not asked for."""
     async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=300) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"aborted", partition=0)
@@ -82,10 +85,8 @@ async def test_commit_of_a_transaction_whose_abort_timed_out_never_seems_fine(re
 @on_every_release
 @pytest.mark.parametrize("pause_s", [0.0, 5.0], ids=["at once", "when it is answered"])
 @in_virtual_time
-async def test_topic_made_again_while_the_commit_is_on_its_way_changes_nothing(
-    release: Release, pause_s: float
-) -> None:
-    """Only the answer says what became of it: "must be aborted" was said of what was committed, and abort said yes."""
+async def test_topic_recreated_during_commit_changes_nothing(release: Release, pause_s: float) -> None:
+    """Only the response to EndTxn decides; once "must be aborted" was reported for a committed transaction."""
     topics = {"t": 2, "other": 1}
     async with cluster_of(release, 3, topics) as cluster, producer_of(cluster, metadata_max_age_ms=200) as producer:
         await producer.begin_transaction()
@@ -106,8 +107,8 @@ async def test_topic_made_again_while_the_commit_is_on_its_way_changes_nothing(
 
 @on_every_release
 @in_virtual_time
-async def test_commit_that_another_task_aborts_ends_then(release: Release) -> None:
-    """It waited for an end that nobody would tell it of, until its time was over."""
+async def test_commit_ends_when_another_task_aborts(release: Release) -> None:
+    """It used to wait until its time was over."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         cluster.faults.delay(2.0, PRODUCE)
@@ -126,8 +127,8 @@ async def test_commit_that_another_task_aborts_ends_then(release: Release) -> No
 
 @on_every_release
 @in_virtual_time
-async def test_fatal_error_after_an_abortable_one_fails_the_producer(release: Release) -> None:
-    """That the first had been told of kept the second silent: flush said yes, and the producer ran on."""
+async def test_fatal_error_after_abortable_one_fails_producer(release: Release) -> None:
+    """The second error was once ignored: flush succeeded, and the producer continued."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -148,8 +149,8 @@ async def test_fatal_error_after_an_abortable_one_fails_the_producer(release: Re
 
 
 @in_virtual_time
-async def test_commit_that_is_asked_for_again_meets_no_transaction_of_another() -> None:
-    """It had ended when its caller gave up, and somebody waited for the turn; the next commit was of half of theirs."""
+async def test_repeated_commit_skips_another_tasks_transaction() -> None:
+    """The first commit ended after its caller gave up; the next call must not commit half of another task's records."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         other = asyncio.ensure_future(producer.begin_transaction(wait=True))
@@ -171,8 +172,8 @@ async def test_commit_that_is_asked_for_again_meets_no_transaction_of_another() 
 
 @on_every_release
 @in_virtual_time
-async def test_commit_that_ends_with_nobody_waiting_gives_the_turn_back(release: Release) -> None:
-    """No other task ever had a turn again."""
+async def test_commit_without_caller_releases_the_lock(release: Release) -> None:
+    """No other task could begin otherwise."""
     async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=5000) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"x", partition=0)
@@ -186,8 +187,8 @@ async def test_commit_that_ends_with_nobody_waiting_gives_the_turn_back(release:
 
 
 @in_virtual_time
-async def test_callers_that_leave_for_good_one_after_another_keep_nobody_waiting() -> None:
-    """Each turn is kept for a second for who may ask again; that of the second was kept for ever."""
+async def test_callers_that_leave_do_not_keep_the_lock() -> None:
+    """The lock is kept for one second for a caller that may return; a second caller's was once kept forever."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=6_000) as producer:
 
         async def leave(value: bytes) -> None:
@@ -207,13 +208,13 @@ async def test_callers_that_leave_for_good_one_after_another_keep_nobody_waiting
 
 @on_every_release
 @in_virtual_time
-async def test_transaction_that_failed_is_over_once_it_is_abandoned(release: Release) -> None:
-    """Long after it has failed, too: nothing else happens then that would end it."""
+async def test_abandoned_failed_transaction_ends(release: Release) -> None:
+    """Also long after the failure, when no other event would end it."""
     async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=6_000) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"x", partition=0)
-        in_hand = producer.transaction_in_hand()
-        producer.reject_commit(KafkaError("it must not be committed"))
+        in_hand = producer._transaction_handle()
+        producer._reject_commit(KafkaError("it must not be committed"))
         await asyncio.sleep(10)
         in_hand.abandon()
 
@@ -224,8 +225,8 @@ async def test_transaction_that_failed_is_over_once_it_is_abandoned(release: Rel
 
 
 @in_virtual_time
-async def test_end_of_a_transaction_gives_away_no_later_turn() -> None:
-    """B begins while A's commit is on its way; when A is told, the turn is B's, and C waits for it."""
+async def test_late_end_does_not_release_the_next_lock() -> None:
+    """B begins during A's commit: when A learns of the end, B holds the lock and C waits for it."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"a", partition=0)
@@ -245,8 +246,8 @@ async def test_end_of_a_transaction_gives_away_no_later_turn() -> None:
 
 
 @in_virtual_time
-async def test_begin_that_times_out_gives_away_no_other_task_s_turn() -> None:
-    """A second begin is refused while the first waits; it went along with its turn, and lost it with it."""
+async def test_begin_that_times_out_keeps_anothers_lock() -> None:
+    """A second begin is refused while the first waits, and once released the first one's lock."""
     async with cluster_of(V2_RELEASE) as cluster:
         stalled = cluster.faults.stall(INIT)
         producer = await producer_of(cluster, max_block_ms=1000).start(wait=False)
@@ -271,8 +272,8 @@ async def test_begin_that_times_out_gives_away_no_other_task_s_turn() -> None:
 @on_every_release
 @pytest.mark.parametrize("is_fatal", [False, True], ids=["closed", "failed"])
 @in_virtual_time
-async def test_who_waits_for_the_turn_is_told_of_the_end_at_once(release: Release, is_fatal: bool) -> None:  # noqa: FBT001
-    """It waited out its time, and was told that another task had a transaction open."""
+async def test_waiting_begin_fails_when_producer_ends(release: Release, is_fatal: bool) -> None:  # noqa: FBT001
+    """It used to wait, and then report another task's open transaction."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -292,7 +293,7 @@ async def test_who_waits_for_the_turn_is_told_of_the_end_at_once(release: Releas
 
 
 @in_virtual_time
-async def test_begin_that_waits_for_late_copies_is_told_of_the_close_at_once() -> None:
+async def test_begin_paused_for_strays_fails_at_close() -> None:
     """The pause after an unanswered InitProducerId is half a minute."""
     async with cluster_of(V1_RELEASE) as cluster:
         producer = await producer_of(cluster).start()
@@ -309,8 +310,8 @@ async def test_begin_that_waits_for_late_copies_is_told_of_the_close_at_once() -
 
 @pytest.mark.parametrize("is_fatal", [False, True], ids=["closed", "failed"])
 @in_virtual_time
-async def test_committed_offsets_are_not_waited_for_beyond_the_end(is_fatal: bool) -> None:  # noqa: FBT001
-    """It asked a closed client until its time was over."""
+async def test_committed_offsets_fail_when_producer_ends(is_fatal: bool) -> None:  # noqa: FBT001
+    """The call used to ask a closed client until its time was over."""
     async with cluster_of(V2_RELEASE, nodes=2) as cluster:
         cluster.move_leader("t", 0, 2)
         cluster.move_coordinator("g", 1)  # not where records go: those would stand behind its answer
@@ -337,8 +338,8 @@ async def test_committed_offsets_are_not_waited_for_beyond_the_end(is_fatal: boo
 
 @on_every_release
 @in_virtual_time
-async def test_offsets_given_again_after_a_time_out_are_sent_once(release: Release) -> None:
-    """As the error says: the same call joins what goes on. Other offsets of the group come after."""
+async def test_offsets_repeated_after_timeout_are_sent_once(release: Release) -> None:
+    """The same call joins the running request, as the error says; other offsets of the group come after it."""
     async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=500) as producer:
         await producer.begin_transaction()
         stalled = cluster.faults.stall(Where(api=ApiKey.TXN_OFFSET_COMMIT))
@@ -357,8 +358,8 @@ async def test_offsets_given_again_after_a_time_out_are_sent_once(release: Relea
 
 @on_every_release
 @in_virtual_time
-async def test_offsets_that_wait_are_told_of_the_abort_at_once(release: Release) -> None:
-    """Not with the answer to whatever is on its way, which may be a request's time-out later."""
+async def test_waiting_offsets_fail_at_abort(release: Release) -> None:
+    """They do not wait for the response to the current request, which may time out."""
     loop = asyncio.get_running_loop()
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
@@ -377,8 +378,8 @@ async def test_offsets_that_wait_are_told_of_the_abort_at_once(release: Release)
 
 @on_every_release
 @in_virtual_time
-async def test_committed_offsets_wait_for_the_transaction_that_may_change_them(release: Release) -> None:
-    """Whoever took over from the ones before would begin where an open transaction has been already (KIP-447)."""
+async def test_committed_offsets_wait_for_open_transaction(release: Release) -> None:
+    """A consumer would otherwise begin before offsets of an open transaction (KIP-447)."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send_offsets({("t", 0): 7}, "g")
@@ -389,3 +390,33 @@ async def test_committed_offsets_wait_for_the_transaction_that_may_change_them(r
 
         offsets = await asking
         assert offsets[TopicPartition("t", 0)] == (7, "")
+
+
+class HastyClock(asyncio.SelectorEventLoop):
+    """Two milliseconds go by with every look at the clock: a pause may be over between two looks."""
+
+    gone_by_s = 0.0
+
+    def time(self) -> float:
+        """Later each time."""
+        self.gone_by_s += STEP_S
+        return super().time() + self.gone_by_s
+
+
+async def commit_some(count: int) -> list[bytes | None]:
+    """Transactions on a coordinator that is busy twice at the end of each."""
+    async with FakeCluster(nodes=1, topics={"t": 1}) as cluster:
+        producer = Producer(cluster.bootstrap_servers, transactional_id="clock", max_block_ms=20_000)
+        await producer.start()
+        for number in range(count):
+            cluster.faults.error(CONCURRENT_TRANSACTIONS, Where(api=ApiKey.END_TXN), times=2)
+            async with producer.transaction() as txn:
+                await txn.enqueue("t", b"%d" % number)
+        await producer.close()
+        return [record.value for record in cluster.records("t", 0)]
+
+
+def test_pause_that_ends_between_clock_readings_ends() -> None:
+    """The next request is sent; the task once slept forever."""
+    with asyncio.Runner(loop_factory=HastyClock) as runner:
+        assert runner.run(commit_some(40)) == [b"%d" % number for number in range(40)]

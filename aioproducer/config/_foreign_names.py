@@ -201,7 +201,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "transaction_two_phase_commit_enable": "false",
     "value_serializer_encoding": "utf-8",
 }
-"""Kafka's name -> the value that asks for what is done anyway, in lower case. It is accepted, and changes nothing."""
+"""Kafka's name -> the value, in lower case, that asks for what is done anyway; it is accepted without effect."""
 
 
 def is_without_effect(name: str, value: object) -> bool:

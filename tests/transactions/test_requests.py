@@ -1,10 +1,13 @@
-"""What is asked of coordinators, in which order. No network."""
+"""Requests to coordinators, and their order. No network."""
 
 import pytest
 
+from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._protocol.transaction_messages import (
     CoordinatorResponse,
 )
+from aioproducer._timing.timers import TICK_S
+from aioproducer._transactions.begin_delays import TRANSACTIONS_WITH_PAUSE
 from aioproducer._transactions.requests import OffsetsToSend
 from aioproducer.errors import (
     BrokerError,
@@ -13,13 +16,18 @@ from aioproducer.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
+from aioproducer.records import ConsumerGroupMetadata
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
+
+LAST_WITHOUT_IDENTITY = 2
+LAST_WITHOUT_MEMBER = 2
+
 
 # Identity
 
 
-def test_identity_is_asked_of_the_coordinator_that_any_broker_names() -> None:
-    """FindCoordinator first, then InitProducerId without an id: whoever had the name is fenced."""
+def test_identity_comes_from_the_coordinator() -> None:
+    """FindCoordinator at any broker, then InitProducerId without an id, which fences older producers."""
     scene = Scene()
     assert scene.asked() is None
     scene.manager.initialize()
@@ -46,8 +54,8 @@ def test_identity_is_asked_of_the_coordinator_that_any_broker_names() -> None:
         (47, ProducerFencedError, "a newer producer has taken it over, or the transaction timed out"),
     ],
 )
-def test_refusal_of_an_identity_is_the_end_and_says_what_to_do(code: int, kind: type[KafkaError], hint: str) -> None:
-    """An authorization failure must not wedge the client (KAFKA-13668)."""
+def test_refused_identity_is_fatal(code: int, kind: type[KafkaError], hint: str) -> None:
+    """The error says what to do; a missing permission must not block the client (KAFKA-13668)."""
     scene = Scene()
     scene.manager.initialize()
 
@@ -60,8 +68,8 @@ def test_refusal_of_an_identity_is_the_end_and_says_what_to_do(code: int, kind: 
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51, 7, -1])
-def test_coordinator_that_is_not_ready_is_asked_again_after_a_pause(code: int) -> None:
-    """Never by the user."""
+def test_unready_coordinator_is_retried_after_a_pause(code: int) -> None:
+    """The user does not see it."""
     scene = Scene()
     scene.manager.initialize()
 
@@ -74,8 +82,8 @@ def test_coordinator_that_is_not_ready_is_asked_again_after_a_pause(code: int) -
     assert scene.is_in(State.READY)
 
 
-def test_pauses_grow_with_every_failure_and_start_anew_after_a_success() -> None:
-    """Also across looking the coordinator up again, which succeeds each time."""
+def test_pauses_grow_until_a_success() -> None:
+    """Also across successful lookups of the coordinator."""
     scene = Scene()
     scene.manager.initialize()
     pauses = []
@@ -89,8 +97,8 @@ def test_pauses_grow_with_every_failure_and_start_anew_after_a_success() -> None
 
 
 @on_both()
-def test_pauses_of_a_request_that_was_refused_in_the_end_are_not_those_of_the_next(version: int) -> None:
-    """The abort that follows would begin with the longest."""
+def test_pauses_restart_after_a_final_refusal(version: int) -> None:
+    """The following abort would otherwise begin with the longest pause."""
     scene = Scene(version=version).begun(0)
     scene.send_offsets(OFFSETS, READERS)
     for _ in range(5):
@@ -106,8 +114,8 @@ def test_pauses_of_a_request_that_was_refused_in_the_end_are_not_those_of_the_ne
 
 
 @pytest.mark.parametrize("code", [15, 16])
-def test_coordinator_that_moved_is_looked_up_again(code: int) -> None:
-    """A dead coordinator was cached for ever (aiokafka #1145, #1151)."""
+def test_moved_coordinator_is_looked_up_again(code: int) -> None:
+    """A dead coordinator was cached forever (aiokafka #1145, #1151)."""
     scene = Scene().ready()
     scene.begun(0)
     scene.manager.commit()
@@ -118,8 +126,8 @@ def test_coordinator_that_moved_is_looked_up_again(code: int) -> None:
     assert scene.asked() == "FindCoordinator"
 
 
-def test_coordinator_that_does_not_answer_is_looked_up_again() -> None:
-    """It may have died, and another one taken over."""
+def test_silent_coordinator_is_looked_up_again() -> None:
+    """Another node may have replaced it."""
     scene = Scene().ready()
     scene.begun(0)
     scene.manager.commit()
@@ -131,8 +139,8 @@ def test_coordinator_that_does_not_answer_is_looked_up_again() -> None:
     assert scene.asked() == "FindCoordinator"
 
 
-def test_request_that_was_called_off_is_no_failure() -> None:
-    """It never went out, because something else is to be asked: that is asked without a pause, of the same node."""
+def test_called_off_request_is_no_failure() -> None:
+    """It was never sent; the next request goes to the same node without a pause."""
     scene = Scene().ready()
     scene.begun(0)
     scene.manager.commit()
@@ -143,8 +151,8 @@ def test_request_that_was_called_off_is_no_failure() -> None:
     assert scene.asked() == "EndTxn"
 
 
-def test_coordinator_too_old_is_the_end() -> None:
-    """Nothing it is asked would be understood."""
+def test_coordinator_too_old_is_fatal() -> None:
+    """It supports none of the requests."""
     scene = Scene()
     scene.manager.initialize()
     request = scene.ask()
@@ -158,8 +166,8 @@ def test_coordinator_too_old_is_the_end() -> None:
 # Transactions V2
 
 
-def test_v2_asks_nothing_but_the_end() -> None:
-    """Produce adds the partitions; EndTxn answers the next identity, and all sequences begin at 0 again."""
+def test_v2_sends_only_the_end() -> None:
+    """Produce adds partitions; EndTxn returns the next identity, and sequences begin at 0 again."""
     scene = Scene().begun(0, 1)
     assert scene.asked() is None
 
@@ -172,8 +180,8 @@ def test_v2_asks_nothing_but_the_end() -> None:
     assert scene.asked() is None
 
 
-def test_v2_partition_may_be_sent_to_at_once() -> None:
-    """And begins at 0 in each transaction."""
+def test_v2_partition_is_sent_to_at_once() -> None:
+    """Its sequence begins at 0 in each transaction."""
     scene = Scene().ready()
     queue = scene.queue()
     stamps = []
@@ -189,7 +197,7 @@ def test_v2_partition_may_be_sent_to_at_once() -> None:
     assert [tuple(stamp) for stamp in stamps] == [(77, 0, 0, True), (77, 1, 0, True)]
 
 
-def test_v2_offsets_go_to_the_groups_coordinator_at_once() -> None:
+def test_v2_offsets_go_to_the_group_at_once() -> None:
     """TxnOffsetCommit adds the group itself."""
     scene = Scene().begun()
     offsets = OffsetsToSend(OFFSETS, READERS)
@@ -204,8 +212,8 @@ def test_v2_offsets_go_to_the_groups_coordinator_at_once() -> None:
 # Transactions V1
 
 
-def test_v1_partition_waits_until_the_coordinator_knows_of_it() -> None:
-    """And those that are added together are asked for together."""
+def test_v1_partition_waits_until_it_is_added() -> None:
+    """Waiting partitions are added together."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     queues = [scene.queue(number) for number in range(3)]
@@ -221,8 +229,8 @@ def test_v1_partition_waits_until_the_coordinator_knows_of_it() -> None:
     assert all(queue.identity.can_stamp for queue in queues)
 
 
-def test_v1_partition_that_comes_later_does_not_stop_those_added_before() -> None:
-    """A failed addition once un-marked them (franz-go)."""
+def test_v1_later_partition_stops_no_other() -> None:
+    """A failed addition once removed the others (franz-go)."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     first, second = scene.queue(0), scene.queue(1)
@@ -240,8 +248,8 @@ def test_v1_partition_that_comes_later_does_not_stop_those_added_before() -> Non
     assert scene.is_in(State.READY)
 
 
-def test_v1_sequences_go_on_from_transaction_to_transaction() -> None:
-    """The epoch is the same, and the broker remembers."""
+def test_v1_sequences_continue_across_transactions() -> None:
+    """The epoch stays the same."""
     scene = Scene(version=0).ready()
     queue = scene.queue()
     stamps = []
@@ -258,7 +266,7 @@ def test_v1_sequences_go_on_from_transaction_to_transaction() -> None:
 
 
 def test_v1_group_is_added_before_its_offsets() -> None:
-    """By the coordinator of the transaction, then by that of the group; neither in a version that means V2."""
+    """At the transaction's coordinator, then at the group's; neither in a V2 version."""
     scene = Scene(version=0).begun()
     offsets = OffsetsToSend(OFFSETS, READERS)
     scene.manager.send_offsets(offsets)
@@ -278,8 +286,8 @@ def test_v1_group_is_added_before_its_offsets() -> None:
 # One after another
 
 
-def test_number_tells_transactions_apart() -> None:
-    """It grows with each."""
+def test_each_transaction_has_a_new_number() -> None:
+    """It grows."""
     scene = Scene().begun(0)
     assert (scene.manager.number, scene.manager.has_ended) == (1, True)
     scene.manager.commit()
@@ -292,7 +300,7 @@ def test_number_tells_transactions_apart() -> None:
 
 
 def test_partition_joins_a_transaction_once() -> None:
-    """And none that is not open."""
+    """It joins only an open one."""
     scene = Scene().ready()
     queue = scene.queue()
     assert not scene.manager.use(queue, scene.now)
@@ -302,25 +310,30 @@ def test_partition_joins_a_transaction_once() -> None:
     assert not scene.manager.use(queue, scene.now)
 
 
-def test_v2_records_wait_for_the_markers_of_the_last_transaction_where_that_has_helped() -> None:
-    """The first answer of a transaction says whether its leader had to; less than a timer can keep is no wait."""
+def end_v2_transaction(scene: Scene, queue: PartitionQueue, *, first_response_s: float) -> None:
+    """Commit a transaction of one record."""
+    assert scene.manager.begin(2)
+    assert scene.manager.use(queue, scene.now)
+    queue.identity.stamp(1)
+    scene.identity.first_response_s = first_response_s
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+
+def test_v2_records_pause_after_late_markers() -> None:
+    """A first response that took the leader's 20 ms makes the next transaction wait for a tick of the event loop."""
     scene = Scene().ready()
     queues = [scene.queue(number) for number in range(3)]
-    for first_answer_s in (0.002, 0.023, 0.023):
-        assert scene.manager.begin(2)
-        assert scene.manager.use(queues[0], scene.now)
-        queues[0].identity.stamp(1)
-        scene.identity.first_answer_s = first_answer_s
-        scene.manager.commit()
-        scene.manager.flushed()
-        scene.do("EndTxn")
+    end_v2_transaction(scene, queues[0], first_response_s=0.002)
+    end_v2_transaction(scene, queues[0], first_response_s=0.023)
 
     assert scene.manager.begin(2)
     assert not scene.manager.use(queues[0], scene.now)
     assert not scene.manager.use(queues[1], scene.now)
     assert scene.asked() is None
     wait_s = scene.manager.next_at(scene.now) - scene.now
-    assert 0 < wait_s <= 0.001
+    assert 0 < wait_s <= TICK_S
 
     scene.pass_time(wait_s)
     assert scene.asked() is None
@@ -328,17 +341,26 @@ def test_v2_records_wait_for_the_markers_of_the_last_transaction_where_that_has_
     assert scene.manager.use(queues[2], scene.now)
 
 
-def test_v2_records_that_wait_are_aborted_without_the_coordinator() -> None:
-    """It has never heard of them."""
+def test_v2_pauses_end_when_no_markers_are_late() -> None:
+    """Responses that come at once count."""
     scene = Scene().ready()
-    for first_answer_s in (0.002, 0.023, 0.023):
-        scene.begun(0)
-        scene.identity.first_answer_s = first_answer_s
-        scene.manager.commit()
-        scene.manager.flushed()
-        scene.do("EndTxn")
+    queue = scene.queue()
+    end_v2_transaction(scene, queue, first_response_s=0.023)
+    for _ in range(TRANSACTIONS_WITH_PAUSE):
+        scene.pass_time(TICK_S)
+        end_v2_transaction(scene, queue, first_response_s=0.002)
+
     assert scene.manager.begin(2)
-    assert not scene.manager.use(scene.queue(), scene.now)
+    assert scene.manager.use(queue, scene.now)
+
+
+def test_v2_records_that_pause_are_aborted_without_a_request() -> None:
+    """The coordinator has not heard of them."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    end_v2_transaction(scene, queue, first_response_s=0.023)
+    assert scene.manager.begin(2)
+    assert not scene.manager.use(queue, scene.now)
     scene.manager.abort()
     scene.manager.flushed()
 
@@ -346,8 +368,8 @@ def test_v2_records_that_wait_are_aborted_without_the_coordinator() -> None:
     assert scene.is_in(State.READY)
 
 
-def test_v2_transaction_of_which_nothing_went_out_is_aborted_without_the_coordinator() -> None:
-    """A coordinator that hands over may answer such an abort with PRODUCER_FENCED; the next one has the same epoch."""
+def test_v2_unsent_transaction_aborts_locally() -> None:
+    """A coordinator that hands over may refuse it as fenced; the next one has the same epoch."""
     scene = Scene().ready()
     queue = scene.queue()
     assert scene.manager.begin(2)
@@ -364,3 +386,131 @@ def test_v2_transaction_of_which_nothing_went_out_is_aborted_without_the_coordin
     scene.manager.flushed()
     scene.do("EndTxn")
     assert scene.identity.first_epoch == 1
+
+
+def test_disowned_identity_is_not_replaced() -> None:
+    """A successor may have the transactional id, and a new identity would fence it."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 47)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.manager.refused(scene.ask(), UnsupportedVersionError("DescribeTransactions"))
+    request = scene.ask()
+    with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5") as refused:
+        request.body(LAST_WITHOUT_IDENTITY)
+    scene.manager.refused(request, refused.value)
+
+    assert request.body(LAST_WITHOUT_IDENTITY + 1)
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_confirmed_identity_may_be_replaced() -> None:
+    """EndTxn has just confirmed it, so a lost request does not end the producer."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("EndTxn")
+    look = scene.ask()
+    scene.manager.refused(look, UnsupportedVersionError("Kafka 3.0 is needed"))
+
+    request = scene.ask()
+
+    assert look.api.name == "DescribeTransactions"
+    assert (request.api.name, request.subject) == ("InitProducerId", ("billing-1", 77, 0))
+    assert request.body(LAST_WITHOUT_IDENTITY)
+
+
+def test_doubt_ends_with_the_next_identity() -> None:
+    """Newer coordinators have confirmed it."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 47)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("DescribeTransactions")
+    scene.do("InitProducerId")
+
+    scene.begun(1)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("EndTxn")
+
+    assert scene.ask().body(LAST_WITHOUT_IDENTITY)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        ConsumerGroupMetadata("readers", generation_id=7),
+        ConsumerGroupMetadata("readers", member_id="m"),
+        ConsumerGroupMetadata("readers", group_instance_id="i"),
+    ],
+    ids=["generation", "member", "instance"],
+)
+def test_offsets_are_not_sent_without_their_member(group: ConsumerGroupMetadata) -> None:
+    """Without it the coordinator could not refuse a replaced member."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, group))
+    scene.do("AddOffsetsToTxn")
+
+    request = scene.ask()
+
+    with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5"):
+        request.body(LAST_WITHOUT_MEMBER)
+    assert request.body(LAST_WITHOUT_MEMBER + 1)
+
+
+def test_offsets_of_a_bare_group_need_no_member() -> None:
+    """There is none to leave out."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    scene.do("AddOffsetsToTxn")
+
+    assert scene.ask().body(LAST_WITHOUT_MEMBER)
+
+
+def test_downgraded_transaction_ends_as_v1() -> None:
+    """EndTxn 5 would be refused, so a new epoch comes from InitProducerId."""
+    scene = Scene(version=2).begun(0)
+    scene.manager.downgrade()
+    scene.version = 0
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.do("EndTxn")
+
+    assert (request.at_most, scene.is_in(State.INITIALIZING)) == (4, True)
+    scene.look_and_renew()
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+def test_waiting_offsets_add_their_group_after_downgrade() -> None:
+    """Under V1 they would be refused otherwise, or belong to no transaction."""
+    scene = Scene(version=2).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    scene.manager.downgrade()
+
+    scene.do("AddOffsetsToTxn")
+    committing = scene.do("TxnOffsetCommit")
+
+    assert committing.at_most == 4
+
+
+def test_downgraded_abort_of_refused_records_succeeds() -> None:
+    """V2 would have added the partitions; the coordinator knows of no transaction."""
+    scene = Scene(version=2).begun(0)
+    scene.manager.downgrade()
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn", 48)
+    scene.manager.next_request(scene.now)
+
+    assert scene.is_in(State.INITIALIZING)

@@ -1,4 +1,4 @@
-"""What strays, gaps and failures make of a transaction. No network."""
+"""Strays, gaps and refusals, and their effect on a transaction. No network."""
 
 import pytest
 
@@ -9,8 +9,9 @@ from aioproducer._protocol.transaction_messages import (
     PartitionResult,
     PartitionsResponse,
 )
-from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest
 from aioproducer.errors import (
+    BrokerConnectionError,
     BrokerError,
     GroupAuthorizationError,
     KafkaError,
@@ -20,11 +21,15 @@ from aioproducer.errors import (
 from aioproducer.records import OffsetAndMetadata, TopicPartition
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
+ABORTABLE_ANSWERS = (24, 30, 120)
+"""INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE."""
+
+
 # Strays and gaps
 
 
-def test_v1_gap_takes_a_new_epoch_before_the_next_transaction() -> None:
-    """A sequenced batch did not end acknowledged: later ones would get 45, or a late copy would be committed."""
+def test_v1_gap_takes_a_new_epoch() -> None:
+    """A batch with a sequence was not acknowledged: later ones would get 45, or a late copy be committed."""
     scene = Scene(version=0).ready()
     queue = scene.queue()
     assert scene.manager.begin(0)
@@ -46,8 +51,8 @@ def test_v1_gap_takes_a_new_epoch_before_the_next_transaction() -> None:
 
 
 @pytest.mark.parametrize("name", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"])
-def test_v1_unanswered_request_takes_a_new_epoch_before_the_next_transaction(name: str) -> None:
-    """A copy that was delayed on its way would speak for the next one: a stray EndTxn committed it."""
+def test_v1_unanswered_request_takes_a_new_epoch(name: str) -> None:
+    """A delayed copy would affect the next transaction: a stray EndTxn committed it."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(), scene.now)
@@ -67,8 +72,8 @@ def test_v1_unanswered_request_takes_a_new_epoch_before_the_next_transaction(nam
 
 
 @pytest.mark.parametrize("was_sent", [True, False])
-def test_v1_request_that_never_left_leaves_no_copy(was_sent: bool) -> None:  # noqa: FBT001
-    """Only what was handed to a connection can arrive late."""
+def test_v1_unsent_request_leaves_no_copy(was_sent: bool) -> None:  # noqa: FBT001
+    """Only a request that was handed to a connection can arrive late."""
     scene = Scene(version=0).begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -80,8 +85,8 @@ def test_v1_request_that_never_left_leaves_no_copy(was_sent: bool) -> None:  # n
     assert scene.manager.state is (State.INITIALIZING if was_sent else State.READY)
 
 
-def test_v2_unanswered_end_needs_no_other_epoch_than_its_own() -> None:
-    """A copy of it is of an older epoch."""
+def test_v2_unanswered_end_needs_no_extra_epoch() -> None:
+    """A copy of it has an older epoch."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -92,8 +97,8 @@ def test_v2_unanswered_end_needs_no_other_epoch_than_its_own() -> None:
     assert scene.is_in(State.READY)
 
 
-def test_upgrade_of_the_cluster_takes_a_new_epoch_first() -> None:
-    """Sequences of V1 go on; those of V2 begin at 0. Who is idle may have a successor by then."""
+def test_upgrade_takes_a_new_epoch_first() -> None:
+    """V1 continues sequences, V2 begins at 0. An idle producer may have a successor by then."""
     scene = Scene(version=0).begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -108,8 +113,8 @@ def test_upgrade_of_the_cluster_takes_a_new_epoch_first() -> None:
     assert (guarded.subject, scene.manager.is_v2) == (("billing-1", 77, 0), True)
 
 
-def test_downgrade_of_the_cluster_needs_nothing() -> None:
-    """The epoch that V2 gave is fresh."""
+def test_downgrade_needs_no_request() -> None:
+    """V2 has just given a new epoch."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -121,8 +126,8 @@ def test_downgrade_of_the_cluster_needs_nothing() -> None:
 
 
 @on_both()
-def test_epochs_that_are_used_up_are_the_coordinators_business(version: int) -> None:
-    """It answers another producer id, and sequences begin at 0 (KAFKA-18660, KAFKA-19367)."""
+def test_coordinator_replaces_used_up_epochs(version: int) -> None:
+    """It gives another producer id, and sequences begin at 0 (KAFKA-18660, KAFKA-19367)."""
     scene = Scene(version=version).ready()
     scene.identity.assign(77, 32_767)
     queue = scene.queue()
@@ -154,8 +159,8 @@ def test_epochs_that_are_used_up_are_the_coordinators_business(version: int) -> 
 
 
 @on_both()
-def test_record_that_failed_makes_the_transaction_one_to_be_aborted(version: int) -> None:
-    """And it ends as any aborted one."""
+def test_failed_record_requires_an_abort(version: int) -> None:
+    """The abort is then an ordinary one."""
     scene = Scene(version=version).begun(0)
     cause = KafkaError("not delivered")
 
@@ -170,8 +175,8 @@ def test_record_that_failed_makes_the_transaction_one_to_be_aborted(version: int
     assert scene.is_in(State.READY)
 
 
-def test_record_that_fails_between_transactions_fails_none() -> None:
-    """It belonged to the last one, which is over."""
+def test_failure_between_transactions_fails_none() -> None:
+    """The record belonged to the previous one."""
     scene = Scene().ready()
 
     scene.manager.fail_transaction(KafkaError("late"))
@@ -180,8 +185,8 @@ def test_record_that_fails_between_transactions_fails_none() -> None:
 
 
 @pytest.mark.parametrize("code, kind", [(29, TopicAuthorizationError), (55, BrokerError), (120, BrokerError)])
-def test_v1_partition_that_is_refused_ends_the_transaction(code: int, kind: type[KafkaError]) -> None:
-    """With the code's own error as the cause."""
+def test_v1_refused_partition_fails_the_transaction(code: int, kind: type[KafkaError]) -> None:
+    """The code's own error is the cause."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(), scene.now)
@@ -193,8 +198,8 @@ def test_v1_partition_that_is_refused_ends_the_transaction(code: int, kind: type
     assert isinstance(scene.manager.error.__cause__, kind)
 
 
-def test_v1_partition_that_was_not_tried_is_not_the_reason() -> None:
-    """OPERATION_NOT_ATTEMPTED stands beside the code that is; of a thousand topics it must be said which one it was."""
+def test_v1_untried_partition_is_not_the_reason() -> None:
+    """OPERATION_NOT_ATTEMPTED accompanies the code that counts; the error names that topic."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(0, "mine"), scene.now)
@@ -211,7 +216,7 @@ def test_v1_partition_that_was_not_tried_is_not_the_reason() -> None:
     assert "AddPartitionsToTxn of 'billing-1' for secret-0: TOPIC_AUTHORIZATION_FAILED" in str(cause)
 
 
-def test_partitions_that_are_refused_are_named_up_to_five() -> None:
+def test_error_names_up_to_five_partitions() -> None:
     """The rest are counted."""
     scene = Scene().begun(0)
     places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(7)}
@@ -226,8 +231,8 @@ def test_partitions_that_are_refused_are_named_up_to_five() -> None:
     assert "for orders-0, orders-1, orders-2, orders-3, orders-4 and 2 more: TOPIC" in str(cause)
 
 
-def test_v1_partition_that_the_answer_left_out_was_not_added() -> None:
-    """It is asked for again."""
+def test_v1_partition_missing_in_response_is_added_again() -> None:
+    """It does not count as added."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     queue = scene.queue()
@@ -243,8 +248,8 @@ def test_v1_partition_that_the_answer_left_out_was_not_added() -> None:
 
 @on_both()
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 113, 12])
-def test_offsets_that_the_group_refuses_end_the_transaction(version: int, code: int) -> None:
-    """It has rebalanced, or the member was replaced: read on from the committed offsets."""
+def test_refused_offsets_fail_the_transaction(version: int, code: int) -> None:
+    """The group has rebalanced, or the member was replaced."""
     scene = Scene(version=version).begun(0)
     scene.send_offsets(OFFSETS, READERS)
 
@@ -258,8 +263,8 @@ def test_offsets_that_the_group_refuses_end_the_transaction(version: int, code: 
 
 
 @on_both()
-def test_offsets_are_done_when_all_of_them_are(version: int) -> None:
-    """One partition was refused for now: they are asked for together again (`testRetriableErrorInTxnOffsetCommit`)."""
+def test_offsets_are_done_together(version: int) -> None:
+    """One partition was refused for now: all are sent again (`testRetriableErrorInTxnOffsetCommit`)."""
     scene = Scene(version=version).begun(0)
     places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(2)}
     sending = scene.send_offsets(places, READERS)
@@ -279,8 +284,8 @@ def test_offsets_are_done_when_all_of_them_are(version: int) -> None:
 
 @on_both()
 @pytest.mark.parametrize("code", [7, 15, 16])
-def test_groups_coordinator_alone_is_looked_up_when_it_has_moved(version: int, code: int) -> None:
-    """That of the transactional id has not."""
+def test_only_the_moved_coordinator_is_looked_up(version: int, code: int) -> None:
+    """Not the transaction's."""
     scene = Scene(version=version).begun(0)
     scene.send_offsets(OFFSETS, READERS)
     scene.do("TxnOffsetCommit", code)
@@ -297,8 +302,8 @@ def test_groups_coordinator_alone_is_looked_up_when_it_has_moved(version: int, c
     assert scene.asked() == "EndTxn"
 
 
-def test_group_that_may_not_be_looked_up_ends_the_transaction_alone() -> None:
-    """Its coordinator is nobody else's business."""
+def test_forbidden_group_fails_only_the_transaction() -> None:
+    """The producer can continue without that group."""
     scene = Scene().begun()
     scene.send_offsets(OFFSETS, READERS)
     finding = scene.manager.next_request(scene.now)
@@ -312,8 +317,8 @@ def test_group_that_may_not_be_looked_up_ends_the_transaction_alone() -> None:
     assert (scene.asked(), scene.manager.state) == (None, State.READY)
 
 
-def test_abort_is_possible_until_the_commit_has_gone_out() -> None:
-    """From then on only its answer says what became of the transaction."""
+def test_abort_is_possible_until_commit_is_sent() -> None:
+    """After that only its response decides."""
     scene = Scene().begun(0)
     assert scene.manager.may_abort
     scene.manager.commit()
@@ -324,8 +329,8 @@ def test_abort_is_possible_until_the_commit_has_gone_out() -> None:
     assert not scene.manager.may_abort
 
 
-def test_answer_that_comes_after_a_fatal_error_changes_nothing() -> None:
-    """Whatever it says."""
+def test_response_after_a_fatal_error_is_ignored() -> None:
+    """Success and refusal alike."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -337,7 +342,7 @@ def test_answer_that_comes_after_a_fatal_error_changes_nothing() -> None:
     assert (scene.manager.state, str(scene.manager.error)) == (State.FATAL_ERROR, "the end")
 
 
-def test_second_fatal_error_does_not_replace_the_first() -> None:
+def test_second_fatal_error_keeps_the_first() -> None:
     """The first is the reason."""
     scene = Scene().begun(0)
     scene.manager.fail(KafkaError("the end"))
@@ -347,8 +352,8 @@ def test_second_fatal_error_does_not_replace_the_first() -> None:
     assert str(scene.manager.error) == "the end"
 
 
-def test_request_that_nobody_answered_is_named() -> None:
-    """In the text of a time-out, and in what a debugger shows."""
+def test_unanswered_request_is_named() -> None:
+    """In the text of a time-out, and in the repr."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -358,8 +363,8 @@ def test_request_that_nobody_answered_is_named() -> None:
     assert "EndTxn" in scene.manager.pacing.trouble
 
 
-def test_code_that_nobody_knows_is_told_as_it_is() -> None:
-    """And is no success."""
+def test_unknown_code_is_shown_as_a_number() -> None:
+    """It does not count as success."""
     scene = Scene().ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(), scene.now)
@@ -368,7 +373,7 @@ def test_code_that_nobody_knows_is_told_as_it_is() -> None:
     assert "for t-0: a code newer than this client (12345)" in str(scene.manager.error)
 
 
-def test_offsets_that_come_through_after_an_abort_are_nobodys() -> None:
+def test_offsets_answered_after_an_abort_are_ignored() -> None:
     """The request was on its way."""
     scene = Scene().begun(0)
     scene.send_offsets(OFFSETS, READERS)
@@ -381,11 +386,119 @@ def test_offsets_that_come_through_after_an_abort_are_nobodys() -> None:
     assert scene.asked() == "EndTxn"
 
 
-def test_transaction_that_must_be_aborted_has_one_reason() -> None:
-    """An error that says so already is not wrapped again."""
+def test_abortable_error_is_not_wrapped_twice() -> None:
+    """The first error is the reason."""
     reason = TransactionAbortableError("the topic was made again")
     scene = Scene().begun(0)
 
     scene.manager.fail_transaction(reason)
 
     assert scene.manager.error is reason
+
+
+def finding(scene: Scene) -> TransactionRequest:
+    """FindCoordinator, which is asked now."""
+    request = scene.manager.next_request(scene.now)
+    assert request is not None
+    assert request.api.name == "FindCoordinator"
+    return request
+
+
+def refuse(scene: Scene, code: int) -> None:
+    """Answer it with a code."""
+    scene.manager.answered(finding(scene), CoordinatorResponse(0, code, -1, "", -1), scene.now)
+
+
+def forget_coordinator(scene: Scene) -> None:
+    """Have the present request refused by who is not the coordinator any more."""
+    scene.answer(scene.ask(), 16)
+    scene.pass_time(1)
+
+
+@on_both()
+@pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
+def test_unfound_group_coordinator_fails_only_transaction(version: int, code: int) -> None:
+    """TRANSACTION_ABORTABLE ended the producer, where Kafka's own aborts (KIP-1050)."""
+    scene = Scene(version=version).begun()
+    scene.send_offsets(OFFSETS, READERS)
+
+    refuse(scene, code)
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    scene.manager.abort()
+    scene.manager.flushed()
+    if version < 2:
+        scene.do("EndTxn")
+    assert (scene.asked(), scene.manager.state) == (None, State.READY)
+
+
+@pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
+def test_refused_lookup_without_transaction_is_fatal(code: int) -> None:
+    """FindCoordinator was once repeated without a pause until it succeeded."""
+    scene = Scene()
+    scene.manager.initialize()
+
+    refuse(scene, code)
+
+    assert scene.is_in(State.FATAL_ERROR)
+
+
+@on_both()
+@pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
+def test_refused_lookup_for_an_abort_is_fatal(version: int, code: int) -> None:
+    """No coordinator could abort."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.abort()
+    scene.manager.flushed()
+    forget_coordinator(scene)
+
+    refuse(scene, code)
+
+    assert scene.is_in(State.FATAL_ERROR)
+
+
+@on_both()
+@pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
+def test_refused_lookup_for_a_commit_is_raised(version: int, code: int) -> None:
+    """EndTxn reached a node that is not the coordinator, so an abort is possible later."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    forget_coordinator(scene)
+
+    refuse(scene, code)
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+
+
+@on_both()
+def test_lookup_answered_after_abort_is_ignored(version: int) -> None:
+    """It was for offsets that are no longer wanted."""
+    scene = Scene(version=version).begun()
+    scene.send_offsets(OFFSETS, READERS)
+    request = finding(scene)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.manager.answered(request, CoordinatorResponse(0, 30, -1, "", -1), scene.now)
+
+    if version < 2:
+        scene.do("EndTxn")
+    assert (scene.asked(), scene.manager.state, scene.manager.error) == (None, State.READY, None)
+
+
+@on_both()
+@pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
+def test_refused_lookup_after_lost_commit_is_fatal(version: int, code: int) -> None:
+    """The commit may have been done, so "must be aborted" would be wrong."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    end = scene.ask()
+    scene.manager.unanswered(end, BrokerConnectionError("lost"), was_sent=True, now=scene.now)
+    scene.pass_time(1)
+
+    refuse(scene, code)
+
+    assert end.api.name == "EndTxn"
+    assert scene.is_in(State.FATAL_ERROR)

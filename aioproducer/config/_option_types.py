@@ -1,7 +1,7 @@
-"""What one option may be: its type and range, in one place for checks, property files and docs.
+"""Types and ranges of options, for checks, property files and docs.
 
-Every field of `ProducerConfig` is annotated with one of these. `accept` checks a Python value,
-`parse` reads the text of a property file, `allowed` says the range to people.
+Each field of `ProducerConfig` is annotated with one. `accept` checks a Python value, `parse` reads the text of a
+property file, `allowed` describes the range.
 """
 
 import re
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn, Protocol
 
 from aioproducer._shown_values import shown
-from aioproducer.config.worker_names import fill_in
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 INT32_MAX = 2**31 - 1
@@ -28,9 +27,7 @@ class OptionKind(Protocol):
     """The type and range of one option."""
 
     @property
-    def allowed(self) -> str:
-        """The range, for messages and docs: `0 to 2147483647`."""
-        ...
+    def allowed(self) -> str: ...
 
     def accept(self, name: str, value: object) -> object:
         """Return the value as the configuration keeps it.
@@ -42,12 +39,19 @@ class OptionKind(Protocol):
         ...
 
     def parse(self, name: str, text: str) -> object:
-        """Return what the text of a property file means, not yet checked.
+        """Return the value that the text of a property file stands for, not yet checked.
 
         Raises:
-            ConfigurationError: it means nothing.
+            ConfigurationError: the text cannot be read.
         """
         ...
+
+
+class TextOption:
+    """Base class of options whose text is their value."""
+
+    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
+        return text.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,9 @@ class IntOption:
 
     @property
     def allowed(self) -> str:
-        """The range."""
         return f"{self.minimum} to {self.maximum}"
 
     def accept(self, name: str, value: object) -> int:
-        """Return the number; a `bool`, a float and a text are none."""
         if not isinstance(value, int) or isinstance(value, bool):
             _refuse_type(name, value, "an int")
         if not self.minimum <= value <= self.maximum:
@@ -71,7 +73,6 @@ class IntOption:
         return value
 
     def parse(self, name: str, text: str) -> int:
-        """Read decimal digits."""
         return _parse_whole(name, text, f"between {self.minimum} and {self.maximum}")
 
 
@@ -79,7 +80,7 @@ class OptionalWhole(IntOption):
     """A whole number, or `None` for a value that follows from other options."""
 
     def accept(self, name: str, value: object) -> int:
-        """Return the number, -1 for `None` until the configuration has worked it out."""
+        # -1 until the configuration computes the value.
         return -1 if value is None else IntOption.accept(self, name, value)
 
 
@@ -88,18 +89,15 @@ class GzipLevel:
 
     @property
     def allowed(self) -> str:
-        """The range."""
         return "-1, or 1 to 9"
 
     def accept(self, name: str, value: object) -> int:
-        """Return the level; 0 (no compression) is none, as in Kafka."""
         level = IntOption(-1, 9).accept(name, value)
-        if level == 0:
+        if level == 0:  # no compression, which Kafka refuses too
             refuse_value(name, level, self.allowed)
         return level
 
     def parse(self, name: str, text: str) -> int:
-        """Read decimal digits."""
         return _parse_whole(name, text, self.allowed)
 
 
@@ -108,17 +106,14 @@ class BoolOption:
 
     @property
     def allowed(self) -> str:
-        """The range."""
         return "True, False"
 
     def accept(self, name: str, value: object) -> bool:
-        """Return the flag; 0 and 1 are none."""
         if not isinstance(value, bool):
             _refuse_type(name, value, "True or False")
         return value
 
     def parse(self, name: str, text: str) -> bool:
-        """Read `true` or `false`, in any case."""
         flag = {"true": True, "false": False}.get(text.strip().lower())
         if flag is None:
             refuse_value(name, text, "true or false")
@@ -126,39 +121,31 @@ class BoolOption:
 
 
 @dataclass(frozen=True, slots=True)
-class EnumOption:
+class EnumOption(TextOption):
     """One of a few words."""
 
     words: tuple[str, ...]
 
     @property
     def allowed(self) -> str:
-        """The words."""
         return ", ".join(self.words)
 
     def accept(self, name: str, value: object) -> str:
-        """Return the word."""
         if not isinstance(value, str):
             _refuse_type(name, value, "a str")
         if value not in self.words:
             refuse_value(name, value, f"one of {self.allowed}")
         return value
 
-    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        """Take the text as it is."""
-        return text.strip()
 
-
-class Acks:
+class Acks(TextOption):
     """How many brokers must have a record: `all` (-1), 1 or 0, as a number or as Kafka's text."""
 
     @property
     def allowed(self) -> str:
-        """The range."""
         return '"all" (-1), 1, 0'
 
     def accept(self, name: str, value: object) -> int:
-        """Return -1, 0 or 1."""
         if isinstance(value, bool) or not isinstance(value, int | str):
             _refuse_type(name, value, 'an int or "all"')
         acks = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}.get(value)
@@ -166,21 +153,15 @@ class Acks:
             refuse_value(name, value, '"all", -1, 1 or 0')
         return acks
 
-    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        """Take the text as it is."""
-        return text.strip()
 
-
-class ClientId:
+class ClientId(TextOption):
     """Text that is safe in a request header, a log and a metric."""
 
     @property
     def allowed(self) -> str:
-        """The range."""
         return "printable text, up to 32767 bytes"
 
     def accept(self, name: str, value: object) -> str:
-        """Return the text; control characters and newlines would break logs and metrics."""
         if not isinstance(value, str):
             _refuse_type(name, value, "a str")
         if not value.isprintable():
@@ -189,33 +170,21 @@ class ClientId:
             refuse_value(name, f"{value[:20]}...", f"at most {_MAX_STRING_BYTES} bytes long")
         return value
 
-    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        """Take the text as it is."""
-        return text.strip()
-
 
 class TransactionalId:
     """A transactional id, or none."""
 
     @property
     def allowed(self) -> str:
-        """The range."""
         return f"text of 1 to {_MAX_STRING_BYTES} bytes, or None"
 
     def accept(self, name: str, value: object) -> str | None:
-        """Return the id.
-
-        Raises:
-            ConfigurationError: empty, longer than the wire can say, not to be encoded, or with an unknown field.
-            ConfigurationTypeError: neither text nor `None`.
-        """
         if value is None:
             return None
         if not isinstance(value, str):
             _refuse_type(name, value, "a str or None")
         if not value:
             refuse_value(name, value, "None, or text that is not empty")
-        value = fill_in(name, value)
         try:
             size = len(value.encode())
         except UnicodeEncodeError as error:
@@ -225,7 +194,6 @@ class TransactionalId:
         return value
 
     def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        """Take the text as it is."""
         return text
 
 
@@ -234,15 +202,9 @@ class SecurityProtocol:
 
     @property
     def allowed(self) -> str:
-        """The range."""
         return "PLAINTEXT (TLS and SASL are not supported in this version)"
 
     def accept(self, name: str, value: object) -> str:
-        """Return `PLAINTEXT`; refuse the other three as not supported, the rest as unknown.
-
-        Raises:
-            ConfigurationError: any of the other three, or none of the four.
-        """
         if not isinstance(value, str):
             _refuse_type(name, value, "a str")
         if value in _SECURED:
@@ -255,28 +217,22 @@ class SecurityProtocol:
         return value
 
     def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        """Take the text as it is; Kafka reads it in any case."""
-        return text.strip().upper()
+        return text.strip().upper()  # Kafka reads it in any case
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """An object with the methods of one of our protocols; a Java class name means nothing here."""
+    """An object with the methods of one of our protocols."""
 
     allowed: str
     check: Callable[[object], None]
     """Raises TypeError, with a message that names the option."""
     nothing: object = None
-    """What `None` means."""
+    """The value of `None`."""
     classes: Mapping[str, Callable[[], object]] = field(default_factory=lambda: _NO_CLASSES)
-    """Java's class name in a property file -> makes the object that does the same."""
+    """Class name in a property file -> function that makes the equivalent object."""
 
     def accept(self, name: str, value: object) -> object:
-        """Return the object.
-
-        Raises:
-            ConfigurationTypeError: it has not the methods.
-        """
         if value is None:
             return self.nothing
         try:
@@ -286,11 +242,6 @@ class Plugin:
         return tuple(value) if isinstance(value, list) else value
 
     def parse(self, name: str, text: str) -> object:
-        """Return the object that does what the Java class of this name does.
-
-        Raises:
-            ConfigurationError: no such class is known here.
-        """
         make = self.classes.get(text.strip())
         if make is None:
             raise ConfigurationError(
@@ -301,16 +252,6 @@ class Plugin:
 
 
 def refuse_value(name: str, value: object, allowed: str) -> NoReturn:
-    """Refuse an option's value.
-
-    Args:
-        name: the option.
-        value: what was given.
-        allowed: what is, to go after "must be".
-
-    Raises:
-        ConfigurationError: always.
-    """
     raise ConfigurationError(f"{name} must be {allowed}, not {shown(value)}", option=name)
 
 
@@ -323,6 +264,6 @@ def _parse_whole(name: str, text: str, allowed: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(digits):
         refuse_value(name, text, "a whole number")
     significant = digits.lstrip("+-").lstrip("0") or "0"
-    if len(significant) > _MAX_DIGITS:  # int() would refuse thousands of digits with an error of its own
+    if len(significant) > _MAX_DIGITS:  # int() refuses thousands of digits with its own error
         refuse_value(name, text, allowed)
     return -int(significant) if digits.startswith("-") else int(significant)

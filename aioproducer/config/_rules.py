@@ -1,7 +1,6 @@
-"""Rules between options: what follows from what, and what cannot go together.
+"""Rules between options: values that follow from other options, and options that cannot go together.
 
-Each function is one rule. `adjust_...` returns what Kafka would change by itself, for the log;
-`require_...` raises.
+`adjust_...` functions return the change that Kafka would make by itself, for the log; `check_rules` raises.
 
 Source: org.apache.kafka.clients.producer.{ProducerConfig,KafkaProducer},
 org.apache.kafka.clients.CommonClientConfigs.
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, Protocol
 
-from aioproducer.config.option_types import INT32_MAX
+from aioproducer.config._option_types import INT32_MAX
 from aioproducer.errors import ConfigurationError
 
 ACKS_ALL = -1
@@ -66,7 +65,7 @@ class _Options(Protocol):
 
 
 class Adjustment(NamedTuple):
-    """An option whose value the user did not give, changed because of one the user gave."""
+    """A change to an option that the user did not give, because of one that the user gave."""
 
     option: str
     value: int | bool
@@ -74,14 +73,14 @@ class Adjustment(NamedTuple):
 
 
 def adjust_reconnect_backoff(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
-    """Who sets only `reconnect_backoff_ms` wants that wait every time: no growth."""
+    """Let the wait not grow if only `reconnect_backoff_ms` is given."""
     if "reconnect_backoff_max_ms" in given or "reconnect_backoff_ms" not in given:
         return None
     return Adjustment("reconnect_backoff_max_ms", config.reconnect_backoff_ms, "only reconnect_backoff_ms was given")
 
 
 def adjust_retry_backoff(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
-    """A first backoff above the default maximum lifts the maximum."""
+    """Raise the default maximum to a larger first backoff."""
     if "retry_backoff_max_ms" in given or config.retry_backoff_ms <= config.retry_backoff_max_ms:
         return None
     reason = f"retry_backoff_ms={config.retry_backoff_ms}"
@@ -89,7 +88,7 @@ def adjust_retry_backoff(config: _Options, given: AbstractSet[str]) -> Adjustmen
 
 
 def adjust_connection_setup_timeout(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
-    """A first time-out above the default maximum lifts the maximum."""
+    """Raise the default maximum to a larger first time-out."""
     first = config.socket_connection_setup_timeout_ms
     if "socket_connection_setup_timeout_max_ms" in given or first <= config.socket_connection_setup_timeout_max_ms:
         return None
@@ -98,7 +97,7 @@ def adjust_connection_setup_timeout(config: _Options, given: AbstractSet[str]) -
 
 
 def adjust_delivery_timeout(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
-    """The default grows with the linger and the request time-out it must cover."""
+    """Let the default cover the linger and the request time-out."""
     needed = _shortest_delivery_timeout_ms(config)
     if "delivery_timeout_ms" in given or config.delivery_timeout_ms >= needed:
         return None
@@ -106,72 +105,27 @@ def adjust_delivery_timeout(config: _Options, given: AbstractSet[str]) -> Adjust
 
 
 def adjust_idempotence(config: _Options, given: AbstractSet[str]) -> Adjustment | None:
-    """Without all acknowledgements or without retries there is no idempotence to be had."""
+    """Switch idempotence off without all acknowledgements, or without retries."""
     if "enable_idempotence" in given or (config.acks == ACKS_ALL and config.retries > 0):
         return None
     reason = "retries=0" if config.acks == ACKS_ALL else f"acks={config.acks}"
     return Adjustment("enable_idempotence", False, reason)
 
 
-def require_idempotence_has_acks_all(config: _Options) -> None:
-    """An idempotent producer hears of every record from all replicas in sync.
+def check_rules(config: _Options) -> None:
+    """Refuse options that cannot go together.
 
     Raises:
-        ConfigurationError: acks is 0 or 1.
+        ConfigurationError: names the option to change.
     """
-    if config.enable_idempotence and config.acks != ACKS_ALL:
-        raise ConfigurationError(
-            f'enable_idempotence=True needs acks="all", not {config.acks}; leave out one of the two', option="acks"
-        )
-
-
-def require_idempotence_has_retries(config: _Options) -> None:
-    """What may not be sent again needs no protection from duplicates.
-
-    Raises:
-        ConfigurationError: retries is 0.
-    """
-    if config.enable_idempotence and config.retries == 0:
-        raise ConfigurationError(
-            "enable_idempotence=True needs retries above 0, not 0; leave out one of the two", option="retries"
-        )
-
-
-def require_idempotence_has_few_in_flight(config: _Options) -> None:
-    """Beyond five requests in flight a broker could not tell a duplicate.
-
-    Raises:
-        ConfigurationError: more than five in flight.
-    """
-    in_flight = config.max_in_flight_requests_per_connection
-    if config.enable_idempotence and in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
-        raise ConfigurationError(
-            f"max_in_flight_requests_per_connection must be at most {MAX_IN_FLIGHT_IDEMPOTENT} "
-            f"with idempotence, not {in_flight}; or set enable_idempotence=False",
-            option="max_in_flight_requests_per_connection",
-        )
-
-
-def require_transactions_are_idempotent(config: _Options) -> None:
-    """A transaction is made of batches that are written once, by all replicas in sync.
-
-    Raises:
-        ConfigurationError: idempotence is off, or what it needs is.
-    """
-    if config.transactional_id is not None and not config.enable_idempotence:
+    if config.enable_idempotence:
+        _check_idempotence(config)
+    elif config.transactional_id is not None:
         raise ConfigurationError(
             f'transactional_id={config.transactional_id!r} needs enable_idempotence=True, and so acks="all" and '
             "retries above 0",
             option="transactional_id",
         )
-
-
-def require_delivery_timeout_covers_a_request(config: _Options) -> None:
-    """A record must have the time to linger and be answered once.
-
-    Raises:
-        ConfigurationError: the delivery time-out is shorter than that.
-    """
     needed = _shortest_delivery_timeout_ms(config)
     if config.delivery_timeout_ms < needed:
         total = config.linger_ms + config.request_timeout_ms
@@ -181,32 +135,34 @@ def require_delivery_timeout_covers_a_request(config: _Options) -> None:
             f"{config.request_timeout_ms} = {total}{limit}, not {config.delivery_timeout_ms}",
             option="delivery_timeout_ms",
         )
+    for name in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
+        first, maximum = getattr(config, f"{name}_ms"), getattr(config, f"{name}_max_ms")
+        if first > maximum:
+            text = f"{name}_max_ms must be at least {name}_ms = {first}, not {maximum}"
+            raise ConfigurationError(text, option=f"{name}_max_ms")
+
+
+def _check_idempotence(config: _Options) -> None:
+    in_flight = config.max_in_flight_requests_per_connection
+    if config.acks != ACKS_ALL:
+        raise ConfigurationError(
+            f'enable_idempotence=True needs acks="all", not {config.acks}; leave out one of the two', option="acks"
+        )
+    if config.retries == 0:
+        raise ConfigurationError(
+            "enable_idempotence=True needs retries above 0, not 0; leave out one of the two", option="retries"
+        )
+    if in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
+        raise ConfigurationError(
+            f"max_in_flight_requests_per_connection must be at most {MAX_IN_FLIGHT_IDEMPOTENT} "
+            f"with idempotence, not {in_flight}; or set enable_idempotence=False",
+            option="max_in_flight_requests_per_connection",
+        )
 
 
 def _shortest_delivery_timeout_ms(config: _Options) -> int:
-    # Who wants a batch to wait for company without end gives the longest of both, which have one range in Kafka.
+    # A linger and a delivery time-out that are both as long as possible go together: Kafka gives them one range.
     return min(config.linger_ms + config.request_timeout_ms, INT32_MAX)
-
-
-def require_backoff_maxima_not_below(config: _Options) -> None:
-    """A maximum below the first value is a mistake in one of the two.
-
-    Raises:
-        ConfigurationError: one of the three pairs is upside down.
-    """
-    for name, first, maximum in (
-        ("retry_backoff", config.retry_backoff_ms, config.retry_backoff_max_ms),
-        ("reconnect_backoff", config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
-        (
-            "socket_connection_setup_timeout",
-            config.socket_connection_setup_timeout_ms,
-            config.socket_connection_setup_timeout_max_ms,
-        ),
-    ):
-        if first > maximum:
-            raise ConfigurationError(
-                f"{name}_max_ms must be at least {name}_ms = {first}, not {maximum}", option=f"{name}_max_ms"
-            )
 
 
 ADJUSTING_RULES: Final = (

@@ -1,4 +1,4 @@
-"""Reads `bootstrap_servers`: which brokers to ask first.
+"""Reads `bootstrap_servers`.
 
 Source: org.apache.kafka.clients.ClientUtils.parseAndValidateAddresses.
 """
@@ -15,7 +15,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")
 _PORT = re.compile(r"[0-9]{1,10}")
 _NO_COMMA = re.compile(r"[;|\s]")
-"""What others write between servers."""
+"""Separators that users write in place of commas."""
 
 
 def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
@@ -25,8 +25,8 @@ def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
         given: `"a:9092,b:9092"`, or a sequence of `"a:9092"`.
 
     Raises:
-        ConfigurationTypeError: neither, or an item that is no `str`.
-        ConfigurationError: none at all, or one that is no `host:port`.
+        ConfigurationTypeError: neither, or an item that is not a `str`.
+        ConfigurationError: empty, or an item that is not `host:port`.
     """
     servers = [_parse_server(server) for server in _split(given)]
     if not servers:

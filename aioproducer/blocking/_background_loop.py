@@ -1,4 +1,4 @@
-"""One event loop on a thread of its own, for callers that have none: uvloop's where it is installed."""
+"""An event loop on a thread of its own, for callers that have none; uvloop's where it is installed."""
 
 from __future__ import annotations
 
@@ -37,14 +37,20 @@ STANDARD_STREAMS: Final = (0, 1, 2)
 
 
 class BackgroundLoop:
-    """Started once, stopped once; in between every other thread may call.
+    """The loop and its thread: started once, stopped once, callable from every other thread in between.
 
-    Ctrl-C may end a caller between any two steps; the loop's thread takes none of the locks here.
+    Ctrl-C may end a caller between any two steps of the interpreter; the loop's thread takes none of the locks here.
 
     Args:
         defer: calls a function later, on a thread that may wait for locks of `logging`.
-        last: called on the loop before it ends, as a call may have been given up that should have closed what runs.
+        last: called on the loop before it ends; a close that was given up may not have closed the producer.
     """
+
+    # This is not anyio's blocking portal (4.16), with which these files of tests/blocking fail:
+    # test_blocking_limits.py, since its `start_task_soon` waits without a limit for a loop that a callback blocks;
+    # test_blocking_interrupted.py, since calls hang and queued records are lost after Ctrl-C in one of them;
+    # test_blocking_starts_in_trouble.py, under gevent, under eventlet, and with closed standard streams;
+    # test_blocking_loop_ended_from_within.py, since callers wait for a loop that the user's code has ended.
 
     def __init__(
         self, defer: Callable[[Callable[[], object]], object], *, last: Callable[[], Awaitable[object]]
@@ -53,17 +59,17 @@ class BackgroundLoop:
         self._last = last
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unclaimed: list[asyncio.AbstractEventLoop] = []
-        """The loop, until its thread takes it, or `stop` because that thread never will; `pop` is atomic."""
+        """The loop, until its thread takes it, or `stop` does because the thread never began; `pop` is atomic."""
         self._end = asyncio.Event()
         self._thread: threading.Thread | None = None
-        self._lock = RealRLock()  # of the callers alone; a signal's handler may be one more of them
+        self._lock = RealRLock()  # of the callers only; reentrant, since a signal handler may be a caller too
         self._thread_id = 0
         self._process_id = 0
         self._is_launched = False
         self._is_stopped = False
         self._has_ended = False
         self._unanswered: dict[Callable[[], bool], None] = {}
-        """How to cancel each call that has no result yet."""
+        """Cancels each call that has no result yet."""
 
     @property
     def is_running(self) -> bool:
@@ -72,12 +78,12 @@ class BackgroundLoop:
         return self._loop is not None and is_launched and not self._is_stopped and self._process_id == os.getpid()
 
     def mark_forked(self) -> None:
-        """Take a new lock: this process is a fork, and whoever holds the old one is a thread of the parent's."""
+        """Take a new lock: this process is a fork, and a thread of the parent may hold the old one."""
         self._lock = RealRLock()
 
     @property
     def is_current_thread(self) -> bool:
-        """Whether the caller runs on its thread."""
+        """Whether the caller runs on the loop's thread."""
         return self._thread_id == thread_id()
 
     def start(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -121,11 +127,11 @@ class BackgroundLoop:
                 try:
                     runner.run(self._serve(job))
                 finally:
-                    self._is_stopped = True  # also if the user's code ended it from within
+                    self._is_stopped = True  # also if the user's code stopped the loop
         finally:
-            # The loop never runs a call that was being handed over as it ended: it is either among these, or its
+            # The loop never runs a call that was submitted as it ended. Such a call is either among these, or its
             # thread sees that the loop has ended.
-            self._thread_id = 0  # the system gives it to another thread
+            self._thread_id = 0  # the system may give the id to another thread
             self._is_stopped = self._has_ended = True
             for cancel in list(self._unanswered):
                 cancel()
@@ -139,7 +145,7 @@ class BackgroundLoop:
         working.cancel()
 
     def stop(self) -> None:
-        """End the job and what else still runs, and the thread; those who wait are told that it was closed.
+        """End the job, the other tasks and the thread; waiting calls raise that the producer was closed.
 
         A thread that does not end within `GRACE_S` is left to end by itself: it is a daemon.
         """
@@ -153,7 +159,7 @@ class BackgroundLoop:
         with contextlib.suppress(TimeoutError):
             ended.wait(GRACE_S)
             if self._thread is not None:
-                with contextlib.suppress(RuntimeError):  # the system had no thread for it: it ran on another
+                with contextlib.suppress(RuntimeError):  # never started: its launcher ran the loop
                     self._thread.join(GRACE_S)
 
     def _close_unclaimed(self) -> None:
@@ -165,14 +171,14 @@ class BackgroundLoop:
                 cancel()
 
     def _refuse_calls(self) -> None:
-        self._is_stopped = True  # what was submitted before is ended by the loop's own end
+        self._is_stopped = True  # the end of the loop ends calls submitted before
 
     def call(self, function: Callable[[], Awaitable[ResultT]], limit: Limit) -> ResultT:
         """Call a coroutine function on the loop and wait for it; raises what it raises.
 
         Args:
             function: is called in the caller's context.
-            limit: of the wait, if the loop does not run.
+            limit: of the wait while the loop does not run.
 
         Raises:
             IllegalStateError: not started, in a forked child, or on the loop's own thread.
@@ -205,7 +211,7 @@ class BackgroundLoop:
             call_on_loop(loop, function, future)
 
     def _register(self, future: CallFuture[ResultT]) -> CallFuture[ResultT]:
-        """Let the loop's end cancel a future."""
+        """Cancel a future when the loop ends."""
         self._unanswered[future.cancel] = None
         future.add_done_callback(self._forget)
         if self._has_ended:
@@ -244,7 +250,7 @@ def _is_never() -> bool:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """Make the event loop, on the caller's thread: asyncio's own logs a line, and may take locks of `logging`."""
+    """Make the event loop on the caller's thread: asyncio's own logs a line, and may take locks of `logging`."""
     uvloop_factory = _uvloop_factory()
     if uvloop_factory is not None:
         return uvloop_factory()
@@ -253,7 +259,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     def is_of_another_thread(record: logging.LogRecord) -> bool:
         return record.thread != thread
 
-    # "Using selector: ..." would come back to the handler that starts a producer when it is given a line.
+    # "Using selector: ..." would return to a logging handler that starts a producer for its first line.
     asyncio_logger.addFilter(is_of_another_thread)
     try:
         return asyncio.new_event_loop()
@@ -263,7 +269,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     if not all(map(_is_open, STANDARD_STREAMS)):
-        return None  # its sockets would have these numbers, and libuv ends the process when it closes one of them
+        return None  # its sockets would get these numbers, and libuv ends the process when it closes one of them
     if "uvloop" not in sys.modules:
         _import_uvloop()
     factory: Callable[[], asyncio.AbstractEventLoop] | None = getattr(sys.modules.get("uvloop"), "new_event_loop", None)
@@ -271,7 +277,7 @@ def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _import_uvloop() -> None:
-    """Import it where it is installed, on another thread: Ctrl-C can leave the interpreter's lock of imports locked."""
+    """Import uvloop if installed, on another thread: Ctrl-C can leave the interpreter's import lock locked."""
     gate = allocate_lock()
     gate.acquire()
 

@@ -1,9 +1,9 @@
-"""Option names: Kafka's spelling and ours, and what to say of a name that is no option here."""
+"""Option names: Kafka's spelling and ours, and errors for names that are not options."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, NoReturn
 
-from aioproducer.config.foreign_names import ALIASES, REPLACEMENTS, is_without_effect, reason_against
+from aioproducer.config._foreign_names import ALIASES, REPLACEMENTS, is_without_effect, reason_against
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 _LEVELS: Final[Mapping[str, str]] = {
@@ -15,11 +15,6 @@ _LEVELS: Final[Mapping[str, str]] = {
 
 
 def check_properties(properties: object) -> None:
-    """Refuse what is no mapping.
-
-    Raises:
-        ConfigurationTypeError: it is none.
-    """
     if not isinstance(properties, Mapping):
         text = f"properties must be a mapping of names to values, not {type(properties).__name__}"
         raise ConfigurationTypeError(text)
@@ -28,7 +23,7 @@ def check_properties(properties: object) -> None:
 def in_python_spelling(options: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
     """Return the options under their Python names, `linger_ms` for `linger.ms`.
 
-    An option of Kafka's whose value asks for what is done anyway, `enable.metrics.push=false`, is left out.
+    An option of Kafka without effect here, such as `enable.metrics.push=false`, is left out.
 
     Args:
         options: names in either spelling.
@@ -36,7 +31,7 @@ def in_python_spelling(options: Mapping[str, object], known: Collection[str]) ->
 
     Raises:
         ConfigurationError: an option in both spellings.
-        ConfigurationTypeError: a name that is no text, or no option here; says why, or which is nearest.
+        ConfigurationTypeError: a name that is not text, or not an option; says why, or which option is nearest.
     """
     result: dict[str, object] = {}
     spelled: dict[str, str] = {}
@@ -77,7 +72,7 @@ def _refuse_name(given: str, known: Collection[str], options: Mapping[str, objec
     reason = reason_against(name)
     if reason is not None:
         raise ConfigurationTypeError(f"aioproducer has no option {given!r}: {reason}", option=name)
-    from difflib import get_close_matches  # noqa: PLC0415  # only for what is wrong
+    from difflib import get_close_matches  # noqa: PLC0415  # only for errors
 
     nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     if not nearest:

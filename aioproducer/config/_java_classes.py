@@ -1,4 +1,4 @@
-"""Classes of Kafka's that property files name, and what does the same here.
+"""Kafka's classes that property files name, and their equivalents.
 
 Source: org.apache.kafka.common.serialization, org.apache.kafka.clients.producer.
 """

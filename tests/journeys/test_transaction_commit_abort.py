@@ -1,0 +1,518 @@
+"""Commit and abort: what readers see, what is requested for it, and ends that are refused or lost."""
+
+import asyncio
+
+import pytest
+
+from aioproducer import (
+    BrokerError,
+    ConsumerGroupMetadata,
+    IllegalStateError,
+    OffsetAndMetadata,
+    Outcome,
+    ProducerFencedError,
+    TopicPartition,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    TransactionalIdAuthorizationError,
+)
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.transaction_faces import OURS, Face, on_both_faces
+from tests.fakes.transactional_cluster import (
+    ADD_PARTITIONS,
+    END_TXN,
+    FIRST,
+    INIT,
+    V1_RELEASE,
+    V2_RELEASE,
+    Release,
+    asked,
+    cluster_of,
+    committed,
+    on_every_release,
+    on_v1,
+    one_more,
+    producer_of,
+)
+from tests.fakes.virtual_cluster import in_virtual_time
+
+
+@on_every_release
+@in_virtual_time
+async def test_records_become_visible_together(release: Release) -> None:
+    """None before the end, then all."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            for number in range(10):
+                await txn.send("t", b"%d" % number, partition=number % 2)
+            assert committed(cluster) == []
+
+        assert sorted(committed(cluster)) == [b"%d" % number for number in range(10)]
+
+
+@on_every_release
+@in_virtual_time
+async def test_aborted_records_never_become_visible(release: Release) -> None:
+    """Those before and after do; the exception of the body is raised."""  # the body's own
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
+        for name in (b"a", b"b", b"c"):
+            try:
+                async with producer.transaction() as txn:
+                    await txn.send("t", name, partition=0)
+                    await txn.enqueue("t", name * 2, partition=1)
+                    if name == b"b":
+                        raise LookupError("no such account")  # noqa: TRY301  # the body's own
+            except LookupError as error:
+                assert str(error) == "no such account"  # noqa: PT017  # what goes on is the body's own
+
+        assert committed(cluster) == [b"a", b"c", b"aa", b"cc"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_java_methods_do_the_same(release: Release) -> None:
+    """Between begin and end the producer's own send methods belong to the transaction."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.init_transactions()
+        await producer.partitions_for("t")
+        for name in (b"a", b"b", b"c"):
+            await producer.begin_transaction()
+            producer.send("t", name, partition=0)
+            producer.send_nowait("t", name * 2, partition=0)
+            await producer.enqueue("t", name * 3, partition=0)
+            await (producer.abort_transaction if name == b"b" else producer.commit_transaction)()
+
+        assert committed(cluster) == [b"a", b"aa", b"aaa", b"c", b"cc", b"ccc"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_large_transaction_is_whole(release: Release) -> None:
+    """Several batches of each partition are on the wire at once, in order."""
+    async with cluster_of(release, 3, {"t": 7}) as cluster, producer_of(cluster, batch_size=500) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
+        for round_ in range(3):
+            async with producer.transaction() as txn:
+                for number in range(1000):
+                    await txn.enqueue("t", b"%d" % (round_ * 1000 + number), partition=number % 7)
+
+        for partition in range(7):
+            values = [int(record.value or b"") for record in cluster.committed_records("t", partition)]
+            assert values == sorted(values)
+        assert len(committed(cluster)) == 3000
+
+
+@on_every_release
+@in_virtual_time
+async def test_bulk_and_typed_records_join_the_transaction(release: Release) -> None:
+    """`send_many`, and typed topics."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            bulk = await txn.send_many("t", [b"a", b"b", b"c"], partition=0)
+            await txn.topic("t", value=str).enqueue("d", partition=0)
+            assert (await bulk).delivered == 3
+
+        assert committed(cluster) == [b"a", b"b", b"c", b"d"]
+
+
+@in_virtual_time
+async def test_v2_sends_only_produce_and_end() -> None:
+    """They add partitions and groups, and return the next epoch."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        for _ in range(3):
+            async with producer.transaction() as txn:
+                await txn.send("t", b"v", partition=0)
+                await txn.send_offsets({("t", 1): 5}, "readers")
+
+        assert asked(cluster) == ["INIT_PRODUCER_ID", *["PRODUCE", "TXN_OFFSET_COMMIT", "END_TXN"] * 3]
+
+
+@in_virtual_time
+async def test_v1_adds_partitions_and_groups_once() -> None:
+    """Each once per transaction."""
+    async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster) as producer:
+        for _ in range(3):
+            async with producer.transaction() as txn:
+                await txn.send("t", b"v", partition=0)
+                await txn.send("t", b"w", partition=0)
+                await txn.send_offsets({("t", 1): 5}, "readers")
+
+        of_one = ["ADD_PARTITIONS_TO_TXN", "PRODUCE", "PRODUCE", "ADD_OFFSETS_TO_TXN", "TXN_OFFSET_COMMIT", "END_TXN"]
+        assert asked(cluster) == ["INIT_PRODUCER_ID", *of_one * 3]
+
+
+@in_virtual_time
+async def test_requests_have_versions_of_the_protocol() -> None:
+    """Produce up to 11 under V1, from 12 on under V2: its version tells the broker which (KIP-890)."""
+    versions = {}
+    for release in (V1_RELEASE, V2_RELEASE):
+        async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+            async with producer.transaction() as txn:
+                await txn.send("t", b"v", partition=0)
+            seen = {request.api.name: request.version for request in cluster.requests}
+            versions[release["profile"]] = (seen["PRODUCE"] >= 12, seen["END_TXN"] >= 5)
+
+    assert versions == {"3.9.1": (False, False), "4.3.1": (True, True)}
+
+
+@on_every_release
+@in_virtual_time
+async def test_empty_transaction_sends_nothing(release: Release) -> None:
+    """The coordinator never learns of it."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction():
+            pass
+
+        assert asked(cluster) == ["INIT_PRODUCER_ID"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_offsets_alone_are_a_transaction(release: Release) -> None:
+    """Given in both types; the next reader continues from there."""
+    group = ConsumerGroupMetadata("readers")
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            await txn.send_offsets({TopicPartition("t", 0): OffsetAndMetadata(7, "seven"), ("t", 1): 3}, group)
+            await txn.send_offsets({}, group)
+
+        assert asked(cluster)[-2:] == ["TXN_OFFSET_COMMIT", "END_TXN"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_busy_coordinator_is_hidden(release: Release) -> None:
+    """The next transaction waits for the markers of the previous one."""
+    async with cluster_of(release, marker_delay_s=0.05) as cluster, producer_of(cluster) as producer:
+        for number in range(5):
+            async with producer.transaction() as txn:
+                await txn.send("t", b"%d" % number, partition=0)
+        await asyncio.sleep(1)
+
+        assert committed(cluster) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_moved_or_dead_coordinator_is_found_again(release: Release) -> None:
+    """Between transactions and within one (aiokafka #1145, #1151)."""
+    async with cluster_of(release, 3) as cluster, producer_of(cluster, request_timeout_ms=2000) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
+        for number in range(4):
+            async with producer.transaction() as txn:
+                await txn.send("t", b"%d" % number, partition=0)
+                dying = cluster.coordinator_of("billing-1")
+                if number == 1:
+                    cluster.move_coordinator("billing-1", dying % 3 + 1)
+                if number == 2:
+                    await cluster.kill(dying)
+                    await asyncio.sleep(1)
+
+        await asyncio.sleep(1)
+        assert sorted(committed(cluster)) == [b"0", b"1", b"2", b"3"]
+
+
+@on_both_faces
+@on_every_release
+@in_virtual_time
+async def test_older_of_two_producers_is_fenced(release: Release, face: Face) -> None:
+    """Every later call raises it, and none of its records becomes visible."""
+    async with cluster_of(release) as cluster:  # noqa: PLR1702  # blocks within blocks are what it is about
+        older = face.make(cluster)
+        await older.start()
+        await older.begin_transaction()
+        await (await face.send(older, b"older"))
+        async with face.make(cluster) as newer:
+            await face.one_more(newer, cluster)
+            for call in (older.commit_transaction, older.begin_transaction, older.abort_transaction):
+                with pytest.raises(face.fenced, match="a newer producer has taken it over"):
+                    await call()
+            with pytest.raises(face.fenced):
+                await face.send(older, b"again")
+            await (older.close() if face is OURS else older.stop())
+
+        assert committed(cluster) == [b"next", b"next"]
+
+
+@in_virtual_time
+async def test_v2_fenced_producer_fails_at_next_transaction() -> None:
+    """The record's code may also mean that this transaction timed out; the next one tells."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as older, producer_of(cluster):
+        await older.begin_transaction()
+        with pytest.raises(BrokerError, match="INVALID_PRODUCER_EPOCH"):
+            await older.send("t", b"older")
+        with pytest.raises(TransactionAbortableError):
+            await older.commit_transaction()
+        with pytest.raises(ProducerFencedError):
+            await older.abort_transaction()
+
+
+@on_every_release
+@in_virtual_time
+async def test_restart_ends_the_open_transaction(release: Release) -> None:
+    """At once, not after the transaction's time-out."""
+    async with cluster_of(release) as cluster:
+        killed = await producer_of(cluster, client_id="killed").start()
+        await killed.begin_transaction()
+        await killed.send("t", b"lost", partition=0)
+        async with producer_of(cluster) as producer:
+            async with producer.transaction() as txn:
+                await txn.send("t", b"kept", partition=0)
+            assert asyncio.get_running_loop().time() < 1100
+            assert committed(cluster) == [b"kept"]
+        with pytest.raises(ProducerFencedError):
+            await killed.commit_transaction()
+        await killed.close(0)
+
+
+@on_every_release
+@in_virtual_time
+async def test_close_aborts_the_open_transaction(release: Release) -> None:
+    """Readers need not wait for its time-out."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+
+        await producer.close()
+
+        assert asked(cluster)[-1] == "END_TXN"
+        assert committed(cluster) == []
+        assert cluster.last_stable_offset("t", 0) == cluster.end_offset("t", 0)
+
+
+@in_virtual_time
+async def test_close_waits_for_identity_that_ends_it() -> None:
+    """The abort was refused, and InitProducerId ends the transaction instead."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(47, END_TXN)
+        cluster.faults.delay(1.0, INIT)
+
+        await producer.close()
+
+        assert asked(cluster)[-1] == "INIT_PRODUCER_ID"
+        assert cluster.last_stable_offset("t", 0) == cluster.end_offset("t", 0)
+
+
+@on_every_release
+@in_virtual_time
+async def test_close_times_out_and_fails_waiting_calls(release: Release) -> None:
+    """The coordinator does not respond; pending calls end with the producer (KAFKA-16217)."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.stall(END_TXN)
+        committing = asyncio.ensure_future(producer.commit_transaction())
+        await asyncio.sleep(0.1)
+        began = asyncio.get_running_loop().time()
+
+        await producer.close(2.0)
+
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2.0, abs=0.1)
+        with pytest.raises(IllegalStateError, match="was closed"):
+            await committing
+
+
+@on_every_release
+@pytest.mark.parametrize("code", [-1, 14, 15, 16, 51])
+@in_virtual_time
+async def test_end_is_retried_until_done(release: Release, code: int) -> None:
+    """After UNKNOWN_SERVER_ERROR a retry without effect counted as committed (franz-go before 1.21.4)."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(code, END_TXN, times=3)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"v", partition=0)
+
+        assert committed(cluster) == [b"v"]
+        assert asked(cluster).count("END_TXN") == 4
+
+
+@on_every_release
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+@pytest.mark.parametrize("after", [False, True], ids=["before it is done", "after it is done"])
+@in_virtual_time
+async def test_unanswered_end_is_retried(
+    release: Release,
+    verb: str,
+    after: bool,  # noqa: FBT001
+) -> None:
+    """The connection was lost, so the producer finds out whether it was done."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.drop_connection(END_TXN, after_append=after)
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        await (producer.commit_transaction if verb == "commit" else producer.abort_transaction)()
+        assert committed(cluster) == ([b"v"] if verb == "commit" else [])
+
+        await producer.begin_transaction()
+        await producer.send("t", b"w", partition=0)
+        await producer.commit_transaction()
+        assert committed(cluster)[-1:] == [b"w"]
+
+
+@on_every_release
+@pytest.mark.parametrize("code", [90, 53])
+@in_virtual_time
+async def test_refused_commit_raises(release: Release, code: int) -> None:
+    """Librdkafka before 1.6 did not report that it had been fenced."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(code, END_TXN)
+
+        kind = ProducerFencedError if code == 90 else TransactionalIdAuthorizationError
+        with pytest.raises(kind):
+            await producer.commit_transaction()
+        with pytest.raises(kind):
+            await producer.begin_transaction()
+        await producer.close()
+
+
+@on_every_release
+@pytest.mark.parametrize("is_lost", [True, False])
+@in_virtual_time
+async def test_lost_commit_before_successor_stays_unknown(
+    release: Release,
+    is_lost: bool,  # noqa: FBT001
+) -> None:
+    """It was committed, but "not written" was reported, and the user sent everything again."""
+    async with cluster_of(release) as cluster:
+        loser = await producer_of(cluster, request_timeout_ms=3000).start()
+        await loser.begin_transaction()
+        await loser.send("t", b"v", partition=0)
+        if is_lost:
+            cluster.faults.delay(30, END_TXN)
+            commit = asyncio.create_task(loser.commit_transaction())
+            await asyncio.sleep(1)
+        async with producer_of(cluster):
+            if not is_lost:
+                commit = asyncio.create_task(loser.commit_transaction())
+            with pytest.raises(ProducerFencedError) as caught:
+                await commit
+            with pytest.raises(ProducerFencedError) as later:
+                await loser.begin_transaction()
+        await loser.close()
+
+        assert committed(cluster) == ([b"v"] if is_lost else [])
+        assert caught.value.outcome is (Outcome.UNKNOWN if is_lost else None)
+        assert ("not known" in "".join(getattr(caught.value, "__notes__", []))) is is_lost
+        assert later.value.outcome is None
+
+
+@in_virtual_time
+async def test_v2_fenced_commit_after_timeout_is_abortable() -> None:
+    """Kafka after 4.4 responds that way (KAFKA-20785), although no producer was fenced."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, transaction_timeout_ms=1000) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        await asyncio.sleep(60)
+        cluster.faults.error(90, END_TXN)
+
+        with pytest.raises(TransactionAbortableError, match="timed out"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+
+
+@in_virtual_time
+async def test_v2_abort_mistaken_for_a_copy_ends() -> None:
+    """A coordinator that was shutting down answered PRODUCER_FENCED, and the producer failed."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(90, END_TXN)
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+
+
+@pytest.mark.parametrize("code", [47, 90])
+@in_virtual_time
+async def test_v2_outdated_producer_asks_no_new_identity(code: int) -> None:
+    """A leader has seen a newer epoch, so InitProducerId would fence the successor."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(47, FIRST)
+        cluster.faults.error(code, END_TXN)
+        with pytest.raises(BrokerError):
+            await producer.send("t", b"w", partition=0)
+
+        with pytest.raises(ProducerFencedError):
+            await producer.abort_transaction()
+        await producer.close(0)
+
+        assert asked(cluster).count("INIT_PRODUCER_ID") == 1
+
+
+@on_v1
+@in_virtual_time
+async def test_failed_add_keeps_other_partitions(release: Release) -> None:
+    """A failure once removed them, so commit skipped EndTxn and succeeded (franz-go)."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(29, ADD_PARTITIONS)
+        producer.send("t", b"w", partition=1)
+
+        with pytest.raises(TransactionAbortableError):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+
+        assert asked(cluster)[-1] == "END_TXN"
+        await one_more(producer, cluster)
+
+
+@on_v1
+@in_virtual_time
+async def test_partition_is_added_before_first_produce(release: Release) -> None:
+    """Also where a full batch sends a record elsewhere than it was meant for (KAFKA-13782)."""
+    async with cluster_of(release, topics={"t": 8}) as cluster, producer_of(cluster, batch_size=200) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
+        for _ in range(3):
+            async with producer.transaction() as txn:
+                for number in range(100):
+                    await txn.enqueue("t", b"%d" % number * 10)
+
+        assert len(committed(cluster)) == 300
+
+
+@on_v1
+@in_virtual_time
+async def test_adding_a_partition_stops_no_other(release: Release) -> None:
+    """Added partitions are sent to meanwhile."""
+    async with cluster_of(release, 2) as cluster, producer_of(cluster) as producer:
+        cluster.move_leader("t", 0, 1)
+        cluster.move_coordinator("billing-1", 2)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"a", partition=0)
+            adding = cluster.faults.delay(5.0, ADD_PARTITIONS)
+            slow = txn.send("t", b"c", partition=1)
+            began = asyncio.get_running_loop().time()
+            await txn.send("t", b"b", partition=0)
+            assert (adding.hits, slow.done()) == (1, False)
+            assert asyncio.get_running_loop().time() - began < 5
+            await slow
+
+        assert committed(cluster) == [b"a", b"b", b"c"]
+
+
+@in_virtual_time
+async def test_record_of_failed_transaction_names_the_cause() -> None:
+    """Also if its caller aborts in the same turn in which another record fails."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(29, FIRST)
+        cluster.faults.error(19, Where(api=ApiKey.PRODUCE, topic="t", partition=1), times=None)
+        await producer.begin_transaction()
+        producer.send("t", b"v", partition=0)
+        waiting = producer.send("t", b"v", partition=1)
+        while not producer.statistics().records_failed:  # noqa: ASYNC110  # it must be seen in the very turn
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await producer.abort_transaction()
+
+        error = waiting.exception()
+        assert isinstance(error, TransactionAbortedError)
+        assert isinstance(error.__cause__, TransactionAbortableError)
