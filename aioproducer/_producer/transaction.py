@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._transactions.commit_abort import TransactionHandle
+    from aioproducer._transactions.prepared import PreparedTransaction
     from aioproducer._transactions.runner import TransactionRunner
     from aioproducer._transactions.waiting import LockHolder
 
@@ -116,6 +117,28 @@ class TransactionMethods:
         runner = self._unlent_runner()
         self._disable_sending()
         await runner.endings.abort(deadline=runner.waits.deadline())
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Wait for every record since `begin_transaction`, and leave the transaction open for any process to complete.
+
+        From then on the producer takes nothing more and only a call of `commit_transaction`, `abort_transaction` or
+        `complete_transaction` ends the transaction: not `close`, nor the end of the process. The brokers abort it
+        after `transaction_timeout_ms`, or when a new producer takes the transactional id. The name is KIP-939's.
+
+        Cancelled or timed out, it goes on, and calling it again joins it; `close` aborts it if no call has returned.
+
+        Returns:
+            What `complete_transaction` needs, in this process or another.
+
+        Raises:
+            TransactionAbortableError: a record or offset failed: `abort_transaction` it.
+            TransactionTimeoutError: not prepared after `max_block_ms`.
+            IllegalStateError: no transaction is open, it has no records and no offsets, or it is ending.
+            ProducerFencedError: as `transaction`.
+        """
+        runner = self._unlent_runner()
+        self._disable_sending()
+        return await runner.endings.prepare(deadline=runner.waits.deadline())
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
         """Commit a consumer group's offsets with the open transaction; as `Transaction.send_offsets`."""

@@ -29,6 +29,7 @@ TRANSACTIONAL_CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyTy
         "begin_transaction(wait=True)": lambda producer: producer.begin_transaction(wait=True),
         "commit_transaction()": lambda producer: producer.commit_transaction(),
         "abort_transaction()": lambda producer: producer.abort_transaction(),
+        "prepare_transaction()": lambda producer: producer.prepare_transaction(),
         "send_offsets": lambda producer: producer.send_offsets({(TOPIC, 0): 1}, GROUP),
         "reject_commit": lambda producer: producer._reject_commit(KafkaError("elsewhere")),
         "async with transaction()": one_block,
@@ -108,6 +109,13 @@ async def in_anothers_block(cluster: FakeCluster, producer: Producer) -> AsyncIt
 
 
 @asynccontextmanager
+async def prepared(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
+    async with in_transaction(cluster, producer):
+        await producer.prepare_transaction()
+        yield
+
+
+@asynccontextmanager
 async def committing(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
     async with in_transaction(cluster, producer):
         cluster.faults.stall(END_TXN)
@@ -171,6 +179,7 @@ SITUATIONS: Mapping[str, Situation] = MappingProxyType(
         "in transaction": in_transaction,
         "in own block": in_own_block,
         "in another's block": in_anothers_block,
+        "prepared": prepared,
         "committing": committing,
         "aborting": aborting,
         "abortable": abortable,

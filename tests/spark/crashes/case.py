@@ -1,10 +1,7 @@
 """One case: a sink, its topic, and the drivers that write to it one after another; and the table of all cases."""
 
-import asyncio
 import itertools
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -128,13 +125,3 @@ class Case:
         rows = (driver.halt() + 1) * ROWS
         self.check(label, recovery_s, rows, missing=missing)
         self.check_end(rows, missing=missing)
-
-
-@contextmanager
-def broker_down(kafka: KafkaCluster, thread: ThreadPoolExecutor) -> Iterator[None]:
-    """SIGKILL the only broker; start it again afterwards."""
-    thread.submit(lambda: asyncio.run(kafka.kill(1))).result()
-    try:
-        yield
-    finally:
-        thread.submit(lambda: asyncio.run(kafka.restart(1))).result()

@@ -9,7 +9,7 @@ from aioproducer.testing.kafka import KafkaCluster
 
 pytest.importorskip("pyspark", reason="the crash cases need pyspark: nox -s spark")
 
-from tests.spark.crashes.case import TABLE, Case  # noqa: E402
+from tests.spark.crashes.case import TABLE, Case
 
 BROKERS = ("4.3.1", "3.9.1")
 

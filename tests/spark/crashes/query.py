@@ -83,7 +83,7 @@ if __name__ == "__main__":
     try:
         main(Job(**json.loads(sys.argv[1])))
     except Exception as error:
-        print(error, flush=True)  # noqa: T201
+        print(error, flush=True)
         os._exit(1)  # the JVM follows; its threads need not end first
-    print("done", flush=True)  # noqa: T201
+    print("done", flush=True)
     os._exit(0)

@@ -84,13 +84,19 @@ class StandaloneSpark:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(self._folder / f"local-{host}"),
         }
-        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{program.lower()}.{program}", *arguments]
+        command = [
+            str(home / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{program.lower()}.{program}",
+            *arguments,
+        ]
         with log.open("w") as output:
             self._started.append(
                 subprocess.Popen(command, cwd=self._folder, env=environment, stdout=output, stderr=output)
             )
         ready = "I have been elected leader" if program == "Master" else "Successfully registered with master"
-        wait_until(lambda: ready in log.read_text("utf-8", "replace"), lambda: log.read_text("utf-8", "replace")[-3000:])
+        wait_until(
+            lambda: ready in log.read_text("utf-8", "replace"), lambda: log.read_text("utf-8", "replace")[-3000:]
+        )
 
     def _processes(self) -> list[psutil.Process]:
         for started in self._started:

@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
 from tests.conftest import running_kafka
-from tests.spark.crashes.case import Case
+from tests.spark.crashes.case import ROWS, Case
 from tests.spark.crashes.driver import send, wait_until
 from tests.spark.crashes.faulty_source import Point
 
@@ -34,26 +35,33 @@ def test_broker_killed(
 ) -> None:
     """The commit goes on when the broker is back, or the query dies and its next start goes on."""
 
-    def on_broker(act: Callable[[], object]) -> None:
-        kafka_thread.submit(lambda: asyncio.run(act())).result()  # type: ignore[arg-type]
+    def on_broker(act: Callable[[int], Awaitable[None]]) -> None:
+        kafka_thread.submit(lambda: asyncio.run(_await(act(1)))).result()
 
     case = make_case(own_kafka)
+    times = {}
     driver = case.driver(*(point for _, point in DEATHS))
     try:
         for label, point in DEATHS:
             asleep = driver.wait_for_point(point)
-            on_broker(lambda: own_kafka.kill(1))
+            on_broker(own_kafka.kill)
             send(asleep, signal.SIGCONT)
-            on_broker(lambda: own_kafka.restart(1))
-            begun = asyncio.run(_now())
+            on_broker(own_kafka.restart)
+            begun = time.time()
             committed = Path(case.checkpoint, "commits", str(point.batch))
             wait_until(lambda: committed.exists() or not driver.is_running, lambda: driver.log[-3000:])
             if not committed.exists():
                 driver.kill()
-                later = [each for _, each in DEATHS if each.batch > point.batch]
-                driver = case.driver(*later, cores=3)
+                driver = case.driver(*(later for _, later in DEATHS if later.batch > point.batch), cores=3)
                 driver.wait_for_batch(point.batch)
-            case.check(label, committed.stat().st_mtime - begun, point.batch * 0)
-        case.finish("broker killed", driver, 0.0)
+            times[label] = committed.stat().st_mtime - begun
+        rows = (driver.halt() + 1) * ROWS
     finally:
         driver.kill()
+    for label, point in DEATHS:
+        case.check(label, times[label], (point.batch + 1) * ROWS)
+    case.check_end(rows)
+
+
+async def _await(answer: Awaitable[None]) -> None:
+    await answer

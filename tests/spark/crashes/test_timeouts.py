@@ -42,7 +42,8 @@ def test_after_the_decision(make_case: Callable[..., Case], kafka: KafkaCluster)
     said = sleep_until_timed_out(case, Point("round.half", 1))
     named = re.findall(rf"{case.name}\.1\.\d+\.\d+ \((\d+) rows\)", said)
     total = re.search(r"(\d+) rows are missing", said)
-    assert named and total
+    assert named
+    assert total
     lost = int(total[1])
     assert lost == case.topic.read().missing(2 * ROWS)
     with pytest.raises(LostTransactionsError):

@@ -86,7 +86,9 @@ class Topic:
         return counts
 
     def _open_partitions(self) -> Iterable[int]:
-        stable, highest = (self._ends(level) for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED))
+        stable, highest = (
+            self._ends(level) for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        )
         return (number for number in range(PARTITIONS) if stable[number] != highest[number])
 
     def _ends(self, level: IsolationLevel) -> list[int]:
