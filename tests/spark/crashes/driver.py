@@ -1,5 +1,6 @@
 """Runs driver programs and kills what belongs to them; every process by its own id."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -62,8 +63,8 @@ class Driver:
         self._faults = faults
         self._log = folder / "log"
         self._seen: dict[int, psutil.Process] = {}
-        self.begun = time.time()
         environment = {**spark_environment(), "SPARK_LOCAL_DIRS": str(folder / "local")}
+        self.begun = stamp(folder / "begun")
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.crashes.query", job.text()],
@@ -104,16 +105,19 @@ class Driver:
 
     def wait_for_batch(self, batch: int) -> float:
         """Return the time at which Spark's log has the batch as committed."""
-        file = Path(self._job.checkpoint, "commits", str(batch))
-
-        def is_there() -> bool:
-            if file.exists():
-                return True
+        committed = self.try_batch(batch)
+        if committed is None:
             self._require_running()
-            return False
+        assert committed is not None
+        return committed
 
-        wait_until(is_there, lambda: f"batch {batch} was not committed\n{self.log[-3000:]}")
-        return file.stat().st_mtime
+    def try_batch(self, batch: int) -> float | None:
+        """Do as `wait_for_batch`; but return None if the driver ends before."""
+        file = Path(self._job.checkpoint, "commits", str(batch))
+        wait_until(
+            lambda: file.exists() or not self.is_running, lambda: f"batch {batch} was not committed\n{self.log[-3000:]}"
+        )
+        return file.stat().st_mtime if file.exists() else None
 
     def halt(self) -> int:
         """Stop the query between two batches and kill it; return the last decided batch."""
@@ -143,16 +147,10 @@ class Driver:
 
     def processes(self) -> list[psutil.Process]:
         """The program, its JVM, and the Python processes below it, as far as they live."""
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             top = psutil.Process(self._process.pid)
             self._seen |= {each.pid: each for each in [top, *top.children(recursive=True)]}
-        except psutil.NoSuchProcess:
-            pass
         return [each for each in self._seen.values() if each.is_running()]
-
-    def jvm(self) -> psutil.Process:
-        [found] = [each for each in self.processes() if each.name() == "java"]
-        return found
 
     def kill(self, *, spare: int | None = None) -> None:
         """SIGKILL the program and every process below it, but one."""
@@ -170,7 +168,11 @@ class Driver:
 
 def send(process_id: int, number: signal.Signals) -> None:
     """Send a signal to a process, if it is there."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(process_id, number)
-    except ProcessLookupError:
-        pass
+
+
+def stamp(file: Path) -> float:
+    """Return the current time as file systems have it, with which the times of files are compared."""
+    file.touch()
+    return file.stat().st_mtime

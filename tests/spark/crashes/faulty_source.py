@@ -96,8 +96,9 @@ class _Armed:
     batch: int | None = None
 
 
-def reach(at: str, batch: int | None, task: int | None = None, attempt: int | None = None) -> None:
+def reach(at: str, batch: int | None, *task_and_attempt: int) -> None:
     """Do what is to happen at a point, if anything is."""
+    task, attempt = task_and_attempt or (None, None)
     for point in _Armed.faults.points:
         is_here = (point.at, point.batch, point.task) == (at, batch, task) and point.attempt in {None, attempt}
         if is_here and _is_first(_Armed.faults.file_of(point), str(os.getpid())):
@@ -190,7 +191,7 @@ def _interrupted(batches: Iterator[pa.RecordBatch], place: tuple[int, int, int])
 
 
 _prepare, _commit = SinkCommit.prepare, SinkCommit.commit
-_write_decision, _commit_offsets = SinkCluster.write_decision, SinkCluster._commit_offsets
+_write_decision, _commit_offsets = SinkCluster.write_decision, SinkCluster._commit_offsets  # noqa: SLF001
 _end_transactions = SinkCluster.end_transactions
 
 
@@ -240,4 +241,4 @@ async def end_transactions(
 
 SinkCommit.prepare, SinkCommit.commit = prepare, commit  # type: ignore[method-assign]
 SinkCluster.write_decision, SinkCluster.end_transactions = write_decision, end_transactions  # type: ignore[method-assign]
-SinkCluster._commit_offsets = commit_offsets  # type: ignore[assignment, method-assign]
+SinkCluster._commit_offsets = commit_offsets  # noqa: SLF001  # type: ignore[assignment, method-assign]

@@ -82,7 +82,7 @@ def values(rows: DataFrame, job: Job) -> DataFrame:
 if __name__ == "__main__":
     try:
         main(Job(**json.loads(sys.argv[1])))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # whatever it is, the test reads it
         print(error, flush=True)
         os._exit(1)  # the JVM follows; its threads need not end first
     print("done", flush=True)

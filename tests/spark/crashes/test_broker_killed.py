@@ -2,17 +2,15 @@
 
 import asyncio
 import signal
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
 from tests.conftest import running_kafka
 from tests.spark.crashes.case import ROWS, Case
-from tests.spark.crashes.driver import send, wait_until
+from tests.spark.crashes.driver import send, stamp
 from tests.spark.crashes.faulty_source import Point
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -47,14 +45,13 @@ def test_broker_killed(
             on_broker(own_kafka.kill)
             send(asleep, signal.SIGCONT)
             on_broker(own_kafka.restart)
-            begun = time.time()
-            committed = Path(case.checkpoint, "commits", str(point.batch))
-            wait_until(lambda: committed.exists() or not driver.is_running, lambda: driver.log[-3000:])
-            if not committed.exists():
+            begun = stamp(case.folder / "begun")
+            committed = driver.try_batch(point.batch)
+            if committed is None:
                 driver.kill()
                 driver = case.driver(*(later for _, later in DEATHS if later.batch > point.batch), cores=3)
-                driver.wait_for_batch(point.batch)
-            times[label] = committed.stat().st_mtime - begun
+                committed = driver.wait_for_batch(point.batch)
+            times[label] = committed - begun
         rows = (driver.halt() + 1) * ROWS
     finally:
         driver.kill()

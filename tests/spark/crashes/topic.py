@@ -1,11 +1,12 @@
 """A topic as a reader sees it that is not ours: confluent-kafka, read_committed."""
 
+import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 PARTITIONS = 3
@@ -72,17 +73,12 @@ class Topic:
         )
         consumer.assign([TopicPartition(self.name, number, 0) for number in range(PARTITIONS)])
         unread, counts = set(range(PARTITIONS)), Counter[int]()
-        try:
+        with contextlib.closing(consumer):
             while unread:
-                for message in consumer.consume(1_000, 1.0):
-                    if (error := message.error()) is None:
-                        counts[int(message.value())] += 1
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        unread.discard(message.partition())
-                    elif not error.retriable():
-                        raise AssertionError(error)
-        finally:
-            consumer.close()
+                messages = consumer.consume(1_000, 1.0)
+                counts.update(int(each.value()) for each in messages if each.error() is None)
+                ends = (each for each in messages if is_end(each))
+                unread.difference_update(each.partition() for each in ends)
         return counts
 
     def _open_partitions(self) -> Iterable[int]:
@@ -96,3 +92,9 @@ class Topic:
         admin = AdminClient(self._bootstrap)
         found = admin.list_offsets(wanted, isolation_level=level)
         return [found[each].result(30).offset for each in wanted]
+
+
+def is_end(message: Message) -> bool:
+    """Tell whether this says that a partition has no more."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001
