@@ -16,7 +16,7 @@ from tests.spark.crashes.faulty_source import HALT, HALTED, Faults, Point
 from tests.spark.crashes.query import Job
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 200.0
+PATIENCE_S = 300.0
 """A busy machine takes a minute to start a JVM and its Python workers."""
 POLL_S = 0.02
 

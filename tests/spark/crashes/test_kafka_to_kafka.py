@@ -11,7 +11,7 @@ from tests.spark.crashes.faulty_source import Point
 from tests.spark.crashes.query import Job
 from tests.spark.crashes.topic import Topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 BATCHES = 4
 

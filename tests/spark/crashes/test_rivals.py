@@ -12,7 +12,7 @@ from tests.spark.crashes.case import Case
 from tests.spark.crashes.driver import send
 from tests.spark.crashes.faulty_source import Point
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
 def test_zombie_driver(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:

@@ -10,7 +10,7 @@ from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.crashes.case import GATE, ROWS, Case
 from tests.spark.crashes.faulty_source import Point
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
 @GATE

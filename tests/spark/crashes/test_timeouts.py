@@ -12,7 +12,7 @@ from tests.spark.crashes.case import ROWS, Case
 from tests.spark.crashes.driver import send, wait_until
 from tests.spark.crashes.faulty_source import Point
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 TIMEOUT = {"transactionTimeout": "15s"}
 """Long enough for the first batch of a cold JVM on a busy machine."""
