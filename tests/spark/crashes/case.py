@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pytest
 
@@ -53,8 +53,8 @@ class Case:
     folder: Path
     name: str
     master: str | None = None
-    conf: dict[str, str] = field(default_factory=dict)
-    options: dict[str, str] = field(default_factory=dict)
+    conf: dict[str, str] | None = None
+    options: dict[str, str] | None = None
     shuffles: bool = False
     exactly_once: bool = True
     topic: Topic = field(init=False)
@@ -75,7 +75,7 @@ class Case:
             "topic": self.name,
             "transactionTimeout": "5m",
             **({"exactlyOnce": "true", "sinkId": self.name} if self.exactly_once else {}),
-            **self.options,
+            **(self.options or {}),
         }
         return given if faults is None else {**given, OPTION: faults.text()}
 
@@ -87,7 +87,7 @@ class Case:
             sink_options=self.sink_options(faults),
             checkpoint=self.checkpoint,
             shuffles=self.shuffles,
-            conf=self.conf,
+            conf=self.conf or {},
         )
 
     def driver(
@@ -125,3 +125,18 @@ class Case:
         rows = (driver.halt() + 1) * ROWS
         self.check(label, recovery_s, rows, missing=missing)
         self.check_end(rows, missing=missing)
+
+
+class MakeCase(Protocol):
+    """Makes the case of a test: on a cluster, with attributes of `Case`."""
+
+    def __call__(
+        self,
+        kafka: KafkaCluster,
+        *,
+        master: str | None = None,
+        conf: dict[str, str] | None = None,
+        options: dict[str, str] | None = None,
+        shuffles: bool = False,
+        exactly_once: bool = True,
+    ) -> Case: ...

@@ -1,6 +1,5 @@
 """Fixtures of the crash cases, and their table at the end of the run."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from aioproducer.testing.kafka import KafkaCluster
 
 pytest.importorskip("pyspark", reason="the crash cases need pyspark: nox -s spark")
 
-from tests.spark.crashes.case import TABLE, Case
+from tests.spark.crashes.case import TABLE, Case, MakeCase
 
 BROKERS = ("4.3.1", "3.9.1")
 
@@ -22,7 +21,7 @@ def kafka(request: pytest.FixtureRequest) -> KafkaCluster:
 
 
 @pytest.fixture
-def make_case(tmp_path: Path, topic: str) -> Callable[..., Case]:
+def make_case(tmp_path: Path, topic: str) -> MakeCase:
     """Makes the case of this test on a cluster."""
 
     def make(kafka: KafkaCluster, **settings: object) -> Case:

@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
 from tests.conftest import running_kafka
-from tests.spark.crashes.case import ROWS, Case
+from tests.spark.crashes.case import ROWS, MakeCase
 from tests.spark.crashes.driver import send, stamp
 from tests.spark.crashes.faulty_source import Point
 
@@ -28,9 +28,7 @@ def own_kafka(request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor) 
     yield from running_kafka(request.param, kafka_thread)
 
 
-def test_broker_killed(
-    make_case: Callable[..., Case], own_kafka: KafkaCluster, kafka_thread: ThreadPoolExecutor
-) -> None:
+def test_broker_killed(make_case: MakeCase, own_kafka: KafkaCluster, kafka_thread: ThreadPoolExecutor) -> None:
     """The commit goes on when the broker is back, or the query dies and its next start goes on."""
 
     def on_broker(act: Callable[[int], Awaitable[None]]) -> None:

@@ -1,13 +1,13 @@
 """The driver is killed at each point of a batch and started again with other cores: every row is there once."""
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import psutil
 import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
-from tests.spark.crashes.case import GATE, ROWS, Case
+from tests.spark.crashes.case import GATE, ROWS, Case, MakeCase
 from tests.spark.crashes.driver import send, wait_until
 from tests.spark.crashes.faulty_source import Point
 
@@ -45,17 +45,17 @@ def kill_in_turn(case: Case, deaths: Sequence[tuple[str, Point]]) -> None:
 
 
 @GATE
-def test_driver_killed(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_driver_killed(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """Before the decision the batch is redone; after it the batch is finished and skipped."""
     kill_in_turn(make_case(kafka), IN_THE_GATE)
 
 
-def test_driver_killed_elsewhere(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_driver_killed_elsewhere(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """The other points of a batch."""
     kill_in_turn(make_case(kafka), OTHERS)
 
 
-def test_task_outlives_its_driver(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_task_outlives_its_driver(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """A task wakes after its batch was redone: what it sends from then on is refused."""
     case, point = make_case(kafka), Point("task.rows", 1, task=0)
     with case.driver(point) as first:
@@ -72,7 +72,7 @@ def is_alive(process_id: int) -> bool:
     return psutil.pid_exists(process_id) and psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
 
 
-def test_without_exactly_once_rows_come_twice(make_case: Callable[..., Case], kafka_431: KafkaCluster) -> None:
+def test_without_exactly_once_rows_come_twice(make_case: MakeCase, kafka_431: KafkaCluster) -> None:
     """The harness sees duplicates where there must be some."""
     case, point = make_case(kafka_431, exactly_once=False), Point("task.end", 1, task=0)
     with case.driver(point) as first:

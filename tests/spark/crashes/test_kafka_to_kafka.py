@@ -1,12 +1,11 @@
 """From one topic to another, read and written by us, without a jar; the driver dies midway in the round."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
-from tests.spark.crashes.case import GATE, ROWS, Case
+from tests.spark.crashes.case import GATE, ROWS, MakeCase
 from tests.spark.crashes.faulty_source import Point
 from tests.spark.crashes.query import Job
 from tests.spark.crashes.topic import Topic
@@ -17,7 +16,7 @@ BATCHES = 4
 
 
 @GATE
-def test_kafka_to_kafka(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_kafka_to_kafka(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """Every row of the first topic is in the second once."""
     case, point = make_case(kafka), Point("round.half", 1)
     source = Topic(kafka.bootstrap_servers, f"{case.name}-source")

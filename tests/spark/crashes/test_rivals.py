@@ -1,21 +1,20 @@
 """Two drivers under one sinkId: of one query, one of them asleep; and of two queries."""
 
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
-from tests.spark.crashes.case import Case
+from tests.spark.crashes.case import MakeCase
 from tests.spark.crashes.driver import send
 from tests.spark.crashes.faulty_source import Point
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
-def test_zombie_driver(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_zombie_driver(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """A driver sleeps before its decision, another takes over: the decision of the first is refused when it wakes."""
     case, point = make_case(kafka), Point("decision", 1)
     with case.driver(point) as first:
@@ -27,7 +26,7 @@ def test_zombie_driver(make_case: Callable[..., Case], kafka: KafkaCluster) -> N
             case.finish("zombie driver", second, recovery_s)
 
 
-def test_two_queries_share_a_sink(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_two_queries_share_a_sink(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """The second has another checkpoint: it writes nothing, and says why."""
     case = make_case(kafka)
     with case.driver() as first:

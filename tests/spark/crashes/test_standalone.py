@@ -2,13 +2,13 @@
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
-from tests.spark.crashes.case import GATE, ROWS, Case
+from tests.spark.crashes.case import GATE, ROWS, MakeCase
 from tests.spark.crashes.driver import send
 from tests.spark.crashes.faulty_source import Point
 from tests.spark.crashes.standalone import StandaloneSpark
@@ -34,7 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]
 
 
 @GATE
-def test_executor_killed(make_case: Callable[..., Case], kafka: KafkaCluster, spark: StandaloneSpark) -> None:
+def test_executor_killed(make_case: MakeCase, kafka: KafkaCluster, spark: StandaloneSpark) -> None:
     """While it writes; and after its task has ended, when the transaction needs no executor any more."""
     case = make_case(kafka, master=spark.master, conf=CONF)
     writing, ended = Point("task.rows", 1, task=0), Point("decision", 3)
@@ -51,7 +51,7 @@ def test_executor_killed(make_case: Callable[..., Case], kafka: KafkaCluster, sp
     case.check("executor killed after its task, before the decision", after_its_task_s, 4 * ROWS)
 
 
-def test_stage_retried(make_case: Callable[..., Case], kafka: KafkaCluster, spark: StandaloneSpark) -> None:
+def test_stage_retried(make_case: MakeCase, kafka: KafkaCluster, spark: StandaloneSpark) -> None:
     """The output of a shuffle is lost while tasks write: they begin again, as attempt 0 of the same stage."""
     case = make_case(kafka, master=spark.master, conf=CONF, shuffles=True)
     points = [Point("task.rows", 1, task=number) for number in range(2)]
@@ -63,7 +63,7 @@ def test_stage_retried(make_case: Callable[..., Case], kafka: KafkaCluster, spar
         case.finish("stage retried", driver, recovery_s)
 
 
-def test_speculative_copy(make_case: Callable[..., Case], kafka: KafkaCluster, spark: StandaloneSpark) -> None:
+def test_speculative_copy(make_case: MakeCase, kafka: KafkaCluster, spark: StandaloneSpark) -> None:
     """A copy on the other worker wins, and the slow one is killed."""
     case = make_case(kafka, master=spark.master, conf={**CONF, **SPECULATION})
     point = Point("task.rows", 1, task=0, attempt=0, action="wait")

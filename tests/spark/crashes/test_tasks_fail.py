@@ -1,20 +1,19 @@
 """Attempts of tasks fail after they have sent rows, and the query is stopped in the middle of a batch."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from aioproducer.spark.commit import SinkCommit
 from aioproducer.testing.kafka import KafkaCluster
-from tests.spark.crashes.case import GATE, ROWS, Case
+from tests.spark.crashes.case import GATE, ROWS, MakeCase
 from tests.spark.crashes.faulty_source import Point
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
 @GATE
-def test_task_fails(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_task_fails(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """One fails in the middle of its rows, one after its transaction was prepared: the next attempt counts."""
     case = make_case(kafka)
     midway = Point("task.rows", 1, task=0, attempt=0, action="fail")
@@ -26,7 +25,7 @@ def test_task_fails(make_case: Callable[..., Case], kafka: KafkaCluster) -> None
         case.finish("task fails after producing", driver, recovery_s)
 
 
-def test_query_stopped(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_query_stopped(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """Nothing of the stopped batch becomes visible; `txn resolve` lets the readers go on."""
     case, point = make_case(kafka), Point("task.rows", 2, task=0)
     with case.driver(point) as driver:

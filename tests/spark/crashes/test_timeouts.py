@@ -2,13 +2,12 @@
 
 import re
 import signal
-from collections.abc import Callable
 
 import pytest
 
 from aioproducer.spark.commit import LostTransactionsError, SinkCommit
 from aioproducer.testing.kafka import KafkaCluster
-from tests.spark.crashes.case import ROWS, Case
+from tests.spark.crashes.case import ROWS, Case, MakeCase
 from tests.spark.crashes.driver import send, wait_until
 from tests.spark.crashes.faulty_source import Point
 
@@ -27,7 +26,7 @@ def sleep_until_timed_out(case: Case, point: Point) -> str:
         return driver.wait_for_end()
 
 
-def test_before_the_decision(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_before_the_decision(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """The batch is redone."""
     case = make_case(kafka, options=TIMEOUT)
     assert "ended before the batch was decided" in sleep_until_timed_out(case, Point("commit", 1))
@@ -36,7 +35,7 @@ def test_before_the_decision(make_case: Callable[..., Case], kafka: KafkaCluster
         case.finish("transactions timed out before the decision", driver, recovery_s)
 
 
-def test_after_the_decision(make_case: Callable[..., Case], kafka: KafkaCluster) -> None:
+def test_after_the_decision(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """The error names ids and rows of what is lost; every start says so again, until the loss is accepted."""
     case = make_case(kafka, options=TIMEOUT)
     said = sleep_until_timed_out(case, Point("round.half", 1))
