@@ -1,10 +1,10 @@
-"""One case: a sink, its topic, and the drivers that write to it one after another; and the table of all cases."""
+"""One case: a sink, its topic, and the drivers that write to it one after another."""
 
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pytest
 
@@ -15,24 +15,12 @@ from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.crashes.driver import Driver
 from tests.spark.crashes.faulty_source import OPTION, Faults, Point
 from tests.spark.crashes.query import Job
+from tests.spark.crashes.table import TABLE, TableRow
 from tests.spark.crashes.topic import Topic
 
 ROWS = 300
 """Of each batch."""
 
-
-class TableRow(NamedTuple):
-    """What a case came to."""
-
-    case: str
-    broker: str
-    duplicates: int
-    missing: int
-    recovery_s: float
-    """From the start of the driver that recovers, or from the fault if none was started, to the commit of the batch."""
-
-
-TABLE: list[TableRow] = []
 
 GATE = pytest.mark.parametrize("kafka", [pytest.param("4.3.1", marks=pytest.mark.gate), "3.9.1"], indirect=True)
 """A case on both brokers, and on the first in every run of CI."""
