@@ -12,7 +12,7 @@ from aioproducer._transactions.errors import end_unknown_error
 from aioproducer._transactions.state_checks import TransactionStateChecks
 from aioproducer._transactions.states import TransactionState
 from aioproducer._transactions.waiting import TransactionCounts, TransactionLock, TransactionResult
-from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
+from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError, TransactionError
 
 if TYPE_CHECKING:
     import asyncio
@@ -152,6 +152,27 @@ class TransactionCompleter:
         )
         self._flush()
         return ending
+
+    async def complete(self, prepared: PreparedTransaction, *, is_commit: bool, deadline: float) -> bool:
+        """Commit or abort a transaction that this producer has prepared; False if another one has.
+
+        Raises:
+            IllegalStateError: this producer has begun another transaction since.
+            TransactionError: it has ended otherwise.
+            KafkaError: as `commit` and `abort`.
+        """
+        if self._manager.last_prepared != prepared:
+            # Under V1 the next transaction has the same identity, and would be ended.
+            if self._manager.has_identity_of(prepared):
+                raise IllegalStateError("the prepared transaction has ended: this producer has begun another one since")
+            return False
+        if self.refusals.is_open:
+            await (self.commit(deadline=deadline) if is_commit else self.abort(deadline=deadline))
+            return True
+        self.refusals.raise_fatal()
+        if self._ending is not None and self._ending.is_commit is not is_commit:
+            raise TransactionError(f"the prepared transaction was {'aborted' if is_commit else 'committed'} before")
+        return True
 
     @property
     def _is_kept(self) -> bool:

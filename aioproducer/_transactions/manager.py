@@ -89,6 +89,8 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
         """Error of ABORTABLE_ERROR and FATAL_ERROR."""
+        self.last_prepared: PreparedTransaction | None = None
+        """The last transaction, if it was prepared."""
         self.is_v2 = False
         """The open transaction is of version 2."""
         self.transactional_id = transactional_id
@@ -102,10 +104,9 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets = PendingOffsets()
         self._open = OpenTransaction()
-        self._prepared: PreparedTransaction | None = None  # the last one
-        self._is_renewing = False  # the identity is to be had again by InitProducerId alone
-        self._is_doubted = False  # the identity may be a successor's by now, or nobody's
-        self._has_looked = False  # the coordinator has just said that it has no transaction of a successor open
+        self._is_renewing = False  # InitProducerId decides whether the identity is still ours
+        self._is_doubted = False  # the identity may have expired, or be a successor's
+        self._has_looked = False  # DescribeTransactions has just shown no successor's transaction
         self._on_joined = on_joined
 
     # Calls of the user
@@ -133,6 +134,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._identity.begin_transaction(pipelines_at_once=is_v2)
         self.late.transaction_began()
         self._open = OpenTransaction()
+        self.last_prepared = None
         return True
 
     def downgrade(self) -> None:
@@ -160,7 +162,11 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
     @property
     def prepared(self) -> PreparedTransaction | None:
         """The prepared transaction; None if the open one is not prepared."""
-        return self._prepared if self.state is TransactionState.PREPARED else None
+        return self.last_prepared if self.state is TransactionState.PREPARED else None
+
+    def has_identity_of(self, prepared: PreparedTransaction) -> bool:
+        """Whether the open or last transaction has the identity of a prepared one."""
+        return self._identity.producer_id is not None and self._requests.identity == prepared[:3]
 
     @property
     def may_abort(self) -> bool:
@@ -205,7 +211,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last transaction is over on the brokers, or never will be; InitProducerId, too, may end it."""
+        """Whether the last transaction has ended on the brokers, or never will; InitProducerId may end it, too."""
         if self.state is TransactionState.PREPARING:
             return False
         return self.state not in _ENDING and not (self.state is TransactionState.INITIALIZING and self._is_renewing)
@@ -296,9 +302,9 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         is_acknowledged = self._open.is_flushed and not (self._joining or self._offsets or self._is_asking)
         if self.state is TransactionState.PREPARING and is_acknowledged:
             self._move_to(TransactionState.PREPARED)
-            self._prepared = PreparedTransaction(*self._requests.identity, FIRST_V2 if self.is_v2 else 1)
+            self.last_prepared = PreparedTransaction(*self._requests.identity, FIRST_V2 if self.is_v2 else 1)
 
-    # How a request ended
+    # Responses
 
     def sent(self, request: TransactionRequest) -> None:
         """Note that a request is being sent: it may take effect without a response."""

@@ -27,7 +27,7 @@ class TransactionState(Enum):
     """A transaction may begin."""
     IN_TRANSACTION = "in transaction"
     COMMITTING = "committing"
-    """No record is taken any more; what was taken is waited for, then EndTxn is sent."""
+    """No more records are accepted; EndTxn is sent after those accepted have ended."""
     PREPARING = "preparing"
     """No more records are accepted; the transaction is prepared after those accepted have ended."""
     PREPARED = "prepared"

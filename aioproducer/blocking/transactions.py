@@ -80,6 +80,10 @@ class BlockingTransactions(BlockingLifecycle):
         self._thread_in_transaction = None
         return prepared
 
+    def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool = True) -> None:
+        """Commit or abort a prepared transaction, also of another process; as `Producer.complete_transaction`."""
+        self._wait_in_turn(partial(self._producer.complete_transaction, prepared, commit=commit))
+
     def begin_transaction(self) -> None:
         """Begin a transaction; errors as `Producer.begin_transaction`."""
         self._wait_in_turn(self._producer.begin_transaction)
@@ -107,16 +111,17 @@ class BlockingTransactions(BlockingLifecycle):
         return wait_for(self._in_turn(function, limit=transaction_limit(limit_s)))
 
     async def _commit(self) -> None:
-        failed = self._queue.take_errors(None)
-        if failed is not None:
-            self._producer._reject_commit(failed)
+        self._reject_if_refused()
         await self._producer.commit_transaction()
 
     async def _prepare(self) -> PreparedTransaction:
-        failed = self._handover.take_errors(None)
-        if failed is not None:
-            self._producer.reject_commit(failed)
+        self._reject_if_refused()
         return await self._producer.prepare_transaction()
+
+    def _reject_if_refused(self) -> None:
+        failed = self._queue.take_errors(None)
+        if failed is not None:
+            self._producer._reject_commit(failed)
 
     async def _abort(self) -> None:
         self._queue.take_errors(None)

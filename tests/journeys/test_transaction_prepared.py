@@ -2,23 +2,32 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from aioproducer import (
     IllegalStateError,
     NoTransactionError,
+    Outcome,
     PreparedTransaction,
     Producer,
+    ProducerFencedError,
     TopicPartition,
     TransactionAbortableError,
     TransactionAbortedError,
+    TransactionError,
     TransactionTimeoutError,
 )
+from aioproducer.testing import ApiKey
+from aioproducer.testing.fake_broker.transactions.transaction_entry import LAST_EPOCH
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
+    END_TXN,
     FIRST,
     PRODUCE,
+    V2_RELEASE,
     Release,
     asked,
     cluster_of,
@@ -208,3 +217,178 @@ async def test_own_block_cannot_be_prepared(release: Release) -> None:
             with pytest.raises(NoTransactionError, match="block is open"):
                 await producer.prepare_transaction()
         assert committed(cluster) == [b"v"]
+
+
+# Completion, by another producer
+
+
+COMPLETIONS = [None, "other-1"]
+"""Transactional id of the producer that completes."""
+
+
+@on_every_release
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("transactional_id", COMPLETIONS)
+@in_virtual_time
+async def test_another_producer_completes_it_once(
+    release: Release,
+    transactional_id: str | None,
+    commit: bool,  # noqa: FBT001
+) -> None:
+    async with cluster_of(release, 3) as cluster:
+        async with producer_of(cluster) as producer:
+            prepared = await prepared_by(producer)
+        async with Producer(cluster.bootstrap_servers, transactional_id=transactional_id) as other:
+            for _ in range(3):
+                await other.complete_transaction(prepared, commit=commit)
+
+        assert committed(cluster) == ([b"v"] if commit else [])
+        async with producer_of(cluster) as producer:
+            await prepared_by(producer, b"next")
+            await producer.commit_transaction()
+        assert committed(cluster) == ([b"v"] if commit else []) + [b"next"]
+
+
+@on_every_release
+@pytest.mark.parametrize("commit", [True, False])
+@in_virtual_time
+async def test_its_own_producer_completes_it_and_goes_on(release: Release, commit: bool) -> None:  # noqa: FBT001
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        prepared = await prepared_by(producer)
+        for _ in range(2):
+            await producer.complete_transaction(prepared, commit=commit)
+        with pytest.raises(TransactionError, match="before"):
+            await producer.complete_transaction(prepared, commit=not commit)
+        assert committed(cluster) == ([b"v"] if commit else [])
+
+        await producer.begin_transaction()
+        await producer.send("t", b"next", partition=0)
+        if release != V2_RELEASE:  # else the epoch tells
+            with pytest.raises(IllegalStateError, match="begun another"):
+                await producer.complete_transaction(prepared, commit=commit)
+        await producer.commit_transaction()
+        assert committed(cluster) == ([b"v"] if commit else []) + [b"next"]
+
+
+@on_every_release
+@pytest.mark.parametrize("code", [-1, 14, 15, 16, 51])
+@in_virtual_time
+async def test_completion_is_repeated_until_it_is_done(release: Release, code: int) -> None:
+    async with cluster_of(release, 2) as cluster, producer_of(cluster) as producer:
+        prepared = await prepared_by(producer)
+        cluster.faults.error(code, END_TXN, times=3)
+        cluster.faults.drop_connection(END_TXN, after_append=True, times=1)
+        async with Producer(cluster.bootstrap_servers) as other:
+            await other.complete_transaction(prepared)
+
+        assert committed(cluster) == [b"v"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_end_of_v1_is_asked_in_the_versions_of_v1(release: Release) -> None:
+    """A 4.x broker with `transaction.version` 0 lists EndTxn v5, and refuses it."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        prepared = await prepared_by(producer)
+        async with Producer(cluster.bootstrap_servers) as other:
+            await other.complete_transaction(prepared)
+
+        (end,) = [seen for seen in cluster.requests if seen.api is ApiKey.END_TXN]
+        assert (end.version >= 5) is (release == V2_RELEASE)
+
+
+@on_every_release
+@in_virtual_time
+async def test_completion_without_an_answer_times_out(release: Release) -> None:
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        prepared = await prepared_by(producer)
+        cluster.faults.stall(END_TXN)
+        async with Producer(cluster.bootstrap_servers, max_block_ms=1_000) as other:
+            with pytest.raises(
+                TransactionTimeoutError, match="commit of the prepared transaction of 'billing-1'"
+            ) as met:
+                await other.complete_transaction(prepared)
+        assert met.value.outcome is Outcome.UNKNOWN
+        await producer.close(0)
+
+
+@asynccontextmanager
+async def completer(release: Release) -> AsyncIterator[tuple[PreparedTransaction, Producer]]:
+    """A prepared transaction, and another producer, whose close would not end it."""
+    async with cluster_of(release) as cluster, Producer(cluster.bootstrap_servers) as other:
+        async with producer_of(cluster) as producer:
+            prepared = await prepared_by(producer)
+        yield prepared, other
+
+
+@on_every_release
+@in_virtual_time
+async def test_completion_of_what_was_aborted_is_an_error(release: Release) -> None:
+    async with completer(release) as (prepared, other):
+        with pytest.raises(TransactionError):
+            await other.complete_transaction(prepared._replace(producer_id=77))
+        with pytest.raises(TypeError, match="PreparedTransaction, not tuple"):
+            await other.complete_transaction(tuple(prepared))  # type: ignore[arg-type]
+        await other.complete_transaction(prepared, commit=False)
+        with pytest.raises(TransactionAbortedError):
+            await other.complete_transaction(prepared)
+
+
+@on_every_release
+@in_virtual_time
+async def test_abort_of_what_was_committed_is_an_error(release: Release) -> None:
+    async with completer(release) as (prepared, other):
+        await other.complete_transaction(prepared)
+        with pytest.raises(TransactionError, match="committed"):
+            await other.complete_transaction(prepared, commit=False)
+
+
+@on_every_release
+@in_virtual_time
+async def test_completion_of_what_a_newer_producer_has_aborted_is_fenced(release: Release) -> None:
+    async with cluster_of(release) as cluster:
+        async with producer_of(cluster) as producer:
+            prepared = await prepared_by(producer)
+        async with producer_of(cluster):
+            pass
+        async with Producer(cluster.bootstrap_servers) as other:
+            with pytest.raises(ProducerFencedError):
+                await other.complete_transaction(prepared)
+        assert committed(cluster) == []
+
+
+@on_every_release
+@in_virtual_time
+async def test_completion_of_what_timed_out_is_an_error(release: Release) -> None:
+    async with cluster_of(release) as cluster:
+        async with producer_of(cluster, transaction_timeout_ms=2_000) as producer:
+            prepared = await prepared_by(producer)
+            await asyncio.sleep(60)
+        async with Producer(cluster.bootstrap_servers) as other:
+            with pytest.raises((ProducerFencedError, TransactionAbortedError)):
+                await other.complete_transaction(prepared)
+        assert committed(cluster) == []
+
+
+@on_every_release
+@in_virtual_time
+async def test_last_epoch_of_a_producer_id_is_completed_again_and_again(release: Release) -> None:
+    """Under V2 its end takes another producer id; a repetition names the old one (FLINK-40689)."""
+    async with cluster_of(release) as cluster, Producer(cluster.bootstrap_servers) as other:
+        async with producer_of(cluster):
+            pass
+        entry = cluster.model.transactions.entry("billing-1")
+        assert entry is not None
+        entry.epoch = LAST_EPOCH - 2
+        async with producer_of(cluster) as producer:
+            prepared = await prepared_by(producer)
+        assert prepared.epoch == LAST_EPOCH - 1
+        for _ in range(3):
+            await other.complete_transaction(prepared)
+        assert committed(cluster) == [b"v"]
+
+        async with producer_of(cluster) as producer:
+            following = await prepared_by(producer, b"next")
+        assert following.producer_id != prepared.producer_id
+        await other.complete_transaction(following)
+        assert committed(cluster) == [b"v", b"next"]

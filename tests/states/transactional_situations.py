@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MappingProxyType
 
-from aioproducer import KafkaError, Producer, Transaction
+from aioproducer import KafkaError, PreparedTransaction, Producer, Transaction
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import ClusterLoop
 from tests.states.calls import ACCEPTED_WHEN_RETURNED, CALLS, TOPIC, outcome_of
 
 GROUP = "readers"
 COORDINATOR = Where(api=ApiKey.FIND_COORDINATOR)
+UNKNOWN = PreparedTransaction("nobody", 77, 0, 1)
 END_TXN = Where(api=ApiKey.END_TXN)
 PRODUCE = Where(api=ApiKey.PRODUCE)
 
@@ -30,6 +31,7 @@ TRANSACTIONAL_CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyTy
         "commit_transaction()": lambda producer: producer.commit_transaction(),
         "abort_transaction()": lambda producer: producer.abort_transaction(),
         "prepare_transaction()": lambda producer: producer.prepare_transaction(),
+        "complete_transaction": lambda producer: producer.complete_transaction(UNKNOWN),
         "send_offsets": lambda producer: producer.send_offsets({(TOPIC, 0): 1}, GROUP),
         "reject_commit": lambda producer: producer._reject_commit(KafkaError("elsewhere")),
         "async with transaction()": one_block,
