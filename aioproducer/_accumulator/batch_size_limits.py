@@ -38,17 +38,14 @@ class BatchSizeLimits:
         self.by_topic: dict[str, _Limit] = {}
 
     def of(self, topic: str) -> int:
-        """Return the uncompressed bytes that a batch of the topic may have."""
         limit = self.by_topic.get(topic)
         return self._batch_size if limit is None else limit.size
 
     def refused(self, topic: str, uncompressed: int) -> None:
-        """Note that the broker refused a batch of so many uncompressed bytes."""
         # half of what was refused, not of the limit: several batches of one size may be refused at once
         self.by_topic[topic] = _Limit(max(min(uncompressed // 2, self.of(topic)), SMALLEST_LIMIT))
 
     def acknowledged(self, topic: str) -> None:
-        """Note that a batch was not too large."""
         limit = self.by_topic.get(topic)
         if limit is None:
             return

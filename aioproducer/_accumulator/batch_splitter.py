@@ -48,9 +48,6 @@ def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
 
     A compacted topic refuses every record without a key: that is one range, not thousands. Records beyond the limit are
     refused again when they are sent again.
-
-    Args:
-        refused: reasons by index in the batch.
     """
     runs: list[Range] = []
     first = stop = 0
@@ -75,19 +72,13 @@ def around(batch: ProducerBatch, cut_out: Sequence[Range]) -> list[Range]:
 
 
 def uncompressed(batch: ProducerBatch) -> memoryview:
-    """Return the records of a batch before compression."""
     if not batch.compression:
         return batch.records()
     return memoryview(decompress(CompressionType(batch.compression), batch.records()))
 
 
 class BatchSplitter:
-    """Makes parts of batches.
-
-    Args:
-        pool: lends memory for unpacking.
-        generations: the parts belong to the flush generation of their batch.
-    """
+    """Makes parts of batches."""
 
     def __init__(self, pool: BufferPool, generations: FlushGenerations) -> None:
         self._pool = pool

@@ -33,7 +33,6 @@ class BufferPool:
     """Lends chunks within a bound.
 
     Args:
-        total_bytes: `buffer.memory`.
         batch_size: bytes of the largest chunk that is kept for the next use.
         on_return: called when bytes come back while `is_awaited`; must be cheap, since a transport may be letting go.
     """
@@ -78,9 +77,7 @@ class BufferPool:
         """Lend a chunk of at least `size` bytes; None if there is no room now.
 
         Args:
-            size: bytes.
             node_id: leader of the partition; its reserve is used after the common memory.
-            may_use_common: whether to use the common memory at all.
         """
         capacity = self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
@@ -159,7 +156,6 @@ class BufferPool:
         return own
 
     def capacity_for(self, size: int) -> int:
-        """Return the bytes that a loan of `size` bytes takes."""
         index = bisect_left(self._sizes, size)
         return self._sizes[index] if index < len(self._sizes) else size
 
@@ -176,7 +172,6 @@ class BufferPool:
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that are not lent."""
         return self.total_bytes - self.lent_bytes
 
     def __repr__(self) -> str:

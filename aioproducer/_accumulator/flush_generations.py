@@ -27,7 +27,6 @@ class FlushGenerations:
         self._on_finished = on_finished
 
     def enter(self) -> int:
-        """Count one unit of work and return its generation."""
         self._unfinished[self.current] = self._unfinished.get(self.current, 0) + 1
         return self.current
 

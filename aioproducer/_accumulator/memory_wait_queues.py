@@ -43,7 +43,6 @@ class BufferWaiters:
     """The queues, and the order in which they are served.
 
     Args:
-        appender: appends records.
         open_batches: notified while memory is short.
         on_placed: called with a record and its delivery in a batch.
         on_refused: called with a record that can never be appended, and the error.
@@ -66,12 +65,7 @@ class BufferWaiters:
         self._number = count()
 
     def place_of(self, record: WaitingRecord) -> Place:
-        """Return the owner of the queue for a record of a known topic, choosing its partition if necessary.
-
-        Raises:
-            InvalidPartitionError: the topic has no such partition.
-            Exception: of the user's own partitioner.
-        """
+        """Return the owner of the queue for a record of a known topic, choosing its partition if necessary."""
         if record.choose_partition is not None:
             record.partition = record.choose_partition()
             record.choose_partition = None
@@ -84,7 +78,6 @@ class BufferWaiters:
         return self._open_batches.partitions.slot(topic, partition)
 
     def join(self, record: WaitingRecord, place: Place) -> WaitQueue:
-        """Put a record at the end of a queue."""
         record.place = place
         place.line += 1
         line = self._lines.get(place)
@@ -104,7 +97,6 @@ class BufferWaiters:
 
     @property
     def leaderless_topics(self) -> set[str]:
-        """Topics of records whose partitions have no leader."""
         # These records are not ready, so the sender would not ask for their leaders. Without a leader a partition has
         # no reserve, so they might fail on a healthy cluster until metadata expires.
         return {
@@ -180,7 +172,6 @@ class BufferWaiters:
             del self._fronts[rival]
 
     def _let_compete(self, rival: Rival, rivals: list[tuple[int, int, Rival]]) -> None:
-        """Let the new first queue of a rival compete, if it has one."""
         if rival in self._fronts:
             heappush(rivals, (self._fronts[rival][0][0], next(self._number), rival))
 

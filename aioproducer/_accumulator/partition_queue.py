@@ -111,8 +111,6 @@ class ProducerBatch:
         """Begin a batch.
 
         Args:
-            queue: of its partition.
-            result: of its deliveries.
             chunk: holds its records; given back to the pool when the batch is over.
             order: its place among the partition's batches, also across retries; sequences wrap, this does not.
                 Spaced by `ORDER_STEP`, so that parts of a split batch find room between.
@@ -157,7 +155,6 @@ class ProducerBatch:
         self._builder = builder
 
     def close(self) -> None:
-        """Take no more records; the batch is queued."""
         builder = self._builder
         assert builder is not None, "a batch is closed once"
         self._builder = None
@@ -186,7 +183,6 @@ class ProducerBatch:
 
     @property
     def is_stamped(self) -> bool:
-        """Whether the batch was given a sequence."""
         return self.identity is not NO_IDENTITY
 
     @property
@@ -232,7 +228,6 @@ class ProducerBatch:
         self.state = state
 
     def __repr__(self) -> str:
-        """Show where it is and under what identity."""
         return (
             f"<ProducerBatch {self.result.topic_partition} order={self.order} {self.state.value} records={self.count} "
             f"attempts={self.attempts} identity={tuple(self.identity[:3])} maybe_written={self.maybe_written}>"
@@ -266,8 +261,6 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         """Start empty and without a leader.
 
         Args:
-            topic_partition: its name.
-            identity: its epoch and next sequence.
             max_in_flight: batches that may be on the wire; 1 without idempotence, else at most 5.
         """
         self.topic_partition = topic_partition
@@ -319,7 +312,6 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     # Moving batches
 
     def take_open(self) -> ProducerBatch | None:
-        """Close the open batch and queue it; None if there is none."""
         batch, self.open_batch = self.open_batch, None
         if batch is None:
             return None
@@ -349,7 +341,6 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         self.insert(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
-        """Insert a queued batch by its order number."""
         if not self.queued or batch.order < self.queued[0].order:
             self.queued.appendleft(batch)
         else:
@@ -361,7 +352,6 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     # Order and identity
 
     def is_first_unresolved(self, batch: ProducerBatch) -> bool:
-        """Whether every earlier batch with a sequence has ended."""
         earlier = (other for other in (*self.on_wire, *self.queued) if other.order < batch.order)
         return not any(other.is_unresolved or other.is_stamped for other in earlier)
 
@@ -424,10 +414,6 @@ class DeliveryDeadlines:
 
     When a timer fires and the batch it was set for is long done, the partition is looked at again for the batch that is
     the oldest then.
-
-    Args:
-        timers: fire.
-        timeout_s: `delivery.timeout.ms` in seconds.
     """
 
     def __init__(self, timers: TimerHeap, timeout_s: float) -> None:
@@ -437,7 +423,6 @@ class DeliveryDeadlines:
         """Partitions whose timers have fired; taken by `take_due`."""
 
     def watch(self, batch: ProducerBatch) -> None:
-        """Look at a partition when this batch of it reaches its deadline, or before."""
         queue, when = batch.queue, batch.called_at + self._timeout_s
         if queue.expiry_timer is not None:
             if queue.expiry_timer.when <= when:
@@ -457,7 +442,6 @@ class DeliveryDeadlines:
         return due
 
     def is_over(self, batch: ProducerBatch, now: float) -> bool:
-        """Whether the deadline of a batch has come."""
         return batch.called_at + self._timeout_s <= now
 
     def overdue(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:

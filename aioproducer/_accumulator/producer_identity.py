@@ -52,7 +52,6 @@ class ProducerIdentity:
         return self.is_enabled and self.producer_id is None
 
     def assign(self, producer_id: int, epoch: int) -> None:
-        """Take the id and epoch of an InitProducerId response."""
         self.last_error = None
         self.producer_id = producer_id
         self._first_epoch = epoch
@@ -69,7 +68,6 @@ class ProducerIdentity:
         return self._last_epoch if self._last_epoch <= LAST_EPOCH else None
 
     def of_partition(self) -> PartitionIdentity:
-        """Return the identity of a partition that came into use."""
         return IdempotentPartitionIdentity(self)
 
     @property
@@ -163,9 +161,7 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         """Note that a batch is in the log: the next ones on its connection may be pipelined.
 
         Args:
-            batch: the acknowledged batch.
             base_offset: offset of its first record; -1 if the broker did not say.
-            now: monotonic seconds.
             log_append_time: time that the log gave it, in ms; -1 if the log keeps the records' own times.
         """
         self.last_acked_order = max(self.last_acked_order, batch.order)

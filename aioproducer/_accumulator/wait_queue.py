@@ -42,11 +42,9 @@ class WaitingRecord:
         """Make a record without its content.
 
         Args:
-            topic: its topic.
             result: of its only delivery, until it joins a batch.
             timestamp: its own, ms since the epoch.
             size: most bytes it can take in a batch.
-            called_at: monotonic seconds of the call.
         """
         self.topic = topic
         self.result = result
@@ -101,7 +99,6 @@ class WaitQueue:
         self._records.append(record)
 
     def first(self) -> WaitingRecord | None:
-        """Return the next record to serve, or None."""
         while self._records and self._records[0].line is not self:
             self._records.popleft()
             self._gone -= 1

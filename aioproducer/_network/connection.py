@@ -72,7 +72,6 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     """A connection, created by `NodeConnection` through `loop.create_connection`.
 
     Args:
-        environment: shared by all connections.
         label: names the broker in errors: "broker 1 at host:9092".
         on_closed: called once, after all requests have ended.
     """
@@ -121,7 +120,6 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     @property
     def can_send(self) -> bool:
-        """Whether another request may be sent now."""
         if self._is_paused or self._retires_with is not None or self._state is not ConnectionState.READY:
             return False
         return self.in_flight < self._max_in_flight and not self._transport.is_closing()
@@ -133,7 +131,6 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     @property
     def in_flight(self) -> int:
-        """Number of requests that have not ended."""
         return self._conversation.in_flight + self._stream.unwritten
 
     def retire(self, error: KafkaError) -> None:
@@ -208,7 +205,6 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._send_step(next(self._handshake))
 
     def data_received(self, data: bytes) -> None:
-        """Cut responses out of the bytes, and end their requests."""
         if self._state is ConnectionState.CLOSED:
             return
         now = self._environment.loop.time()

@@ -51,7 +51,6 @@ class NodeConnection:
 
     Args:
         node: where to connect to; a negative id marks a bootstrap address.
-        environment: shared by all links.
         on_change: called with this link when it is connected, has failed or lost its connection, or when its throttle
             time is over.
     """
@@ -96,7 +95,6 @@ class NodeConnection:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request may be sent now."""
         return self.connection is not None and not self.is_throttled and self.connection.can_send
 
     @property
@@ -106,7 +104,6 @@ class NodeConnection:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests that have not ended."""
         return self.connection.in_flight if self.connection is not None else 0
 
     @property
@@ -121,12 +118,10 @@ class NodeConnection:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last attempt or connection failed."""
         return self.connection is None and self.last_error is not None
 
     @property
     def has_failed_for_good(self) -> bool:
-        """Whether no further attempt can succeed."""
         return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
 
     def connect(self) -> None:
@@ -170,7 +165,6 @@ class NodeConnection:
             self.connection.close(error)
 
     async def close(self, error: KafkaError) -> None:
-        """Close the connection and end all attempts, and wait for that."""
         self._is_closed = True
         task = self._task
         self._cancel_attempt()
@@ -354,7 +348,6 @@ class ConnectionPool:
         return any(link.has_failed and link.is_connecting for link in self.known())
 
     def update(self, nodes: Mapping[int, Node]) -> None:
-        """Take the nodes that metadata names, by id."""
         if not nodes:
             return
         for node_id, link in list(self._links.items()):
@@ -391,7 +384,6 @@ class ConnectionPool:
             self._waiting.pop(future, None)  # unless a change in the same turn has removed it
 
     async def close(self, error: KafkaError) -> None:
-        """Close all links, and wait until they are closed."""
         self._is_closed = True
         await asyncio.gather(*(link.close(error) for link in (*self._links.values(), *self._leaving)))
 

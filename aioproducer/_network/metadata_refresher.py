@@ -102,7 +102,6 @@ class MetadataRefresher:
     # What the producer and the sender ask for
 
     def on_update(self, listener: Callable[[Cluster], None]) -> None:
-        """Call `listener` with every new cluster from now on."""
         self._listeners.append(listener)
 
     def add_topic(self, topic: str, now: float) -> None:
@@ -131,7 +130,6 @@ class MetadataRefresher:
         """Ask for a refresh of all topics in use, soon.
 
         Args:
-            reason: for the log.
             topic: of a Produce that was refused with "unknown" or "not leader", if that is the reason.
         """
         if topic is not None:
@@ -148,13 +146,7 @@ class MetadataRefresher:
         topic_ids: Mapping[str, bytes],
         endpoints: Iterable[Node] = (),
     ) -> None:
-        """Take the new leaders that a Produce response names (KIP-951).
-
-        Args:
-            hints: leaders by partition.
-            topic_ids: of their topics when the Produce was sent.
-            endpoints: nodes that metadata may not have named yet.
-        """
+        """Take the new leaders that a Produce response names (KIP-951)."""
         cluster = with_leader_hints(self.cluster, hints, topic_ids=topic_ids, endpoints=endpoints)
         if cluster is not self.cluster:
             self._publish(cluster)
@@ -186,7 +178,6 @@ class MetadataRefresher:
     # The task
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
         self._last_full = asyncio.get_running_loop().time()
         while True:
             await self._wait_until_wanted()

@@ -34,19 +34,13 @@ class NodeSelector:
         self._environment = environment
 
     def has_another(self, asked: Collection[NodeConnection]) -> bool:
-        """Tell whether another node besides these may be asked."""
         return bool(self._others(asked))
 
     async def reach(self, node_id: int | None, *, besides: Collection[NodeConnection] = ()) -> NodeConnection:
         """Return a connected link, connecting first if needed.
 
         Args:
-            node_id: of the node; None selects any.
             besides: nodes that were asked already.
-
-        Raises:
-            BrokerConnectionError: all nodes failed.
-            UnsupportedVersionError: all nodes failed, and no retry can succeed.
         """
         only = None if node_id is None else self._links.get(node_id)
         if only is not None and only.is_open and not only.is_throttled:
@@ -74,7 +68,6 @@ class NodeSelector:
         return [link for link in self._links.bootstrap() if link not in asked and link.place not in places]
 
     def _least_loaded_of(self, links: list[NodeConnection]) -> NodeConnection | None:
-        """Return the connected link with the fewest requests in flight, if any."""
         now = self._environment.loop.time()
         loads = [
             (connection.silent_for_s(now) > _SUSPICIOUS_SILENCE_S, connection.in_flight, self._chance(), index)
@@ -125,11 +118,7 @@ class HedgedRequest:
         self._environment = environment
 
     async def first_answer(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]]) -> AnswerT:
-        """Return the first response of the brokers that `ask` asks.
-
-        Raises:
-            KafkaError: all brokers asked have failed; the first error.
-        """
+        """Return the first response of the brokers that `ask` asks."""
         asked: list[NodeConnection] = []
         asking = [self._begin(ask, asked)]
         ended: list[asyncio.Task[AnswerT]] = []

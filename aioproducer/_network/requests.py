@@ -31,12 +31,7 @@ class PendingCalls:
 
     @asynccontextmanager
     async def within(self, timeout_s: float) -> AsyncIterator[None]:
-        """Bound the body by a timeout and by the end of the producer.
-
-        Raises:
-            TimeoutError: the body took longer.
-            KafkaError: the producer has closed or failed meanwhile.
-        """
+        """Bound the body by a timeout and by the end of the producer."""
         timeout = asyncio.timeout(timeout_s)
         try:
             async with timeout:

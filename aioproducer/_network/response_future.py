@@ -39,8 +39,6 @@ class PendingRequest(Generic[ResponseT]):
         self._decode = decode
 
     def outgoing(self, api: Api, version: int, body: bytes) -> OutgoingRequest:
-        """Return the request to be sent."""
-
         def on_end(end: RequestEnd) -> None:
             if not isinstance(end, Answered):
                 self._fail(end)

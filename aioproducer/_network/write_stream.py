@@ -36,8 +36,6 @@ class WriteStream:
     """Writes requests to a transport, sets its socket options, and ends requests that have no response.
 
     Args:
-        environment: shared by all connections.
-        transport: of this connection.
         on_all_written: called when no request without a response is left.
         on_stall: called with a text when no byte has left for `request_timeout_ms`.
     """
@@ -89,7 +87,6 @@ class WriteStream:
         self._moved_at = max(self._moved_at, when)
 
     def has_left(self, request: OutgoingRequest) -> bool:
-        """Tell whether the transport has sent all bytes of a request."""
         return request.end <= self._handed - self._transport.get_write_buffer_size()
 
     def settle(self, now: float) -> None:

@@ -290,7 +290,6 @@ class LifecycleMethods:
         return lambda: self._running
 
     def _report_loss(self, how: str) -> None:
-        """Warn of a producer that was not closed, and report its lost records."""
         running = self._running
         if running is None or not self._is_left_open or self._is_loss_reported:
             return

@@ -53,9 +53,6 @@ def report_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -
     """Log an event at WARNING, and write a line to standard error, in case logging is not configured.
 
     Args:
-        text: the line.
-        log: of the producer.
-        records: number of accepted records that were not delivered.
         made_at: file and line that made the producer.
     """
     with contextlib.suppress(Exception):  # closed or replaced by the application

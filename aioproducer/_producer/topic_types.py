@@ -173,11 +173,6 @@ def _msgspec_encoder() -> Callable[[object], bytes]:
 
 
 def _for_json(part: object) -> object:
-    """Convert a value that JSON has no type for.
-
-    Raises:
-        TypeError: neither is it one of the types converted here.
-    """
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     if isinstance(part, datetime | date | time):

@@ -100,7 +100,6 @@ class Parts:
 
 
 def build_parts(around: Surroundings) -> Parts:
-    """Build all parts, from the accumulator up to the sender."""
     config, log = around.config, around.log
     records = _record_parts(around)
     client = _client(around, records.timers)

@@ -49,11 +49,7 @@ class ApiVersions:
         Never the lowest: Kafka 4 lists Produce versions from 0 on that it refuses (KAFKA-18659).
 
         Args:
-            api: the request.
             at_most: a bound below this client's highest version.
-
-        Raises:
-            UnsupportedVersionError: there is none; says which side is too old.
         """
         ours = api.max_version if at_most is None else min(at_most, api.max_version)
         lowest, highest = self._ranges.get(api.key, (0, -1))

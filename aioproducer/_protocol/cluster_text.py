@@ -32,5 +32,4 @@ def printable(text: str, at_most: int | None = LONGEST_NAME) -> str:
 
 
 def printable_message(text: str | None) -> str | None:
-    """Return a broker's error message as `printable` does; None if there is none."""
     return None if text is None else printable(text, LONGEST_MESSAGE)

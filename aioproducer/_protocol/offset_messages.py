@@ -72,8 +72,6 @@ def encode_txn_offset_commit_request(
 
     Args:
         version: 0 to 5.
-        identity: of the transaction.
-        member: of the group; sent from version 3 on.
         offsets: (topic, partition) -> the next offset to read.
     """
     flexible = TXN_OFFSET_COMMIT.is_flexible(version)

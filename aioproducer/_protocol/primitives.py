@@ -77,7 +77,6 @@ class ResponseReader:
         """Do nothing: plain versions have none."""
 
     def tagged_fields(self) -> Iterator[int]:
-        """Yield nothing: plain versions have none."""
         yield from ()
 
     def checked(self, count: int) -> int:
@@ -135,17 +134,11 @@ class FlexibleResponseReader(ResponseReader):
 def decode(
     what: str, payload: bytes | memoryview, *, flexible: bool, read: Callable[[ResponseReader], AnswerT]
 ) -> AnswerT:
-    """Read a whole response.
+    """Read a whole response; `read` raises IndexError for an invalid value.
 
     Args:
         what: message and version, for the error.
         payload: the complete frame after its response header.
-        flexible: the dialect.
-        read: reads all fields.
-
-    Raises:
-        ProtocolError: the bytes are too short or too long, a length is invalid, text is not UTF-8, or `read` has raised
-            IndexError for a value.
     """
     content = bytes(payload)  # responses are short, and bytes are read faster than a view
     reader = FlexibleResponseReader(content) if flexible else ResponseReader(content)
@@ -193,12 +186,10 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def array_length(count: int, *, flexible: bool) -> bytes:
-    """Encode the number of elements."""
     return unsigned_varint(count + 1) if flexible else _INT32.pack(count)
 
 
 def bytes_length(size: int, *, flexible: bool) -> bytes:
-    """Encode the number of bytes."""
     return unsigned_varint(size + 1) if flexible else _INT32.pack(size)
 
 

@@ -145,9 +145,7 @@ def encode_produce_request(
 
     Args:
         version: 3 to 13.
-        acks: 0, 1 or -1.
         timeout_ms: how long the broker may wait for its replicas.
-        transactional_id: None outside transactions.
         batches: at most one per partition; those of one topic need not be adjacent.
 
     Returns:
@@ -169,16 +167,11 @@ def encode_produce_request(
 
 
 def largest_produce_response(batches: int, records: int) -> int:
-    """Return the most bytes that the answer to a Produce may have."""
     return SMALL_RESPONSE + _PER_BATCH * batches + _PER_RECORD * records
 
 
 def decode_produce_response(version: int, payload: bytes | memoryview) -> ProduceResponse:
     """Read a response.
-
-    Args:
-        version: of the request.
-        payload: the complete frame after its response header.
 
     Raises:
         ProtocolError: the bytes are invalid: too short, too long, a bad length or count, text that is not UTF-8, or an

@@ -35,7 +35,6 @@ def largest_response(api_key: int, request_bytes: int) -> int | None:
 
     Args:
         api_key: of the request; for Produce see `largest_produce_response`.
-        request_bytes: of its body.
     """
     per_byte = _BY_REQUEST.get(api_key)
     return None if per_byte is None else SMALL_RESPONSE + per_byte * request_bytes

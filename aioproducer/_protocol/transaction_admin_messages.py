@@ -172,11 +172,7 @@ def encode_describe_transactions_request(transactional_ids: Sequence[str]) -> by
 def decode_describe_transactions_response(
     payload: bytes | memoryview, *, transactional_id: str
 ) -> TransactionDescription:
-    """Read the description of one transactional id; version 0.
-
-    Raises:
-        ProtocolError: not such a response, or one without that id.
-    """
+    """Read the description of one transactional id; version 0."""
     read = partial(_description_of, transactional_id=transactional_id)
     return decode("DescribeTransactions v0", payload, flexible=True, read=read)
 
@@ -272,11 +268,7 @@ def encode_write_txn_markers_request(marker: TransactionMarker) -> bytes:
 
 
 def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersResponse:
-    """Read the code of each partition; version 1.
-
-    Raises:
-        ProtocolError: not such a response, or one that names no partition.
-    """
+    """Read the code of each partition; version 1."""
     return decode("WriteTxnMarkers v1", payload, flexible=True, read=_marker_codes)
 
 

@@ -110,11 +110,7 @@ def encode_find_coordinator_request(version: int, key: str, kind: CoordinatorTyp
 
 
 def decode_find_coordinator_response(version: int, payload: bytes | memoryview, *, key: str) -> CoordinatorResponse:
-    """Read the coordinator of `key`.
-
-    Raises:
-        ProtocolError: not such a response, or one without that key.
-    """
+    """Read the coordinator of `key`."""
     return decode(
         f"FindCoordinator v{version}",
         payload,
@@ -182,7 +178,6 @@ def decode_add_partitions_response(version: int, payload: bytes | memoryview) ->
 
 
 def partition_results(reader: ResponseReader) -> PartitionsResponse:
-    """Read topics with the code of each of their partitions."""
     throttle_time_ms = reader.int32()
     results: list[PartitionResult] = []
     for _ in range(reader.array_length()):

@@ -10,11 +10,7 @@ from aioproducer._accumulator.flush_generations import FlushGenerations
 
 
 class FlushWaiters:
-    """Tasks that wait for a flush or for the close.
-
-    Args:
-        loop: creates their futures.
-    """
+    """Tasks that wait for a flush or for the close."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.generations = FlushGenerations(self._generation_finished)
@@ -80,5 +76,4 @@ class FlushWaiters:
         self.generations.is_awaited = bool(self._waiting)
 
     def __repr__(self) -> str:
-        """Show the number of waiters."""
         return f"<FlushWaiters {len(self._waiting)} {self.generations!r}>"

@@ -77,11 +77,7 @@ class ProduceRequest:
         return largest_produce_response(len(self.batches), sum(batch.count for batch in self.batches))
 
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
-        """Return the body in pieces, without a copy of the records.
-
-        Raises:
-            UnsupportedVersionError: the version does not support the transaction.
-        """
+        """Return the body in pieces, without a copy of the records."""
         transaction = self._transaction
         if transaction is not None and transaction.is_v2 and version <= LAST_VERSION_WITHOUT_ADDING:
             text = f"node {self.node_id} speaks Produce up to {version}, and transactions of its cluster need 12"

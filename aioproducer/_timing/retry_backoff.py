@@ -27,7 +27,6 @@ class ExponentialBackoff:
         initial_ms: before the second attempt; 0 = never wait.
         max_ms: upper bound, jitter included; takes precedence over `initial_ms`.
         jitter: 0.0 to below 1.0.
-        random: shared with others; only `uniform` is used.
     """
 
     __slots__ = ("_initial_ms", "_jitter", "_max_ms", "_random")
@@ -39,7 +38,6 @@ class ExponentialBackoff:
         self._random = random
 
     def within(self, initial_ms: int, max_ms: int) -> ExponentialBackoff:
-        """Return a backoff with waits no longer than these."""
         return ExponentialBackoff(
             min(initial_ms, self._initial_ms), min(max_ms, self._max_ms), jitter=self._jitter, random=self._random
         )
@@ -67,11 +65,7 @@ SOON_AT_MOST: Final = 50
 
 
 class RequestPacing:
-    """Pauses between requests that are sent one at a time.
-
-    Args:
-        backoff: between attempts.
-    """
+    """Pauses between requests that are sent one at a time."""
 
     __slots__ = ("_attempts", "_backoff", "_soon", "next_at", "trouble")
 

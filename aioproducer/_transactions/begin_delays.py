@@ -58,7 +58,6 @@ class StrayRequests:
         return max(given_up) + self._lifetime_s if given_up else 0.0
 
     def transaction_began(self) -> None:
-        """Forget requests that have arrived by now, or never will."""
         self._given_up.clear()
 
 

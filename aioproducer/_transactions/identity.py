@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> ProducerIdentity:
-    """Return the identity of a new producer."""
     return TransactionalIdentity() if transactional_id is not None else ProducerIdentity(is_enabled=is_idempotent)
 
 
@@ -52,7 +51,6 @@ class TransactionalIdentity(ProducerIdentity):
         """Time until the first batch of the transaction was acknowledged, if that was its first attempt."""
 
     def begin_transaction(self, *, pipelines_at_once: bool) -> None:
-        """Count the next transaction."""
         self.transaction += 1
         self.pipelines_at_once = pipelines_at_once
         self.has_stamped = False
@@ -69,7 +67,6 @@ class TransactionalIdentity(ProducerIdentity):
         self.needs_epoch = self.needs_epoch or producer_id == self.producer_id
 
     def of_partition(self) -> TransactionalPartitionIdentity:
-        """Return the identity of a partition that came into use."""
         return TransactionalPartitionIdentity(self)
 
 
@@ -100,7 +97,6 @@ class TransactionalPartitionIdentity(PartitionIdentity):
 
     @property
     def is_bound_to_log(self) -> bool:
-        """Whether the open transaction has written to the log."""
         return not self.is_send_allowed or self._reached != NOTHING_WRITTEN
 
     @property

@@ -196,13 +196,7 @@ def _find_body(coordinator: Coordinator, version: int) -> bytes:
 
 
 class TransactionRequests:
-    """Makes the requests of one transactional id, with its current identity.
-
-    Args:
-        transactional_id: its name.
-        timeout_ms: of transactions.
-        identity: shared with the partitions.
-    """
+    """Makes the requests of one transactional id, with its current identity."""
 
     __slots__ = ("_identity", "_timeout_ms", "coordinator")
 
@@ -248,7 +242,6 @@ class TransactionRequests:
         )
 
     def send_offsets(self, offsets: OffsetsToSend, *, is_v2: bool) -> TransactionRequest:
-        """Return the next request to commit offsets with the transaction."""
         # Decided now, not when the offsets were taken: V1 must still add a group that V2 left out.
         return self.commit_offsets(offsets, is_v2=is_v2) if is_v2 or offsets.is_added else self.add_offsets(offsets)
 

@@ -52,7 +52,6 @@ class TransactionCounts:
     abort_total_s: float = 0.0
 
     def note(self, ending: TransactionResult, now: float) -> None:
-        """Count a transaction that ended successfully."""
         if ending.is_commit:
             self.committed += 1
             self.commit_total_s += now - ending.began_at
@@ -65,8 +64,6 @@ class TransactionWaits:
     """Callers that wait.
 
     Args:
-        loop: makes their futures.
-        max_block_s: how long a call waits.
         explain: returns the last error, for the text of time-outs.
     """
 
@@ -81,18 +78,11 @@ class TransactionWaits:
         return self._loop.time() + self._max_block_s
 
     def tell(self) -> None:
-        """Wake every waiter whose condition is now true."""
         for change, is_reached in self._waiting.items():
             if not change.done() and is_reached():
                 change.set_result(None)
 
     async def join(self, ending: TransactionResult, deadline: float) -> None:
-        """Wait until a transaction has ended.
-
-        Raises:
-            TransactionTimeoutError: not yet.
-            KafkaError: its commit or abort has failed.
-        """
         what = "the transaction is not committed" if ending.is_commit else "the transaction is not aborted"
         await self.until(lambda: ending.is_done, deadline, what)
         ending.is_told = True
@@ -104,11 +94,6 @@ class TransactionWaits:
 
         Args:
             is_reached: the condition, checked now and by `tell` at each change; raises nothing.
-            deadline: monotonic seconds; None for no limit.
-            what: the text of the error.
-
-        Raises:
-            TransactionTimeoutError: the condition is not true at the deadline.
         """
         if is_reached():  # an `asyncio.timeout` costs more than the rest of a begin
             return
@@ -122,11 +107,7 @@ class TransactionWaits:
             raise TransactionTimeoutError(f"{text} ({reason})" if reason else text) from None
 
     async def pause(self, wait_s: float, deadline: float) -> None:
-        """Wait for some time, or until the next change.
-
-        Raises:
-            TransactionTimeoutError: the deadline is earlier.
-        """
+        """Wait for some time, or until the next change."""
         is_short = self._loop.time() + wait_s > deadline
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(min(self._loop.time() + wait_s, deadline)):
@@ -156,11 +137,7 @@ class LockHolder:
 
 
 class TransactionLock:
-    """Lock that gives tasks one transaction after another, first come, first served.
-
-    Args:
-        loop: makes their futures.
-    """
+    """Lock that gives tasks one transaction after another, first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, is_open: Callable[[int], bool]) -> None:
         self._loop = loop
@@ -170,16 +147,6 @@ class TransactionLock:
         self._error: KafkaError | None = None
 
     async def take(self, deadline: float) -> LockHolder:
-        """Wait for the lock.
-
-        Args:
-            deadline: monotonic seconds.
-
-        Raises:
-            IllegalStateError: the task has a transaction open already.
-            TransactionTimeoutError: other tasks have not ended theirs in time.
-            KafkaError: the producer is closing or has failed.
-        """
         if self._error is not None:
             raise self._error.fresh()
         turn = LockHolder(asyncio.current_task(self._loop))
@@ -204,11 +171,6 @@ class TransactionLock:
         return turn
 
     def take_now(self) -> LockHolder:
-        """Take the lock if it is free.
-
-        Raises:
-            IllegalStateError: it is not.
-        """
         if self._holder is not None:
             raise IllegalStateError("a transaction is open already: commit or abort it first")
         self._holder = LockHolder(asyncio.current_task(self._loop))
@@ -238,7 +200,6 @@ class TransactionLock:
         return self._holder is not None and self._holder.transaction is not None
 
     def transaction_ended(self, number: int) -> None:
-        """Release the lock if it was held for this transaction."""
         if self._holder is not None and self._holder.transaction == number:
             self.give(self._holder)
 

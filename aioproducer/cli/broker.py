@@ -84,11 +84,6 @@ class _UnreadError(Exception):
 
 
 def _say(text: str) -> None:
-    """Print the invitation.
-
-    Raises:
-        _UnreadError: standard output cannot be written.
-    """
     try:
         print(text, flush=True)
     except OSError as error:
@@ -108,7 +103,6 @@ async def _running(cluster: Cluster) -> AsyncIterator[None]:
 
 
 def _embedded(ports: Sequence[int], topics: Mapping[str, int]) -> Cluster:
-    """Return the embedded cluster on these ports."""
     from aioproducer.testing import FakeCluster  # noqa: PLC0415 - not for real Kafka
 
     return FakeCluster(len(ports), topics=dict(topics), ports=list(ports), num_partitions=DEFAULT_PARTITIONS)
@@ -155,11 +149,7 @@ def _ports(nodes: int, first: int) -> list[int]:
 
 
 async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, replicas: int) -> None:
-    """Create the topics on a real cluster; the embedded one gets them at its start.
-
-    Raises:
-        BrokerStartError: the cluster refused one.
-    """
+    """Create the topics on a real cluster; the embedded one gets them at its start."""
     if not topics:
         return
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # noqa: PLC0415 - takes half a second
@@ -176,7 +166,6 @@ async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, rep
 
 
 def _what(kafka: str | None, nodes: int) -> str:
-    """Return the name of the cluster."""
     brokers = "1 broker" if nodes == 1 else f"{nodes} brokers"
     return f"an embedded cluster of {brokers}" if kafka is None else f"Apache Kafka {kafka}, {brokers}"
 

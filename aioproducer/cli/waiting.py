@@ -19,8 +19,6 @@ async def explained_wait(what: str, at_most_s: float, reason: Callable[[], objec
     """Write one line to standard error after the first failed attempt in the block, or after two seconds.
 
     Args:
-        what: the block waits for.
-        at_most_s: limit of the block.
         reason: returns the error of the last failed attempt, or None.
     """
     hint = asyncio.create_task(_say(what, at_most_s, reason))

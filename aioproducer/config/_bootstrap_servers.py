@@ -23,10 +23,6 @@ def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
 
     Args:
         given: `"a:9092,b:9092"`, or a sequence of `"a:9092"`.
-
-    Raises:
-        ConfigurationTypeError: neither, or an item that is not a `str`.
-        ConfigurationError: empty, or an item that is not `host:port`.
     """
     servers = [_parse_server(server) for server in _split(given)]
     if not servers:

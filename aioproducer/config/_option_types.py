@@ -30,20 +30,11 @@ class OptionKind(Protocol):
     def allowed(self) -> str: ...
 
     def accept(self, name: str, value: object) -> object:
-        """Return the value as the configuration keeps it.
-
-        Raises:
-            ConfigurationTypeError: wrong type.
-            ConfigurationError: out of range.
-        """
+        """Return the value as the configuration keeps it."""
         ...
 
     def parse(self, name: str, text: str) -> object:
-        """Return the value that the text of a property file stands for, not yet checked.
-
-        Raises:
-            ConfigurationError: the text cannot be read.
-        """
+        """Return the value that the text of a property file stands for, not yet checked."""
         ...
 
 

@@ -188,7 +188,6 @@ def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[t
 
 
 def _contradictions(settings: FeedSettings, drain_timeout_s: float) -> Iterator[str]:
-    """Yield a line for each contradiction."""
     try:
         check_topic_name(settings.topic)
     except ValueError as error:

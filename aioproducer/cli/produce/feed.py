@@ -56,12 +56,7 @@ class FeedSettings:
 
 
 class Pace:
-    """A steady rate.
-
-    Args:
-        records_per_s: above 0.
-        now: monotonic seconds, when the first record is due.
-    """
+    """A steady rate."""
 
     __slots__ = ("_interval_s", "_next_at")
 
@@ -80,9 +75,6 @@ class Feed:
     """Enqueues the records of all inputs.
 
     Args:
-        producer: started.
-        settings: the inputs, and how their records are sent.
-        tally: counts every line.
         on_failure: called after a failed record that ends the run; must cancel `run`.
     """
 
@@ -106,12 +98,7 @@ class Feed:
         """Whether the first CSV header lacks the field of --key; nothing was sent then."""
 
     async def run(self) -> None:
-        """Enqueue all records; returns after the last one, or at the first invalid line.
-
-        Raises:
-            InputReadError: an input could not be read.
-            KafkaError: a record could not be enqueued; it is in the tally.
-        """
+        """Enqueue all records; returns after the last one, or at the first invalid line."""
         async with aclosing(read_chunks(self._settings.inputs)) as chunks:
             try:
                 await self._send_inputs(chunks)
@@ -192,7 +179,6 @@ class Feed:
             await asyncio.sleep(0)
 
     async def _wait_for_room(self) -> None:
-        """Wait until half of the records in flight have ended."""
         self._room = self._loop.create_future()
         await self._room
         self._room = None
@@ -202,12 +188,6 @@ class Feed:
 
         The short `max.block.ms` of this command reports a wrong address soon, but a broker that stops for longer must
         not end the run.
-
-        Raises:
-            BufferTimeoutError: no room in that time.
-            MetadataTimeoutError: the topic was unknown for that time.
-            KafkaError: `enqueue` refused the record.
-            CancelledError: the run ends.
         """
         settings = self._settings
         give_up_at: float | None = None

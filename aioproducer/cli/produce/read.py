@@ -69,9 +69,6 @@ async def read_chunks(inputs: Sequence[Input]) -> AsyncGenerator[Chunk]:
     """Yield the inputs in chunks, one input after another, each with an empty chunk at its end.
 
     The reading thread is a daemon: it may be blocked forever in a pipe, and the process must still end.
-
-    Raises:
-        InputReadError: an input cannot be opened or read.
     """
     reading = _Reading(inputs, asyncio.get_running_loop())
     threading.Thread(target=reading.run, name="aioproducer-inputs", daemon=True).start()

@@ -63,7 +63,6 @@ class LineRanges:
         """All added lines."""
 
     def add(self, first: int, last: int) -> None:
-        """Add new lines, in any order."""
         self.count += last - first + 1
         ranges = self._ranges
         at = bisect_left(ranges, (first, last))
@@ -76,7 +75,6 @@ class LineRanges:
         del ranges[self._max_ranges :]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last line of each range, ascending."""
         return iter(self._ranges)
 
 
@@ -123,11 +121,9 @@ class Tally:
         self._first_missing: int | None = None
 
     def open_input(self, name: str) -> None:
-        """Begin the lines of an input."""
         self._inputs.append((name, self.lines))
 
     def read_line(self) -> int:
-        """Count one line, and return its number."""
         self.lines += 1
         return self.lines
 
@@ -138,11 +134,9 @@ class Tally:
         self._count(problem, first, self.lines)
 
     def blank(self) -> None:
-        """Note that the last line is blank."""
         self._done_to = self.lines
 
     def sent(self, first: int) -> None:
-        """Note that the record from line `first` to the last one was sent."""
         self._done_to = self.lines
         self.in_flight[first] = self.lines
 
@@ -157,7 +151,6 @@ class Tally:
             self.delivered += 1
 
     def failed(self, first: int, error: KafkaError, *, is_skipped: bool) -> None:
-        """Count the record that begins at line `first` as failed."""
         last = self.in_flight.pop(first, None)
         if last is None:
             return
@@ -167,7 +160,6 @@ class Tally:
 
     @property
     def inputs(self) -> list[InputLines]:
-        """The inputs that were begun."""
         ends = [*(before for _, before in self._inputs[1:]), self.lines][: len(self._inputs)]
         return [InputLines(name, before, end - before) for (name, before), end in zip(self._inputs, ends, strict=True)]
 
@@ -178,7 +170,6 @@ class Tally:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every record was delivered."""
         return not self.problems and not self.in_flight
 
     @property
@@ -250,7 +241,6 @@ def _problem_lines(tally: Tally) -> Iterator[str]:
 
 
 def _what(problem: Problem) -> str:
-    """Return the problem in words, with the first record as the example."""
     skipped = "skipped, " if problem.is_skipped else ""
     if problem.records == 1:
         return f"{skipped}{problem.example}"

@@ -185,7 +185,6 @@ class OutputError(KafkaError):
 
 
 def _answer(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions], Awaitable[int]]) -> None:
-    """Ask, and exit with the code of the answer."""
     try:
         bootstrap = parse_bootstrap_servers(bootstrap_server)
     except ConfigurationError as error:
@@ -216,11 +215,7 @@ def _say_json(rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def _say(lines: Iterable[str]) -> None:
-    """Print the answer; a closed pipe, as after `| head`, is not an error.
-
-    Raises:
-        OutputError: the disk is full, or similar.
-    """
+    """Print the answer; a closed pipe, as after `| head`, is not an error."""
     try:
         for line in lines:
             print(line)

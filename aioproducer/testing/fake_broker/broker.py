@@ -87,7 +87,6 @@ class Broker:
             self.cluster.emit(PauseReading(connection_id))
 
     def die(self) -> None:
-        """Stop at once and close every connection."""
         self.is_alive = False
         self.incarnation += 1
         self._stalled.clear()
@@ -224,7 +223,6 @@ class Broker:
 
 
 def framed(exchange: Exchange, parts: Sequence[Buffer], *, correlation_shift: int = 0) -> list[Buffer]:
-    """Put size and response header in front of a response."""
     has_tags = exchange.is_flexible and exchange.api is not ApiKey.API_VERSIONS
     tags = exchange.broker.header_tags if has_tags else b""
     size = 4 + len(tags) + sum(map(len, parts))

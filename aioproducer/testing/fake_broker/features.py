@@ -19,7 +19,6 @@ class Features:
     """The features of one cluster.
 
     Args:
-        profile: which levels its release has.
         transaction_version: the finalized one; None: the highest there is.
     """
 

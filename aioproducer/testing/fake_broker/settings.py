@@ -87,5 +87,4 @@ class ClusterSettings:
         return {**TOPIC_CONFIG_DEFAULTS, **self.profile.topic_defaults, **replicas}
 
     def wall_clock_ms(self, now: float) -> int:
-        """Wall-clock time at `now`, in ms since 1970."""
         return round(self.wall_clock_at_zero_ms + now * 1000)

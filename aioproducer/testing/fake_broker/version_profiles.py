@@ -119,7 +119,6 @@ class VersionProfile:
         object.__setattr__(self, "listed", listed)
 
     def supports(self, api: ApiKey, version: int) -> bool:
-        """Whether a request of this version is served."""
         if api not in self.versions:
             return False
         low, high = self.versions[api]

@@ -27,12 +27,7 @@ MAKING_S = 60.0
 
 
 async def class_archive_options(jars: Path, template: Path) -> tuple[str, ...]:
-    """JVM options that make a broker with the heap `SMALL_HEAP` start from the archive; none if there cannot be one.
-
-    Args:
-        jars: of the version.
-        template: a formatted log folder of it.
-    """
+    """JVM options that make a broker with the heap `SMALL_HEAP` start from the archive; none if there cannot be one."""
     archive = cache_folder() / f"{jars.name}-classes.jsa"
     if not archive.exists():
         await _make_once(archive, jars, template)

@@ -35,13 +35,7 @@ def java_command(
     """The command line of a Java program of Kafka's.
 
     Args:
-        jars: folder of `kafka_jars`.
         main_class: "kafka.Kafka", "kafka.tools.DumpLogSegments", ...
-        arguments: the program's.
-        options: the JVM's.
-
-    Raises:
-        MissingToolError: there is no Java.
     """
     java = java_program()
     if java is None:
@@ -63,7 +57,6 @@ class JavaProcess:
 
     @property
     def process_id(self) -> int:
-        """Of the JVM."""
         return self._process.pid
 
     @property
@@ -72,11 +65,9 @@ class JavaProcess:
         return self._process.poll() is None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the JVM, if it still runs."""
         self._process.send_signal(number)
 
     async def wait_for_exit(self) -> None:
-        """Return once the process has ended."""
         while self.is_running:  # noqa: ASYNC110 - an event would bind the process to one loop
             await asyncio.sleep(EXIT_POLL_S)
 
@@ -86,7 +77,6 @@ class JavaProcess:
         self._process.wait()
 
     def log_tail(self, lines: int = 15) -> str:
-        """The last lines it logged."""
         with self.log_file.open(encoding="utf-8", errors="replace") as log:
             return "".join(deque(log, maxlen=lines))
 
@@ -96,11 +86,7 @@ SAID_MAX_CHARS = 2_000
 
 
 async def run_program(command: Sequence[str]) -> str:
-    """Run a program to its end, without input, and return what it printed on both streams.
-
-    Raises:
-        BrokerStartError: it ended with an error; the message ends with the start of what it said.
-    """
+    """Run a program to its end, without input, and return what it printed on both streams."""
     program = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

@@ -54,12 +54,7 @@ async def kafka_jars(version: str, *, tools: bool = False) -> Path:
 
 
 def require_kafka_prerequisites(version: str, *, tools: bool = False) -> None:
-    """Do nothing where this machine can run `version` of Kafka.
-
-    Raises:
-        BrokerStartError: the version is not one of Kafka 3 or 4.
-        MissingToolError: Java is missing, or Maven is and the jars are not cached.
-    """
+    """Do nothing where this machine can run `version` of Kafka."""
     if VERSION_PATTERN.fullmatch(version) is None:
         tested = " and ".join(TESTED_VERSIONS)
         raise BrokerStartError(f"unknown or unsupported Kafka version {version!r}; tested are {tested}")
@@ -87,11 +82,7 @@ async def cache_lock(name: str) -> AsyncIterator[None]:
 
 
 def _lock_file(name: str) -> TextIO:
-    """The file that is locked, open; and with it the cache's folder.
-
-    Raises:
-        BrokerStartError: the cache cannot be written to.
-    """
+    """The file that is locked, open; and with it the cache's folder."""
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         return Path(cache_folder(), f".{name}.lock").open("w", encoding="utf-8")
@@ -103,7 +94,6 @@ def _lock_file(name: str) -> TextIO:
 
 
 def _is_locked_by_us(lock: TextIO) -> bool:
-    """Take the lock if it is free."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -112,7 +102,6 @@ def _is_locked_by_us(lock: TextIO) -> bool:
 
 
 def _folder_of(version: str, *, tools: bool) -> Path:
-    """The folder of a version's jars, there or not."""
     return cache_folder() / (f"{version}-tools" if tools else version)
 
 
@@ -131,11 +120,7 @@ async def _fetch_once(version: str, folder: Path, *, tools: bool) -> None:
 
 
 async def _run_maven(version: str, folder: Path, *, tools: bool) -> None:
-    """Let Maven copy the broker's run-time class path into `folder`.
-
-    Raises:
-        BrokerStartError: it could not, or took longer than `MAVEN_TIMEOUT_S`.
-    """
+    """Let Maven copy the broker's run-time class path into `folder`."""
     profiles = f"kafka-{version[0]}" + (",tools" if tools else "")
     pom = importlib.resources.files("aioproducer.testing.kafka") / "pom.xml"
     with importlib.resources.as_file(pom) as pom_file:

@@ -43,7 +43,6 @@ async def ask_for_cluster(host: str, port: int) -> ClusterView | None:
 
 
 async def _ask(host: str, port: int) -> ClusterView | None:
-    """Both questions over one connection."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         accepts = await _accepts_requests(reader, writer)
@@ -55,14 +54,12 @@ async def _ask(host: str, port: int) -> ClusterView | None:
 
 
 async def _accepts_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Ask for the broker's API versions."""
     answer = await _exchange(reader, writer, _frame(API_VERSIONS, 0, b""))
     (error_code,) = struct.unpack_from(">h", answer)
     return bool(error_code == 0)
 
 
 async def _cluster_view(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ClusterView:
-    """Ask for the cluster, without any topic."""
     answer = await _exchange(reader, writer, _frame(METADATA, 1, struct.pack(">i", 0)))
     (brokers,) = struct.unpack_from(">i", answer)
     position = 4
@@ -80,11 +77,7 @@ def _frame(api_key: int, version: int, body: bytes) -> bytes:
 
 
 async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
-    """Send one frame and return the body of its answer, after the correlation id.
-
-    Raises:
-        EOFError: the answer's size makes no sense, or the connection ended.
-    """
+    """Send one frame and return the body of its answer, after the correlation id."""
     writer.write(request)
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     if not CORRELATION_ID_BYTES <= size <= MAX_ANSWER_BYTES:

@@ -45,13 +45,7 @@ class NodePorts:
 
 
 def server_properties(node: NodePorts, quorum: Sequence[NodePorts], log_folder: Path) -> dict[str, str]:
-    """Settings of one node.
-
-    Args:
-        node: the node they are for.
-        quorum: all nodes of the cluster, `node` among them.
-        log_folder: where it keeps its partitions; its own.
-    """
+    """Settings of one node."""
     replicas = str(min(3, len(quorum)))
     return {
         **_who_and_where(node, quorum),
@@ -111,7 +105,6 @@ def _who_and_where(node: NodePorts, quorum: Sequence[NodePorts]) -> dict[str, st
 
 
 def _listeners_text(ports: Mapping[str, int]) -> str:
-    """Listeners by name, as Kafka writes them."""
     return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
 
 
@@ -120,7 +113,6 @@ FIRST_PORT, LAST_PORT = 20_000, 32_000
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports that are free now."""
     found: list[int] = []
     for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), LAST_PORT - FIRST_PORT):
         if len(found) == count:

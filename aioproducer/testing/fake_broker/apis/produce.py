@@ -69,7 +69,6 @@ class _Waiting:
         self.min_insync_replicas = min_insync_replicas
 
     def is_done(self, node_id: int) -> bool:
-        """Whether the result is known; then it is complete."""
         if self.partition.is_deleted:
             self.result.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         elif self.partition.leader != node_id:
@@ -195,7 +194,6 @@ class _ProduceJob:
         return batch
 
     def _check_transaction(self, batch: memoryview, topic: Topic, partition: Partition, *, index: int) -> None:
-        """Verify the first batch of a transaction in this partition with the transaction coordinator."""
         producer = transactional_producer(batch)
         is_leader = partition.leader == self._exchange.broker.node_id
         if producer is None or not is_leader or partition.is_in_transaction(*producer):

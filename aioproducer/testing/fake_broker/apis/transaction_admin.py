@@ -33,7 +33,6 @@ _NEVER_SEEN = ("PrepareEpochFence", "Dead")
 
 
 def answer_list_transactions(exchange: Exchange) -> None:
-    """List the transactional ids this broker coordinates that match the filters."""
     request = cast("ListTransactionsRequest", exchange.request())
     known = {*TransactionState, *_NEVER_SEEN}
     unknown = [name for name in request.state_filters if name not in known]

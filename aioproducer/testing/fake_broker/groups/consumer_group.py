@@ -118,7 +118,6 @@ class ConsumerGroup:
 
     @property
     def members(self) -> Sequence[Member]:
-        """Members in the order in which they joined."""
         return tuple(self._members)
 
     # Requests

@@ -29,7 +29,6 @@ class ConsumerGroups:
         self._groups: dict[str, ConsumerGroup] = {}
 
     def named(self, group_id: str) -> ConsumerGroup:
-        """Return the group of this name; it is created if there is none."""
         group = self._groups[group_id] = self.found(group_id)
         group.exists = True
         return group

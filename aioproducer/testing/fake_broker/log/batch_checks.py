@@ -187,7 +187,6 @@ def _check_records(
 def _walk_slowly(
     section: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
 ) -> int:
-    """Walk records of which the native walk has found something wrong."""
     try:
         records = walk_records(section, header)
     except EndlessLengthError as error:

@@ -76,7 +76,6 @@ class PartitionLog:
         """Return batches from the one that holds `offset` on, as a Fetch does: the last may be cut off.
 
         Args:
-            offset: first offset wanted; the batch may begin before it.
             limit: no batch that begins at or after this offset (the high watermark).
             max_bytes: no more than this, and nothing if not even the first batch fits.
             at_least_one: the first batch whole, of any size (KIP-74).

@@ -82,12 +82,10 @@ class ProducerStates:
         self._entries: dict[int, ProducerEntry] = {}
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
-        """Return the remembered batch with the same epoch and sequence range, or None."""
         entry = self._entries.get(header.producer_id)
         return entry.duplicate_of(header) if entry else None
 
     def rejection_of(self, header: BatchHeader) -> int:
-        """Return the error for a batch that is not a duplicate; 0 if it comes next."""
         entry = self._entries.get(header.producer_id)
         if entry is not None:
             return entry.rejection_of(header)
@@ -168,7 +166,6 @@ class VerificationStates:
         self._asked: dict[int, _Asked] = {}
 
     def ask(self, producer: ProducerIdAndEpoch, sequence: int, *, is_version_2: bool) -> None:
-        """Note a batch about which the coordinator is asked."""
         asked = self._asked.get(producer.producer_id)
         if asked is None or (asked.is_version_2 and producer.epoch > asked.epoch):
             self._asked[producer.producer_id] = _Asked(producer.epoch, sequence, is_version_2=is_version_2)

@@ -96,7 +96,6 @@ def checksum(batch: Buffer) -> int:
 
 
 def placed(batch: memoryview, *, base_offset: int, leader_epoch: int) -> bytes:
-    """Copy a batch with its base offset and leader epoch."""
     front = _PLACED.pack(base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
     return b"".join((front, batch[16:]))
 

@@ -87,7 +87,6 @@ class TransactionEntry:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no epoch is left."""
         return self.epoch >= LAST_EPOCH - 1
 
     def bump(self, last_epoch: int) -> None:

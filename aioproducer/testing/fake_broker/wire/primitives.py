@@ -24,7 +24,6 @@ class Reader:
 
     Args:
         data: the message; slices handed out by `bytes_view` share its memory.
-        flexible: whether lengths are compact and tagged fields follow.
     """
 
     __slots__ = ("data", "flexible", "position")
