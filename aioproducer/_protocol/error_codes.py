@@ -46,6 +46,7 @@ class ErrorCode(IntEnum):
     meaning: str
 
     def __new__(cls, code: int, traits: str, meaning: str) -> Self:
+        """Make one row of the table."""
         row = int.__new__(cls, code)
         row._value_ = code
         row.traits = frozenset(traits.split())
@@ -60,15 +61,18 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def in_words(cls, code: int) -> str:
+        """Return the name and meaning of a code from the wire, for errors."""
         row = cls.of(code)
         return f"{row.name}: {row.meaning}" if row is not None else f"a code newer than this client ({code})"
 
     @property
     def retriable(self) -> bool:
+        """Whether the same request may succeed later."""
         return "retriable" in self.traits
 
     @property
     def refresh_metadata(self) -> bool:
+        """Whether metadata must be refreshed before a retry."""
         return "metadata" in self.traits
 
     @property
@@ -88,10 +92,12 @@ class ErrorCode(IntEnum):
 
     @property
     def few_retries(self) -> bool:
+        """Whether only a few attempts are worth making."""
         return "few_retries" in self.traits
 
     @property
     def idempotent_retry(self) -> bool:
+        """Whether a retry is safe only for an idempotent producer."""
         return "idempotent_retry" in self.traits
 
     @property

@@ -91,7 +91,12 @@ class Fault:
     hits: int = 0
 
     def __post_init__(self) -> None:
-        """Check the arguments here: inside a broker a wrong one would fail far from the test's own line."""
+        """Check the arguments here: inside a broker a wrong one would fail far from the test's own line.
+
+        Raises:
+            TypeError: `where` or `code` of the wrong type.
+            ValueError: a code that no answer has room for; a partition where whole requests are meant.
+        """
         if not isinstance(self.where, Where):
             raise TypeError(f"where must be a Where, not {type(self.where).__name__}")
         if self.kind not in _OF_PARTITIONS and (self.where.topic, self.where.partition) != (None, None):
@@ -134,6 +139,7 @@ class Faults:  # noqa: PLR0904 - one verb a fault
         """The rules that may still apply, by kind."""
 
     def add(self, fault: Fault) -> Fault:
+        """Add a rule."""
         self._rules.append(fault)
         self._kinds.setdefault(fault.kind, []).append(fault)
         return fault
@@ -146,6 +152,7 @@ class Faults:  # noqa: PLR0904 - one verb a fault
             self._released(fault)
 
     def clear(self) -> None:
+        """Remove all rules."""
         for fault in list(self._rules):
             self.remove(fault)
 

@@ -18,7 +18,11 @@ INSTALL_MAVEN = "sudo apt-get install -y maven"
 
 
 def missing_for_kafka(*, jars_cached: bool = False) -> list[str]:
-    """One line for each thing real Kafka needs and this machine lacks, with the command that installs it."""
+    """One line for each thing real Kafka needs and this machine lacks, with the command that installs it.
+
+    Args:
+        jars_cached: the broker's jars are on this machine already, so Maven is not needed.
+    """
     missing = []
     java = java_program()
     if java is None:
