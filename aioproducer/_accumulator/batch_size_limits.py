@@ -22,8 +22,7 @@ GROWTH: Final = 1.05
 @dataclass(slots=True)
 class _Limit:
     size: int
-    acknowledged: int = 0
-    """Batches since the size has changed."""
+    acknowledged: int = 0  # batches since the size has changed
 
 
 class BatchSizeLimits:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.flush_generations import FlushGenerations
 
-MOST_CUT_OUT: Final = 64
-"""Each refused range becomes a batch, all in one step of the loop."""
+MOST_CUT_OUT: Final = 64  # each refused range becomes a batch, all in one step of the loop
 
 
 class Range(NamedTuple):

@@ -25,8 +25,7 @@ SMALLEST_CHUNK: Final = 1024
 _COMMON: Final = None  # account of loans outside all reserves
 _UNPACKING: Final = -(2**40)  # account of loans beyond `buffer.memory`; no node has this id
 _BATCHES_IN_ROOMY_MEMORY: Final = 16
-UNPACKED_BATCHES: Final = 2
-"""Batches of the largest size that may be unpacked beyond `buffer.memory` while it is full."""
+UNPACKED_BATCHES: Final = 2  # batches of the largest size that may be unpacked beyond `buffer.memory` while it is full
 
 
 class BufferPool:
@@ -42,8 +41,7 @@ class BufferPool:
         self.is_roomy = total_bytes >= _BATCHES_IN_ROOMY_MEMORY * batch_size
         """A batch is a small part of the memory, so a partition may wait for a large chunk."""
         self.lent_bytes = 0
-        self.is_awaited = False
-        """Records wait for memory."""
+        self.is_awaited = False  # records wait for memory
         self._on_return = on_return
         self._sizes = _chunk_sizes(batch_size)
         self._free: dict[int, list[Chunk]] = {size: [] for size in self._sizes}

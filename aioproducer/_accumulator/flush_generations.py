@@ -22,8 +22,7 @@ class FlushGenerations:
     def __init__(self, on_finished: Callable[[], None]) -> None:
         self.current = 0
         self._unfinished: dict[int, int] = {}
-        self.is_awaited = False
-        """Some flush waits."""
+        self.is_awaited = False  # some flush waits
         self._on_finished = on_finished
 
     def enter(self) -> int:

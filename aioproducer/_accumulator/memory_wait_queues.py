@@ -26,17 +26,13 @@ if TYPE_CHECKING:
     from aioproducer._native.append import RecordAppender
     from aioproducer._native.delivery import Delivery
 
-Place = OpenPartition | TopicInfo
-"""Owner of a queue: a partition, or a topic for records that may go to any partition."""
-
-HELD_UP: Final = "held up"
-"""Rival for all stalled partitions: none is lent a reserve, so one attempt answers for all."""
+Place = OpenPartition | TopicInfo  # owner of a queue: a partition, or a topic for records that may go to any partition
+HELD_UP: Final = "held up"  # rival for all stalled partitions: none is lent a reserve, so one attempt answers for all
 
 Rival = int | TopicInfo | Literal["held up"] | None
 """Competitor for memory: a leader (None for partitions without one), or a topic whose records may go anywhere."""
 
-PARTITIONS_TRIED: Final = 16
-"""Partitions tried for a record that may go anywhere, each time memory was given back."""
+PARTITIONS_TRIED: Final = 16  # partitions tried for a record that may go anywhere, each time memory was given back
 
 
 class BufferWaiters:

@@ -103,8 +103,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._records_closed = 0
         self._closing_age_s = settings.delivery_timeout_s / 10
         self._linger_s = min(settings.linger_s, self._closing_age_s)
-        self.memory_is_short = False
-        """Records wait for memory, so new batches are ready at once."""
+        self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
         """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
         self._aged: list[PartitionQueue] = []

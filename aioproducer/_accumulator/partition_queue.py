@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 
 # Batches are sorted by order number, not by sequence: sequences wrap, and start again with each epoch.
-ORDER_STEP: Final = 2**31
-"""More than a batch can have records."""
+ORDER_STEP: Final = 2**31  # more than a batch can have records
 
 
 class BatchState(Enum):
@@ -419,8 +418,7 @@ class DeliveryDeadlines:
     def __init__(self, timers: TimerHeap, timeout_s: float) -> None:
         self._timers = timers
         self._timeout_s = timeout_s
-        self.due: list[PartitionQueue] = []
-        """Partitions whose timers have fired; taken by `take_due`."""
+        self.due: list[PartitionQueue] = []  # partitions whose timers have fired; taken by `take_due`
 
     def watch(self, batch: ProducerBatch) -> None:
         queue, when = batch.queue, batch.called_at + self._timeout_s

@@ -97,8 +97,7 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         self.producer_id: int | None = None
         self.epoch = -1
         self.next_sequence = 0
-        self.is_changing = False
-        """No batch gets a sequence until there is another epoch."""
+        self.is_changing = False  # no batch gets a sequence until there is another epoch
         self.last_acked_order = -1
         self._confirmed_on = 0
         self._confirmed_at = 0.0

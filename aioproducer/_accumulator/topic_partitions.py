@@ -34,8 +34,7 @@ _LONGEST_CHOICE_S: Final = 0.1
 """Time after which keyless records change partition with less than a batch: awaited ones take minutes to fill one.
 Longer than a fast sender needs for a batch, and than most responses take."""
 
-_DRAWS: Final = 8
-"""Random draws of a partition with a leader, before all partitions are searched."""
+_DRAWS: Final = 8  # random draws of a partition with a leader, before all partitions are searched
 
 
 class RandomChoice(Protocol):

@@ -41,13 +41,10 @@ if TYPE_CHECKING:
 class WaitingLimits(NamedTuple):
     """Bounds of the queues."""
 
-    max_records: int
-    """Waiting records that no caller awaits."""
+    max_records: int  # waiting records that no caller awaits
     max_bytes: int
-    max_block_s: float
-    """Seconds that a record waits for metadata and memory together."""
-    max_block_option: str = "max_block_ms"
-    """Name of the option, for errors: a record's own deadline may be earlier."""
+    max_block_s: float  # seconds that a record waits for metadata and memory together
+    max_block_option: str = "max_block_ms"  # name of the option, for errors: a record's own deadline may be earlier
 
 
 class WaitQueues:
@@ -83,8 +80,7 @@ class WaitQueues:
         self._by_result: dict[BatchResult, WaitingRecord] = {}
         self.records = 0
         self.bytes = 0
-        self.exhausted = 0
-        """Records refused or failed for lack of memory."""
+        self.exhausted = 0  # records refused or failed for lack of memory
         self._counted_records = 0
         self._counted_bytes = 0
 

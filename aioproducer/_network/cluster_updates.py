@@ -34,8 +34,7 @@ from aioproducer.cluster import Cluster, Doubt
 from aioproducer.records import TopicPartition
 
 _NOT_DESCRIBED: Final = PartitionView()
-_COUNT: Final = -1
-"""Stands in `Cluster._doubts` for the number of a partition: the number of partitions is in doubt."""
+_COUNT: Final = -1  # stands in `Cluster._doubts` for the number of a partition: the number of partitions is in doubt
 SAME_BROKER_S: Final = 1.0
 """A broker that reports a lower leader epoch for this long is not behind: news of a leader travels in milliseconds."""
 

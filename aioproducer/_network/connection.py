@@ -80,20 +80,16 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     _transport: asyncio.Transport
     _stream: WriteStream
 
-    error: KafkaError | None = None
-    """Reason of the close."""
-    answers = 0
-    """Responses to requests other than the handshake's."""
+    error: KafkaError | None = None  # reason of the close
+    answers = 0  # responses to requests other than the handshake's
     _is_paused = False
-    _held = 0
-    """Bytes of an incomplete response, as last reported."""
+    _held = 0  # bytes of an incomplete response, as last reported
     _retires_with: KafkaError | None = None
     _watch_timer: Timer | None = None
 
     def __init__(self, environment: NetworkContext, label: str, on_closed: OnClosed) -> None:
         loop, settings = environment.loop, environment.settings
-        self.versions = ApiVersions({})
-        """Empty until ready."""
+        self.versions = ApiVersions({})  # empty until ready
         self._produce_versions: dict[int, int] = {}  # by `at_most`
         self.ready: asyncio.Future[None] = loop.create_future()
         """Done after the handshake; fails if the connection closes before."""

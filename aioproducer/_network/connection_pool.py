@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
 
-LONGEST_THROTTLE_MS: Final = 60_000
-"""Longer throttle times are cut to this."""
+LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
 
 
 class NodeConnection:
@@ -55,23 +54,17 @@ class NodeConnection:
             time is over.
     """
 
-    throttled_until = 0.0
-    """Monotonic seconds; valid while `is_throttled`."""
+    throttled_until = 0.0  # monotonic seconds; valid while `is_throttled`
 
     def __init__(self, node: Node, environment: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
         settings = environment.settings
         self.node = node
-        self.connection: BrokerConnection | None = None
-        """Set while the connection is ready."""
-        self.connection_id = 0
-        """Number of the last connection; never used twice, 0 before the first."""
-        self.last_error: KafkaError | None = None
-        """Reason of the last failure; None while connected."""
-        self.retry_at = 0.0
-        """Earliest time of the next attempt, monotonic seconds."""
+        self.connection: BrokerConnection | None = None  # set while the connection is ready
+        self.connection_id = 0  # number of the last connection; never used twice, 0 before the first
+        self.last_error: KafkaError | None = None  # reason of the last failure; None while connected
+        self.retry_at = 0.0  # earliest time of the next attempt, monotonic seconds
         self.is_throttled = False
-        self.failures = 0
-        """Number of attempts and connections that failed."""
+        self.failures = 0  # number of attempts and connections that failed
         self._environment = environment
         self._on_change = on_change
         self._backoff = ExponentialBackoff(

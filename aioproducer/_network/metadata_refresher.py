@@ -49,12 +49,10 @@ class MetadataSettings(NamedTuple):
     retry_backoff_max_ms: int = 1_000
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     """Without a valid response for this long, start again from the bootstrap addresses."""
-    allow_auto_topic_creation: bool = True
-    """Brokers have their own option: auto.create.topics.enable."""
+    allow_auto_topic_creation: bool = True  # brokers have their own option: auto.create.topics.enable
 
 
-WHILE_AWAY_S: Final = 1.0
-"""Interval of refreshes while a failed node is tried again: an attempt may hang for long."""
+WHILE_AWAY_S: Final = 1.0  # interval of refreshes while a failed node is tried again: an attempt may hang for long
 
 _HOPEFUL: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_REPLICATION_FACTOR)
 """Codes of a topic that may pass: brokers with ZooKeeper return the last while too few are up to create the topic."""
@@ -67,12 +65,9 @@ class MetadataRefresher:
     def __init__(
         self, client: NetworkClient, settings: MetadataSettings, *, random: RandomSource, log: EventLog
     ) -> None:
-        self.cluster = Cluster()
-        """Replaced by each refresh, never changed."""
-        self.refreshes = 0
-        """Number of merged responses."""
-        self.last_error: KafkaError | None = None
-        """Error of the last refresh; None if it succeeded."""
+        self.cluster = Cluster()  # replaced by each refresh, never changed
+        self.refreshes = 0  # number of merged responses
+        self.last_error: KafkaError | None = None  # error of the last refresh; None if it succeeded
         self._client = client
         self._settings = settings
         self._log = log

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from aioproducer._network.connection_pool import ConnectionPool, NodeConnection
     from aioproducer._network.context import NetworkContext
 
-_HEDGE_S: Final = 1.0
-"""After this time without a connection another node is tried as well."""
-_SUSPICIOUS_SILENCE_S: Final = 1.0
-"""A node whose oldest request has waited this long is asked last."""
+_HEDGE_S: Final = 1.0  # after this time without a connection another node is tried as well
+_SUSPICIOUS_SILENCE_S: Final = 1.0  # a node whose oldest request has waited this long is asked last
 
 
 class NodeSelector:

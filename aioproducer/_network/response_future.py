@@ -21,8 +21,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 class RawResponse(NamedTuple):
     """A response that is not decoded yet."""
 
-    node_id: int
-    """Negative for a bootstrap address."""
+    node_id: int  # negative for a bootstrap address
     version: int
     payload: memoryview
 

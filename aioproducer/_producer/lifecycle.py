@@ -51,8 +51,7 @@ class LifecycleMethods:
         made_at: file and line of the user's code that made it.
     """
 
-    _dropped_as: ClassVar = "producer"
-    """Name in the warning about a producer that was dropped without a close."""
+    _dropped_as: ClassVar = "producer"  # name in the warning about a producer that was dropped without a close
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
         self._config = config

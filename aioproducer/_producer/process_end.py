@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 _AFTER_OTHERS: Final = -100
 """Priority among `multiprocessing`'s finalizers: the application's run first, and may close producers."""
 
-_ATTEMPTS: Final = 100
-"""Attempts to read a producer whose loop runs on another thread."""
-
+_ATTEMPTS: Final = 100  # attempts to read a producer whose loop runs on another thread
 _hooks: Final[list[Callable[[], None]]] = []
 _children: Final[set[int]] = set()
 

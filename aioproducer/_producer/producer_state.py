@@ -19,8 +19,7 @@ from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedErro
 if TYPE_CHECKING:
     from aioproducer._native.own_loop import OwnLoop
 
-CLOSE_AFTER_ERROR_S: Final = 5.0
-"""How long `async with` waits for deliveries when its body raised or was cancelled."""
+CLOSE_AFTER_ERROR_S: Final = 5.0  # how long `async with` waits for deliveries when its body raised or was cancelled
 
 
 class ProducerState(Enum):

@@ -55,8 +55,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.lifecycle = lifecycle
         self._config = config
         self._log = log
-        self.is_shut = True
-        """Calls are refused: not started yet, closing, closed, failed, or in a forked child."""
+        self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
         parts = build_parts(
             Surroundings(

@@ -62,14 +62,9 @@ _NUMBERS: Final[Mapping[type, str]] = {
 class PartType(NamedTuple):
     """The type of a topic's keys or values, and their serializer."""
 
-    types: tuple[type[object], ...] | None
-    """The allowed types; None if the serializer decides."""
-
-    name: str
-    """Name of the type, for messages."""
-
-    serialize: BoundSerializer | None
-    """Serializer; None for bytes."""
+    types: tuple[type[object], ...] | None  # the allowed types; None if the serializer decides
+    name: str  # name of the type, for messages
+    serialize: BoundSerializer | None  # serializer; None for bytes
 
     def check(self, argument: str, part: object, topic: str) -> None:
         """Refuse another type; None always passes.

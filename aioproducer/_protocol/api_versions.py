@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 class FinalizedFeatures(NamedTuple):
     """Features that the cluster has finalized, as one broker knew them (KIP-584)."""
 
-    epoch: int = -1
-    """A larger one is newer; -1 if the broker reports no features."""
+    epoch: int = -1  # a larger one is newer; -1 if the broker reports no features
     levels: Mapping[str, int] = MappingProxyType({})
 
     @property

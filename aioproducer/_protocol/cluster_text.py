@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-LONGEST_NAME: Final = 256
-"""Characters shown of a name; a topic's has 249 at most."""
-
-LONGEST_MESSAGE: Final = 1000
-"""Characters shown of a broker's error message."""
-
+LONGEST_NAME: Final = 256  # characters shown of a name; a topic's has 249 at most
+LONGEST_MESSAGE: Final = 1000  # characters shown of a broker's error message
 _CUT: Final = "..."
 
 

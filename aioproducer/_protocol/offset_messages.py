@@ -116,17 +116,14 @@ def _offset_fields(version: int, partition: int, offset: Position) -> bytes:
 
 OFFSET_FETCH: Final = Api(9, "OffsetFetch", 7, 7, 6, since="2.5")
 
-NO_OFFSET: Final = -1
-"""Offset of a partition without a committed offset."""
-
+NO_OFFSET: Final = -1  # offset of a partition without a committed offset
 _FETCHED_OFFSET = struct.Struct(">iqi")  # partition, offset, leader epoch
 
 
 class FetchedOffset(NamedTuple):
     topic: str
     partition: int
-    offset: int
-    """Next offset to read; `NO_OFFSET` for none."""
+    offset: int  # next offset to read; `NO_OFFSET` for none
     metadata: str
     error_code: int
 

@@ -36,8 +36,7 @@ class ResponseReader:
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
-        self.position = 0
-        """Start of the next field; code that unpacks a fixed block itself advances it."""
+        self.position = 0  # start of the next field; code that unpacks a fixed block itself advances it
 
     def boolean(self) -> bool:
         self.position += 1
@@ -167,8 +166,7 @@ _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(_VARINT_MORE))
 
 NO_TAGGED_FIELDS: Final = b"\x00"
 
-NO_TOPIC_ID: Final = bytes(16)
-"""The end of every structure of a flexible version."""
+NO_TOPIC_ID: Final = bytes(16)  # the end of every structure of a flexible version
 
 
 def unsigned_varint(value: int) -> bytes:

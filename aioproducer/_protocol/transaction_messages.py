@@ -87,8 +87,7 @@ class CodeResponse(NamedTuple):
 class EndTxnResponse(NamedTuple):
     throttle_time_ms: int
     error_code: int
-    producer_id: int = -1
-    """Of the next transaction; -1 before version 5, and after an error."""
+    producer_id: int = -1  # of the next transaction; -1 before version 5, and after an error
     producer_epoch: int = -1
 
     @property

@@ -16,8 +16,7 @@ class FlushWaiters:
         self.generations = FlushGenerations(self._generation_finished)
         self._loop = loop
         self._waiting: dict[asyncio.Future[None], int] = {}
-        self.drain_timeout_s = math.inf
-        """The shortest timeout of all calls of `close`."""
+        self.drain_timeout_s = math.inf  # the shortest timeout of all calls of `close`
         self._drain_by = math.inf
         self._draining: asyncio.Timeout | None = None
 

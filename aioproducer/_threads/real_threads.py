@@ -21,8 +21,7 @@ ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
 ArgumentTs = TypeVarTuple("ArgumentTs")
 
-RealRLock = _thread.RLock
-"""The class behind `threading.RLock`, written in C; neither gevent nor eventlet replaces it."""
+RealRLock = _thread.RLock  # the class behind `threading.RLock`, written in C; neither gevent nor eventlet replaces it
 
 
 class _StartNewThread(Protocol):

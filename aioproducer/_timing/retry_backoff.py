@@ -57,11 +57,8 @@ class ExponentialBackoff:
         return f"ExponentialBackoff({self._initial_ms} to {self._max_ms} ms, jitter {self._jitter})"
 
 
-SOON_MS: Final = (1, 20)
-"""First and longest wait for a broker that is busy for a moment."""
-
-SOON_AT_MOST: Final = 50
-"""Attempts with these waits, a second in all; later ones use the ordinary backoff."""
+SOON_MS: Final = (1, 20)  # first and longest wait for a broker that is busy for a moment
+SOON_AT_MOST: Final = 50  # attempts with these waits, a second in all; later ones use the ordinary backoff
 
 
 class RequestPacing:
@@ -70,10 +67,8 @@ class RequestPacing:
     __slots__ = ("_attempts", "_backoff", "_soon", "next_at", "trouble")
 
     def __init__(self, backoff: ExponentialBackoff) -> None:
-        self.next_at = 0.0
-        """Earliest time of the next request; monotonic seconds."""
-        self.trouble = ""
-        """Why the last request must be repeated; empty if it need not be."""
+        self.next_at = 0.0  # earliest time of the next request; monotonic seconds
+        self.trouble = ""  # why the last request must be repeated; empty if it need not be
         self._backoff = backoff
         self._soon = backoff.within(*SOON_MS)
         self._attempts = 0

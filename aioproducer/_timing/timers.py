@@ -25,8 +25,7 @@ class Timer:
 
     def __init__(self, when: float, callback: Callable[[float], None], heap: TimerHeap) -> None:
         self.when = when
-        self.callback: Callable[[float], None] | None = callback
-        """None after it was cancelled or has fired."""
+        self.callback: Callable[[float], None] | None = callback  # None after it was cancelled or has fired
         self._heap = heap
 
     def cancel(self) -> None:

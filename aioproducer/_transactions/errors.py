@@ -21,9 +21,7 @@ FORGOTTEN_CODES: Final = frozenset(
 )
 """Codes of a coordinator that does not know the identity, so cannot tell whether the producer was fenced."""
 
-NAMED: Final = 5
-"""Partitions that an error names at most."""
-
+NAMED: Final = 5  # partitions that an error names at most
 _HINTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant Write and Describe on the transactional id",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant IdempotentWrite on the cluster",

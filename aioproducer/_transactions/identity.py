@@ -36,15 +36,12 @@ class TransactionalIdentity(ProducerIdentity):
 
     def __init__(self) -> None:
         super().__init__(is_enabled=True)
-        self.number = 0
-        """Count of identities so far; a partition with an older number starts over."""
-        self.transaction = 0
-        """Number of the open transaction, or else of the last."""
+        self.number = 0  # count of identities so far; a partition with an older number starts over
+        self.transaction = 0  # number of the open transaction, or else of the last
         self.needs_epoch = False
         """The coordinator must give another epoch before the next transaction: a batch that has a sequence ended
         unacknowledged, or brokers do not know the identity."""
-        self.has_stamped = False
-        """A batch of the open transaction has a sequence, so it may have been sent."""
+        self.has_stamped = False  # a batch of the open transaction has a sequence, so it may have been sent
         self.pipelines_at_once = False
         """Brokers refuse a first sequence other than 0 (transactions V2), so a successor cannot overtake."""
         self.first_response_s: float | None = None

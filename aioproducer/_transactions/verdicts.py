@@ -42,15 +42,11 @@ class ErrorAction(IntEnum):
     """Reaction to a code; of several codes in a response the highest counts."""
 
     DONE = 0
-    RETRY_SOON = 1
-    """The broker is busy for a moment: it writes the markers of the last transaction."""
+    RETRY_SOON = 1  # the broker is busy for a moment: it writes the markers of the last transaction
     RETRY = 2
-    REFIND = 3
-    """Find the coordinator again, then retry."""
-    ABORTABLE = 4
-    """The transaction must be aborted."""
-    RENEW = 5
-    """The coordinator has another epoch: InitProducerId decides whether this producer may continue."""
+    REFIND = 3  # find the coordinator again, then retry
+    ABORTABLE = 4  # the transaction must be aborted
+    RENEW = 5  # the coordinator has another epoch: InitProducerId decides whether this producer may continue
     FATAL = 6
 
 
@@ -184,15 +180,12 @@ _TAKING: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.CO
 class TransactionEffect(Enum):
     """Effect of a refusal on the transaction."""
 
-    GO_ON = auto()
-    """None: EndTxn was for a transaction that a late copy had begun, and InitProducerId decides."""
+    GO_ON = auto()  # no effect: EndTxn was for a transaction that a late copy had begun, and InitProducerId decides
     LOOK = auto()
     """Describe the transaction: another producer has the identity, or the coordinator has aborted it itself."""
-    RENEW = auto()
-    """The transaction must be aborted; InitProducerId decides whether this producer may continue."""
+    RENEW = auto()  # the transaction must be aborted; InitProducerId decides whether this producer may continue
     ABORT = auto()
-    FAIL = auto()
-    """The producer has failed."""
+    FAIL = auto()  # the producer has failed
 
 
 def consequence_of(

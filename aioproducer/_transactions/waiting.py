@@ -27,8 +27,7 @@ class TransactionResult:
         self.began_at = began_at
         self.is_done = False
         self.is_told = False
-        self.is_left = False
-        """A caller gave up, and may call again."""
+        self.is_left = False  # a caller gave up, and may call again
         self.error: KafkaError | None = None
 
     def end(self, error: KafkaError | None) -> None:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-STANDARD_STREAMS: Final = (0, 1, 2)
-"""File descriptors of standard input, output and error."""
+STANDARD_STREAMS: Final = (0, 1, 2)  # file descriptors of standard input, output and error
 
 
 class BackgroundLoop:
@@ -68,8 +67,7 @@ class BackgroundLoop:
         self._is_launched = False
         self._is_stopped = False
         self._has_ended = False
-        self._unanswered: dict[Callable[[], bool], None] = {}
-        """Cancels each call that has no result yet."""
+        self._unanswered: dict[Callable[[], bool], None] = {}  # cancels each call that has no result yet
 
     @property
     def is_running(self) -> bool:

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-QUEUE_RECORDS: Final = 4096
-"""Records in the queue beyond which `enqueue` waits."""
+QUEUE_RECORDS: Final = 4096  # records in the queue beyond which `enqueue` waits
 
 QUEUE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of keys and values that are bytes already, beyond which `enqueue` waits; one record may exceed it."""

@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 
     Emit = Callable[[EventLog], object]
 
-MAX_EVENTS: Final = 1_000
-"""Events queued behind a handler that blocks; further ones are counted and dropped."""
-
-LONGEST_STOP_S: Final = 0.5
-"""How long closing waits for events to be emitted."""
+MAX_EVENTS: Final = 1_000  # events queued behind a handler that blocks; further ones are counted and dropped
+LONGEST_STOP_S: Final = 0.5  # how long closing waits for events to be emitted
 
 
 class LogThread:

@@ -18,9 +18,7 @@ from aioproducer.testing.kafka.server_properties import free_ports, is_free
 
 TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[0-9]{1,20}))?")
 DEFAULT_PARTITIONS = 4
-MAX_PARTITIONS = 999_999
-"""Limit for a topic."""
-
+MAX_PARTITIONS = 999_999  # limit for a topic
 MAX_NODES = 9
 LAST_PORT = 65_535
 

@@ -7,9 +7,7 @@ from typing import Final
 
 from aioproducer.cli.standard_streams import tell
 
-CONNECT_TIMEOUT_S: Final = 10.0
-"""How long commands wait for a broker by default."""
-
+CONNECT_TIMEOUT_S: Final = 10.0  # how long commands wait for a broker by default
 HINT_AFTER_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.05
 

@@ -14,8 +14,7 @@ MAX_PORT = 65535
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")
 _PORT = re.compile(r"[0-9]{1,10}")
-_NO_COMMA = re.compile(r"[;|\s]")
-"""Separators that users write in place of commas."""
+_NO_COMMA = re.compile(r"[;|\s]")  # separators that users write in place of commas
 
 
 def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:

@@ -216,10 +216,8 @@ class Plugin:
     """An object with the methods of one of our protocols."""
 
     allowed: str
-    check: Callable[[object], None]
-    """Raises TypeError, with a message that names the option."""
-    nothing: object = None
-    """The value of `None`."""
+    check: Callable[[object], None]  # raises TypeError, with a message that names the option
+    nothing: object = None  # the value of `None`
     classes: Mapping[str, Callable[[], object]] = field(default_factory=lambda: _NO_CLASSES)
     """Class name in a property file -> function that makes the equivalent object."""
 

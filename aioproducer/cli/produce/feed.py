@@ -26,17 +26,10 @@ from aioproducer.errors import (
 )
 from aioproducer.records import RecordMetadata
 
-MAX_IN_FLIGHT = 100_000
-"""Limit of records in flight: the buffer would hold millions of small ones."""
-
-RECORDS_PER_TURN = 256
-"""Records between two yields to the event loop."""
-
-SINGLE_RECORD_ERRORS = (RecordTooLargeError, InvalidRecordError)
-"""Errors of one record: the next one may succeed."""
-
-MAX_CATCH_UP_S = 0.1
-"""After a standstill, at most the records of this time are sent at once."""
+MAX_IN_FLIGHT = 100_000  # limit of records in flight: the buffer would hold millions of small ones
+RECORDS_PER_TURN = 256  # records between two yields to the event loop
+SINGLE_RECORD_ERRORS = (RecordTooLargeError, InvalidRecordError)  # errors of one record: the next one may succeed
+MAX_CATCH_UP_S = 0.1  # after a standstill, at most the records of this time are sent at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +87,7 @@ class Feed:
         self._withdrawn = 0
         self._has_sent = False
         self.bytes_read = 0
-        self.has_usage_error = False
-        """Whether the first CSV header lacks the field of --key; nothing was sent then."""
+        self.has_usage_error = False  # whether the first CSV header lacks the field of --key; nothing was sent then
 
     async def run(self) -> None:
         """Enqueue all records; returns after the last one, or at the first invalid line."""

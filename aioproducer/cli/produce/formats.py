@@ -10,8 +10,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 UTF8_MARK: Final = "\ufeff"
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
-OPEN_QUOTE: Final = "unexpected end of data"
-"""The message of `csv` in strict mode for a text that ends within quotes."""
+OPEN_QUOTE: Final = "unexpected end of data"  # the message of `csv` in strict mode for a text that ends within quotes
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | bool | None"
 """A decoded line; numbers stay text, so that a key keeps every digit."""

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 STANDARD_INPUT = "-"
 CHUNK_BYTES = 256 * 1024
-READ_AHEAD = 4
-"""Chunks that may be read before they are taken."""
-
+READ_AHEAD = 4  # chunks that may be read before they are taken
 NEWLINE = b"\n"
 
 
@@ -28,11 +26,8 @@ class Input:
     """A file, or standard input."""
 
     name: str
-    path: str | None
-    """None for standard input."""
-
-    size_bytes: int | None
-    """None if it is unknown, as for a pipe or terminal."""
+    path: str | None  # None for standard input
+    size_bytes: int | None  # None if it is unknown, as for a pipe or terminal
 
     @contextmanager
     def opened(self) -> Iterator[FileIO]:

@@ -28,8 +28,7 @@ class TransactionOutcome(Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    UNKNOWN = "unknown"
-    """A commit was requested, and no broker answered."""
+    UNKNOWN = "unknown"  # a commit was requested, and no broker answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,10 @@ class RunResult:
     elapsed_s: float
     bytes_read: int
     acks: int
-    interrupted_by: str | None = None
-    """Name of the signal."""
-
-    error: str | None = None
-    """An error that concerns no single line."""
-
+    interrupted_by: str | None = None  # name of the signal
+    error: str | None = None  # an error that concerns no single line
     exit_code: int = 0
-    transaction: TransactionOutcome | None = None
-    """None without a transaction."""
+    transaction: TransactionOutcome | None = None  # None without a transaction
 
 
 class LineRanges:
@@ -59,8 +53,7 @@ class LineRanges:
     def __init__(self, max_ranges: int = MAX_RANGES) -> None:
         self._max_ranges = max_ranges
         self._ranges: list[tuple[int, int]] = []  # (first, last), both included; ascending, never adjacent
-        self.count = 0
-        """All added lines."""
+        self.count = 0  # all added lines
 
     def add(self, first: int, last: int) -> None:
         self.count += last - first + 1
@@ -82,9 +75,7 @@ class InputLines(NamedTuple):
     """The lines of one input that were read."""
 
     name: str
-    before: int
-    """Number of lines in the inputs before it."""
-
+    before: int  # number of lines in the inputs before it
     lines: int
 
 
@@ -93,9 +84,7 @@ class Problem:
     """Lines that were not delivered for the same reason."""
 
     reason: str
-    example: str
-    """The message for the first line."""
-
+    example: str  # the message for the first line
     is_skipped: bool
 
     records: int = 0
@@ -110,9 +99,7 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.in_flight: dict[int, int] = {}
-        """First line -> last line of each record in flight; ascending."""
-
+        self.in_flight: dict[int, int] = {}  # first line -> last line of each record in flight; ascending
         self.problems: dict[tuple[str, str, Outcome], Problem] = {}
         self.lines = 0
         self.delivered = 0

@@ -28,17 +28,10 @@ from aioproducer.errors import (
     UndeliveredError,
 )
 
-CLOSE_TIMEOUT_S = 2.0
-"""For closing connections, after everything else has ended."""
-
-COMMIT_PATIENCE_S = 120.0
-"""How long a commit without an answer is retried; each attempt takes `max.block.ms`."""
-
-LONGEST_TRANSACTION_MS = 900_000
-"""The default limit of brokers; reading the input is part of the transaction."""
-
-REFRESH_S = 0.2
-"""Between two updates of the progress bar."""
+CLOSE_TIMEOUT_S = 2.0  # for closing connections, after everything else has ended
+COMMIT_PATIENCE_S = 120.0  # how long a commit without an answer is retried; each attempt takes `max.block.ms`
+LONGEST_TRANSACTION_MS = 900_000  # the default limit of brokers; reading the input is part of the transaction
+REFRESH_S = 0.2  # between two updates of the progress bar
 
 
 class Run:
@@ -192,9 +185,7 @@ class InputTransaction:
 
     def __init__(self, producer: Producer, tally: Tally) -> None:
         self.outcome = TransactionOutcome.OPEN
-        self.fenced: ProducerFencedError | None = None
-        """Set if another run uses the transactional id."""
-
+        self.fenced: ProducerFencedError | None = None  # set if another run uses the transactional id
         self._producer = producer
         self._tally = tally
 

@@ -128,9 +128,7 @@ async def _start(consumer: AIOKafkaConsumer, settings: TailSettings) -> None:
         raise UnreachableError(f"no broker answers at {settings.bootstrap_servers}") from error
 
 
-PASSING_S = 1.0
-"""Shorter errors are not shown: a coordinator is being elected, a leader moves."""
-
+PASSING_S = 1.0  # shorter errors are not shown: a coordinator is being elected, a leader moves
 REPEAT_AFTER_S = 60.0
 
 

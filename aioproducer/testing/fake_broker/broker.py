@@ -52,9 +52,7 @@ class Broker:
         self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}
         """Leader and leader epoch in this broker's Metadata, where it lags behind the controller."""
 
-        self.header_tags = b"\x00"
-        """Tagged fields of its response headers; Kafka has none so far."""
-
+        self.header_tags = b"\x00"  # tagged fields of its response headers; Kafka has none so far
         self._connections: dict[int, _Connection] = {}
         self._stalled: list[tuple[Fault, Exchange]] = []
 

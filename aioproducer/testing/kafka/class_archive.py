@@ -22,8 +22,7 @@ from aioproducer.testing.kafka.server_properties import NodePorts, free_ports, p
 ONLY_WHERE_KNOWN = "-XX:+IgnoreUnrecognizedVMOptions"
 """A JVM of another make has no such archives, and must start all the same."""
 
-MAKING_S = 60.0
-"""How long the broker may take that makes it."""
+MAKING_S = 60.0  # how long the broker may take that makes it
 
 
 async def class_archive_options(jars: Path, template: Path) -> tuple[str, ...]:

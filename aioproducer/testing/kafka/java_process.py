@@ -22,11 +22,8 @@ from aioproducer.testing.kafka.prerequisites import INSTALL_JAVA, java_program
 SMALL_HEAP = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """Starts fast and stays small; for tests and demos."""
 
-PERFORMANCE_HEAP = ("-Xms1g", "-Xmx1g")
-"""The collector and compiler a production broker has; for measuring."""
-
-EXIT_POLL_S = 0.02
-"""How often a waiting call looks whether a process ended."""
+PERFORMANCE_HEAP = ("-Xms1g", "-Xmx1g")  # the collector and compiler a production broker has; for measuring
+EXIT_POLL_S = 0.02  # how often a waiting call looks whether a process ended
 
 
 def java_command(
@@ -81,8 +78,7 @@ class JavaProcess:
             return "".join(deque(log, maxlen=lines))
 
 
-SAID_MAX_CHARS = 2_000
-"""How much of what a failed program printed goes into the error; Maven says why at the start."""
+SAID_MAX_CHARS = 2_000  # how much of what a failed program printed goes into the error; Maven says why at the start
 
 
 async def run_program(command: Sequence[str]) -> str:

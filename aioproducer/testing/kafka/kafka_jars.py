@@ -26,12 +26,8 @@ from aioproducer.testing.kafka.prerequisites import missing_for_kafka
 TESTED_VERSIONS = ("4.3.1", "3.9.1")
 """Versions the test suite runs on, newest first. Others of Kafka 3.9 and 4.x are fetched and tried as well."""
 
-LOCK_POLL_S = 0.1
-"""How often a waiting process checks whether the lock is free."""
-
-MAVEN_TIMEOUT_S = 600.0
-"""How long Maven may take to fetch about 45 MB before it is given up."""
-
+LOCK_POLL_S = 0.1  # how often a waiting process checks whether the lock is free
+MAVEN_TIMEOUT_S = 600.0  # how long Maven may take to fetch about 45 MB before it is given up
 VERSION_PATTERN = re.compile(r"(?P<major>[34])\.\d+\.\d+(-rc\d+)?")
 
 

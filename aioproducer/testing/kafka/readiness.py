@@ -18,19 +18,15 @@ API_VERSIONS, METADATA = 18, 3
 CLIENT_ID = b"aioproducer-ready"
 CORRELATION_ID_BYTES = 4
 MAX_ANSWER_BYTES = 1 << 20
-ATTEMPT_S = 5.0
-"""How long one question may take before it counts as unanswered."""
+ATTEMPT_S = 5.0  # how long one question may take before it counts as unanswered
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """What one broker says about its cluster."""
 
-    brokers: int
-    """How many brokers are alive."""
-
-    controller_id: int
-    """Node id of a broker to send administration requests to; -1 while there is none."""
+    brokers: int  # how many brokers are alive
+    controller_id: int  # node id of a broker to send administration requests to; -1 while there is none
 
 
 async def ask_for_cluster(host: str, port: int) -> ClusterView | None:

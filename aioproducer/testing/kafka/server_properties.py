@@ -20,28 +20,18 @@ LOOPBACK = "127.0.0.1"
 class ProxiedPorts:
     """A second client listener of a node, for clients that reach it through a proxy."""
 
-    port: int
-    """Where the node listens for the proxy."""
-
-    advertised_port: int
-    """Where the proxy listens, and the port in Metadata for clients that come through it."""
+    port: int  # where the node listens for the proxy
+    advertised_port: int  # where the proxy listens, and the port in Metadata for clients that come through it
 
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
     """Where one node listens, on loopback."""
 
-    node_id: int
-    """From 1."""
-
-    broker_port: int
-    """Where clients connect."""
-
-    controller_port: int
-    """Where the other nodes' controllers connect."""
-
-    proxied: ProxiedPorts | None = None
-    """Where a proxy connects; `None` without one."""
+    node_id: int  # from 1
+    broker_port: int  # where clients connect
+    controller_port: int  # where the other nodes' controllers connect
+    proxied: ProxiedPorts | None = None  # where a proxy connects; `None` without one
 
 
 def server_properties(node: NodePorts, quorum: Sequence[NodePorts], log_folder: Path) -> dict[str, str]:

@@ -189,8 +189,7 @@ def _everything(exchange: Exchange, group: ConsumerGroup) -> Sequence[tuple[_Nam
 class _Look(NamedTuple):
     exchange: Exchange
     group: ConsumerGroup
-    require_stable: bool
-    """Whether offsets that an open transaction is about to change are withheld."""
+    require_stable: bool  # whether offsets that an open transaction is about to change are withheld
 
 
 def _fetched_topic(look: _Look, named: _Named, indexes: Sequence[int]) -> Tree:

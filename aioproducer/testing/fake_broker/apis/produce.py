@@ -43,12 +43,8 @@ from aioproducer.testing.fake_broker.wire.produce_wire import (
 
 _ALL = -1
 
-_LOOK_FOR_MARKERS_S = 0.020
-"""`add.partitions.to.txn.retry.backoff.ms`."""
-
-_LOOKS_FOR_MARKERS = 5
-"""So many fit into `add.partitions.to.txn.retry.backoff.max.ms`."""
-
+_LOOK_FOR_MARKERS_S = 0.020  # `add.partitions.to.txn.retry.backoff.ms`
+_LOOKS_FOR_MARKERS = 5  # so many fit into `add.partitions.to.txn.retry.backoff.max.ms`
 _SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 53, 76, 100})
 
 

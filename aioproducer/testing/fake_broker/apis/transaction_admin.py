@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 
 NOT_HOSTED = "This server does not host this topic-partition."
-_NEVER_SEEN = ("PrepareEpochFence", "Dead")
-"""States of Kafka that do not last here."""
+_NEVER_SEEN = ("PrepareEpochFence", "Dead")  # states of Kafka that do not last here
 
 
 def answer_list_transactions(exchange: Exchange) -> None:

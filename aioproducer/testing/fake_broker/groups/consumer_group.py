@@ -25,8 +25,7 @@ from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
-NEW_MEMBER_JOIN_S = 300.0
-"""Longest wait of a new member's JoinGroup; no setting of Kafka changes it."""
+NEW_MEMBER_JOIN_S = 300.0  # longest wait of a new member's JoinGroup; no setting of Kafka changes it
 
 _SHORTEST_WAIT_S = 0.1
 """Shortest time between two checks of the members, as rebalance time-outs may be 0: the clock must advance."""

@@ -21,8 +21,7 @@ from aioproducer.testing.fake_broker.wire.messages import Tree
 if TYPE_CHECKING:
     from aioproducer.testing.fake_broker.schedule import Appointment
 
-Reply = Callable[[Tree, float], None]
-"""Sends the response to a waiting JoinGroup or SyncGroup: (response, now)."""
+Reply = Callable[[Tree, float], None]  # sends the response to a waiting JoinGroup or SyncGroup: (response, now)
 
 
 class Member:

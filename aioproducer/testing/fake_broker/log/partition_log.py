@@ -20,11 +20,8 @@ class LoggedBatch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     last_sequence: int
-    data: bytes
-    """The whole batch, its base offset and leader epoch written in."""
-
-    attributes: int = 0
-    """Of its header: codec, timestamp type, transactional, control."""
+    data: bytes  # the whole batch, its base offset and leader epoch written in
+    attributes: int = 0  # of its header: codec, timestamp type, transactional, control
 
     @property
     def is_transactional(self) -> bool:

@@ -45,10 +45,8 @@ class ProducerEntry:
 
     def __init__(self, epoch: int, coordinator_epoch: int = -1) -> None:
         self.epoch: int = epoch
-        self.coordinator_epoch: int = coordinator_epoch
-        """Of the last transaction marker; -1: there was none."""
-        self.last_timestamp: int = -1
-        """Of its last batch or marker, in ms since 1970."""
+        self.coordinator_epoch: int = coordinator_epoch  # of the last transaction marker; -1: there was none
+        self.last_timestamp: int = -1  # of its last batch or marker, in ms since 1970
         self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:

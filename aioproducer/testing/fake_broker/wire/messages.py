@@ -41,9 +41,7 @@ _EARLIER_SHAPES: dict[ApiKey, tuple[int, ...]] = {
 
 _VERSIONS = next(iter(PROFILES.values())).versions
 
-_KEPT_BYTES = 512
-"""Larger requests are decoded each time: they hardly come again, and would take memory."""
-
+_KEPT_BYTES = 512  # larger requests are decoded each time: they hardly come again, and would take memory
 _USUAL = (
     ApiKey.API_VERSIONS,
     ApiKey.METADATA,
