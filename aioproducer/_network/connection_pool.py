@@ -71,9 +71,7 @@ class NodeConnection:
             settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=environment.random
         )
         self._setup_timeout = ExponentialBackoff(
-            settings.connection_setup_timeout_ms,
-            settings.connection_setup_timeout_max_ms,
-            random=environment.random,
+            settings.connection_setup_timeout_ms, settings.connection_setup_timeout_max_ms, random=environment.random
         )
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None

@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._sender.completion import error_of_refused
-from aioproducer.errors import (
-    BufferTimeoutError,
-    IllegalStateError,
-    KafkaError,
-    MetadataTimeoutError,
-    UndeliveredError,
-)
+from aioproducer.errors import BufferTimeoutError, IllegalStateError, KafkaError, MetadataTimeoutError, UndeliveredError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -23,12 +23,7 @@ from aioproducer._producer.process_end import (
     report_not_closed,
     watch_process,
 )
-from aioproducer._producer.producer_state import (
-    CLOSE_AFTER_ERROR_S,
-    ProducerState,
-    ProducerStateMachine,
-    check_timeout,
-)
+from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 

@@ -62,11 +62,7 @@ class Position(Protocol):
 
 
 def encode_txn_offset_commit_request(
-    version: int,
-    *,
-    identity: TransactionIdentity,
-    member: GroupMember,
-    offsets: Mapping[PartitionT, Position],
+    version: int, *, identity: TransactionIdentity, member: GroupMember, offsets: Mapping[PartitionT, Position]
 ) -> bytes:
     """Commit offsets with the transaction.
 

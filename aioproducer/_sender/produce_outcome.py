@@ -166,10 +166,7 @@ def _sequence_error(row: ErrorCode, answer: PartitionResponse, facts: BatchFacts
         outcome = Outcome.UNKNOWN if maybe_written else Outcome.NOT_WRITTEN
         return Fail(outcome, int(row), _reason(row, answer), loses_producer_id=loses_producer_id)
     return Retry(
-        maybe_written=False,
-        changes_epoch=True,
-        loses_producer_id=loses_producer_id,
-        is_consequence=is_consequence,
+        maybe_written=False, changes_epoch=True, loses_producer_id=loses_producer_id, is_consequence=is_consequence
     )
 
 

@@ -185,10 +185,7 @@ class BackgroundLoop:
         return future
 
     def _hand_over(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        function: Callable[[], Awaitable[ResultT]],
-        future: CallFuture[ResultT],
+        self, loop: asyncio.AbstractEventLoop, function: Callable[[], Awaitable[ResultT]], future: CallFuture[ResultT]
     ) -> None:
         if self._is_stopped:
             raise ProducerClosedError("the producer is closed: it takes no more records")

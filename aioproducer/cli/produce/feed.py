@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from aioproducer._producer.producer import Producer
-from aioproducer.cli.produce.formats import (
-    BadLineError,
-    Content,
-    Format,
-    LineFormat,
-    NoKeyFieldError,
-    line_format,
-)
+from aioproducer.cli.produce.formats import BadLineError, Content, Format, LineFormat, NoKeyFieldError, line_format
 from aioproducer.cli.produce.read import Chunk, Input, LineSplitter, read_chunks
 from aioproducer.cli.produce.report import Tally
 from aioproducer.errors import (

@@ -6,11 +6,7 @@ from shlex import quote
 
 from aioproducer._admin.transactions import CoordinatedTransaction, OpenTransaction
 from aioproducer._protocol.cluster_text import printable
-from aioproducer._protocol.transaction_admin_messages import (
-    NO_TRANSACTION,
-    PartitionProducers,
-    TransactionDescription,
-)
+from aioproducer._protocol.transaction_admin_messages import NO_TRANSACTION, PartitionProducers, TransactionDescription
 
 NO_TIME = -1
 

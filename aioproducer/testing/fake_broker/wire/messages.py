@@ -27,10 +27,7 @@ Tree: TypeAlias = Mapping[str, object]
 _EARLIER_SHAPES: dict[ApiKey, tuple[int, ...]] = {
     ApiKey.METADATA: (10,),
     ApiKey.OFFSET_COMMIT: (9,),
-    ApiKey.OFFSET_FETCH: (
-        7,
-        9,
-    ),
+    ApiKey.OFFSET_FETCH: (7, 9),
     ApiKey.FIND_COORDINATOR: (3,),
     ApiKey.LEAVE_GROUP: (2,),
     ApiKey.DELETE_TOPICS: (5,),
