@@ -183,8 +183,8 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         again: list[PartitionQueue] = []
         for _ in range(self.ready.count(node_id)):
             queue = self.ready.take_first(node_id)
-            # A partition with nothing to send now is not put back, or the sender would spin. Whatever ends its wait
-            # offers it again: backoff timer, response, compressor. A new reason to wait needs the same.
+            # A partition with nothing to send now is not put back, or the sender would spin. The end of its wait offers
+            # it again: backoff timer, response, compressor. A new reason to wait must do the same.
             batch = queue.next_to_send(connection, now) if queue is not None else None
             if queue is None or batch is None or not self._try_seal(queue, batch):
                 continue

@@ -71,7 +71,7 @@ class WaitingRecord:
         return self.line is not None
 
     def hold(self, topic: TopicInfo | None) -> None:
-        """Make every later record of a topic wait behind this one, to whatever partition; None ends it."""
+        """Block all partitions of a topic for later records; None unblocks them."""
         if self.held is not None:
             self.held.unblock()
         if topic is not None:

@@ -114,7 +114,7 @@ class BackgroundLoop:
             return  # stopped before it began
         self._thread_id = thread_id()
         try:
-            # Not in debug mode, whatever the environment says: that logs slow callbacks on this thread.
+            # Debug mode is off regardless of the environment: it logs slow callbacks on this thread.
             with asyncio.Runner(debug=False, loop_factory=lambda: loop) as runner:
                 try:
                     runner.run(self._serve(job))

@@ -31,7 +31,7 @@ class Input:
 
     @contextmanager
     def opened(self) -> Iterator[FileIO]:
-        """Open the input unbuffered: a read returns whatever is available. Standard input is left open."""
+        """Open the input unbuffered: a read returns what is available. Standard input is left open."""
         with FileIO(0 if self.path is None else self.path, closefd=self.path is not None) as file:
             yield file
 
