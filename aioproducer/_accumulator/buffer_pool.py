@@ -161,7 +161,6 @@ class BufferPool:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes of chunks in the free lists."""
         return self._free_bytes
 
     @property

@@ -49,7 +49,6 @@ class FlushGenerations:
         return closed
 
     def is_finished(self, generation: int) -> bool:
-        """Whether this generation and all earlier ones have ended."""
         return all(unfinished > generation for unfinished in self._unfinished)
 
     @property

@@ -150,7 +150,6 @@ class ProducerBatch:
     # Filling
 
     def write_with(self, builder: RecordBatchBuilder) -> None:
-        """Let `builder` write the records while the batch is open."""
         self._builder = builder
 
     def close(self) -> None:
@@ -198,7 +197,6 @@ class ProducerBatch:
 
     @property
     def wire_size(self) -> int:
-        """Bytes of header and records."""
         return HEADER_SIZE + self.size
 
     @property

@@ -72,7 +72,6 @@ class ProducerIdentity:
 
     @property
     def first_epoch(self) -> int:
-        """The epoch with which a partition begins under the current id."""
         return self._first_epoch
 
     def __repr__(self) -> str:

@@ -44,7 +44,6 @@ class ReadyNodes:
         self._leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}
 
     def offer(self, queue: PartitionQueue) -> None:
-        """Add a partition if it has a batch that may be sent, and wake the sender."""
         if queue.first_sendable() is not None:
             self.add(queue)
             self._wake()

@@ -122,7 +122,6 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     @property
     def is_open(self) -> bool:
-        """Whether the handshake is done and the connection is not closed."""
         return self._state is ConnectionState.READY and not self._transport.is_closing()
 
     @property

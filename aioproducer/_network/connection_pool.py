@@ -335,7 +335,6 @@ class ConnectionPool:
         return [] if self._is_closed else [link for link in self._links.values() if link.node.id < 0]
 
     def retries_failed_node(self) -> bool:
-        """Tell whether a node that metadata names has failed and is tried again."""
         return any(link.has_failed and link.is_connecting for link in self.known())
 
     def update(self, nodes: Mapping[int, Node]) -> None:

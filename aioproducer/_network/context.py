@@ -97,7 +97,6 @@ class ClusterFeatures:
     transaction_version: int = 0  # of the newest report
 
     def take(self, found: FinalizedFeatures) -> None:
-        """Take a broker's report, unless a newer one is known."""
         if found.epoch >= self.newest.epoch:
             self.replace(found)
 

@@ -109,7 +109,6 @@ class MetadataRefresher:
         self._topics[topic] = now
 
     def topic_error(self, topic: str) -> int:
-        """Return the error code of the last response about a topic; 0 also before the first response."""
         view = self.cluster.topics.get(topic)
         return view.error_code if view is not None else 0
 
@@ -118,7 +117,6 @@ class MetadataRefresher:
         return self._client.throttle_left_s()
 
     def topic_refusal(self, topic: str) -> ErrorCode | None:
-        """Return the code of a permanent refusal to describe a topic, else None."""
         return _refusal_of_topic(self.topic_error(topic))
 
     def request_update(self, reason: str, *, topic: str | None = None) -> None:
@@ -167,7 +165,6 @@ class MetadataRefresher:
             raise MetadataTimeoutError(text, last_broker_error=said) from (said or error)
 
     def fail_waiting(self, error: KafkaError) -> None:
-        """Fail the tasks that wait for the first response."""
         self._end_first_answers(error)
 
     # The task

@@ -62,7 +62,6 @@ class Coordinators:
             self.manager.downgrade()
 
     def next_request(self) -> TransactionRequest | None:
-        """Return the request to send now; None if there is none, or no node is known."""
         self._follow_cluster()
         return self.manager.next_request(self._clock()) if self._metadata.cluster.nodes else None
 

@@ -84,7 +84,6 @@ class TransactionalPartitionIdentity(PartitionIdentity):
 
     @property
     def is_send_allowed(self) -> bool:
-        """Whether the partition was added to the open transaction."""
         return self._transaction == self._shared.transaction
 
     @property

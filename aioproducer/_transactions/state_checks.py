@@ -25,7 +25,6 @@ class TransactionStateChecks:
         return self._manager.state in _HAS_BEGUN
 
     def check_taking(self) -> None:
-        """Raise unless a transaction accepts records and offsets."""
         if self._manager.state is not _STATE.IN_TRANSACTION:
             self.refuse()
 

@@ -31,7 +31,6 @@ class TransactionResult:
         self.error: KafkaError | None = None
 
     def end(self, error: KafkaError | None) -> None:
-        """Note the error, or None for success."""
         self.is_done = True
         self.error = error
 
@@ -195,7 +194,6 @@ class TransactionLock:
 
     @property
     def ends_with_transaction(self) -> bool:
-        """Whether the end of a transaction releases the lock."""
         return self._holder is not None and self._holder.transaction is not None
 
     def transaction_ended(self, number: int) -> None:

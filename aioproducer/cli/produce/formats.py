@@ -183,7 +183,6 @@ class CsvRows:
             return line.decode(errors="replace")
 
     def finish(self) -> None:
-        """Refuse a quoted field without an end."""
         if self._lines:
             self._refuse_open_quote()
 

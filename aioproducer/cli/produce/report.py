@@ -115,7 +115,6 @@ class Tally:
         return self.lines
 
     def bad(self, first: int, error: BadLineError, *, is_skipped: bool) -> None:
-        """Count the lines from `first` to the last one as an invalid record."""
         self._done_to = self.lines
         problem = self._problem(error.reason, error, Outcome.NOT_WRITTEN, is_skipped=is_skipped)
         self._count(problem, first, self.lines)
@@ -133,7 +132,6 @@ class Tally:
             self._done_to = first - 1
 
     def delivered_at(self, first: int) -> None:
-        """Count the record that begins at line `first` as delivered."""
         if self.in_flight.pop(first, None) is not None:
             self.delivered += 1
 

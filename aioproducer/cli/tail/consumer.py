@@ -49,7 +49,6 @@ class Tail:
         self._commit_at = time.monotonic() + COMMIT_INTERVAL_S
 
     async def has_topic(self) -> bool:
-        """Return whether the topic exists, without creating it."""
         return self._settings.topic in await self._consumer.topics()
 
     @property

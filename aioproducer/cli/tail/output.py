@@ -83,7 +83,6 @@ def json_line(record: Record) -> bytes:
 
 
 def value_line(record: Record) -> bytes:
-    """Return the bytes of the value and a line end; null becomes an empty line."""
     return (record.value or b"") + b"\n"
 
 

@@ -56,7 +56,6 @@ def answer_list_transactions(exchange: Exchange) -> None:
 
 
 def _passes(entry: TransactionEntry, request: "ListTransactionsRequest", now: float) -> bool:
-    """Whether an id matches the filters by state, producer id and age of its transaction (ms)."""
     if request.state_filters and entry.state not in request.state_filters:
         return False
     if request.producer_id_filters and entry.producer_id not in request.producer_id_filters:

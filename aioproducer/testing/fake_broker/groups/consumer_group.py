@@ -176,7 +176,6 @@ class ConsumerGroup:
         return errors
 
     def expect_none(self) -> None:
-        """Withdraw all pending ids, as the group is deleted."""
         self._members.expect_no_more()
 
     def unload(self, now: float) -> None:
@@ -310,7 +309,6 @@ class ConsumerGroup:
             self._rebalance(now)
 
     def _forget(self, member: Member, now: float, *, error: int = codes.UNKNOWN_MEMBER_ID) -> None:
-        """Remove a member; its waiting requests are refused."""
         self._members.remove(member)
         fenced_id = member.member_id if error == codes.FENCED_INSTANCE_ID else ""
         _answer_join(member, join_refused(error, fenced_id), now)

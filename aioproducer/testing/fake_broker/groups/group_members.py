@@ -65,7 +65,6 @@ class Member:
         return list(self.protocols.items()) == list(other.protocols.items())
 
     def take_terms_of(self, again: Member) -> None:
-        """Take the arguments of a repeated JoinGroup."""
         self.protocols = again.protocols
         self.session_timeout_s = again.session_timeout_s
         self.rebalance_timeout_s = again.rebalance_timeout_s

@@ -151,14 +151,12 @@ class PartitionLog:
         return None
 
     def highest_timestamp(self) -> LoggedRecord | None:
-        """Return the first record with the highest timestamp of the log."""
         latest = max(self.batches(), key=attrgetter("max_timestamp"), default=None)
         if latest is None:
             return None
         return max(decode_records(latest.data), key=attrgetter("timestamp"))
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """Return the largest leader epoch up to this one, and the offset after its last record; (-1, -1) if none."""
         epoch, end = -1, -1
         for batch in self.batches():
             if batch.leader_epoch > leader_epoch:

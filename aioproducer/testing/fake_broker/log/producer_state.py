@@ -92,7 +92,6 @@ class ProducerStates:
         return 0
 
     def note(self, batch: LoggedBatch) -> None:
-        """Remember a batch or a transaction marker that was appended."""
         if batch.producer_id < 0:
             return
         entry = self._entries.get(batch.producer_id)

@@ -93,7 +93,6 @@ class TransactionEntry:
         self.epoch += 1
 
     def change_producer_id(self, producer_id: int, *, last_epoch: int) -> None:
-        """Begin again at epoch 0 of another producer id."""
         self.previous_producer_id = self.producer_id
         self.producer_id = producer_id
         self.last_epoch = last_epoch
