@@ -26,11 +26,7 @@ class _Limit:
 
 
 class BatchSizeLimits:
-    """Halves the limit of a topic at a refusal, and raises it by 5 % after each 1,000 acknowledged batches.
-
-    Args:
-        batch_size: limit of all other topics.
-    """
+    """Halves the limit of a topic at a refusal, and raises it by 5 % after each 1,000 acknowledged batches."""
 
     def __init__(self, batch_size: int) -> None:
         self._batch_size = batch_size

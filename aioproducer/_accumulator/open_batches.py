@@ -72,11 +72,7 @@ class AccumulatorDependencies(NamedTuple):
 
 
 class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
-    """Open batches of all partitions in use.
-
-    Args:
-        offer: called with a partition that may have something to send now.
-    """
+    """Open batches of all partitions in use; calls `offer` with a partition that may have something to send."""
 
     def __init__(  # one line a fact
         self,

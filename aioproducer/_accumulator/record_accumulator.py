@@ -231,11 +231,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
     # Retries
 
     def put_back(self, batch: ProducerBatch, *, not_before: float, is_healthy: bool = False) -> None:
-        """Queue a batch that was on the wire for another attempt.
-
-        Args:
-            is_healthy: the partition has not failed, so keyless records may continue to go there.
-        """
+        """Queue a batch from the wire for another attempt; `is_healthy` lets keyless records continue to go there."""
         batch.not_before = not_before
         batch.queue.put_back(batch)
         if not is_healthy:  # waiting for markers must not add a partition to the transaction each time

@@ -294,11 +294,7 @@ class WaitQueues:
 
 
 def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> MetadataTimeoutError:
-    """Return the error of a wait for a topic that has ended.
-
-    Args:
-        bound: the option that ended the wait, and its value.
-    """
+    """Return the error of a wait for a topic; `bound` is the option that ended the wait, with its value."""
     why = "no broker has named its partitions yet" if trouble is None else str(trouble)
     if isinstance(trouble, BrokerError) and trouble.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         why = f"{why}; does the topic exist? Automatic creation (auto.create.topics.enable) seems to be off"
