@@ -255,11 +255,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     )
 
     def __init__(self, topic_partition: TopicPartition, identity: PartitionIdentity, *, max_in_flight: int) -> None:
-        """Start empty and without a leader.
-
-        Args:
-            max_in_flight: batches that may be on the wire; 1 without idempotence, else at most 5.
-        """
+        """Start empty and without a leader; `max_in_flight` is 1 without idempotence, else at most 5."""
         self.topic_partition = topic_partition
         self.identity = identity
         self.max_in_flight = max_in_flight
@@ -353,11 +349,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         return not any(other.is_unresolved or other.is_stamped for other in earlier)
 
     def restamp_if_resolved(self) -> list[ProducerBatch]:
-        """Take the new epoch if the partition is changing it and no batch is unresolved.
-
-        Returns:
-            Batches that must fail, because a later one was acknowledged.
-        """
+        """Take a pending epoch if no batch is unresolved; return the batches overtaken by an acknowledged one."""
         if not self.identity.may_change:
             return []
         for batch in self.queued:

@@ -81,11 +81,7 @@ class Barrier:
 
 
 class QueuedRecord:
-    """A record in the queue, with the context of its call.
-
-    Args:
-        on_delivery: called once: by the producer, or by the queue if the producer refused the record.
-    """
+    """A record in the queue, with the context of its call; the queue calls `on_delivery` if the producer refuses it."""
 
     __slots__ = ("_enqueue", "context", "on_delivery", "size", "upto")
 

@@ -58,11 +58,7 @@ class Pace:
 
 
 class Feed:
-    """Enqueues the records of all inputs.
-
-    Args:
-        on_failure: called after a failed record that ends the run; must cancel `run`.
-    """
+    """Enqueues the records of all inputs; `on_failure` must cancel `run` after a failed record that ends the run."""
 
     def __init__(
         self, producer: Producer, settings: FeedSettings, *, tally: Tally, on_failure: Callable[[], object]

@@ -15,11 +15,7 @@ _FIRST_WITH_LOWEST_0 = 4
 
 
 class Features:
-    """The features of one cluster.
-
-    Args:
-        transaction_version: the finalized one; None: the highest there is.
-    """
+    """The features of one cluster; `transaction_version` None is the highest there is."""
 
     def __init__(self, profile: VersionProfile, transaction_version: int | None) -> None:
         self._profile = profile

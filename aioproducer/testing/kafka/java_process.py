@@ -29,11 +29,7 @@ EXIT_POLL_S = 0.02  # how often a waiting call looks whether a process ended
 def java_command(
     jars: Path, main_class: str, arguments: Sequence[str] = (), *, options: Sequence[str] = ()
 ) -> list[str]:
-    """The command line of a Java program of Kafka's.
-
-    Args:
-        main_class: "kafka.Kafka", "kafka.tools.DumpLogSegments", ...
-    """
+    """Return the command line of a Java program of Kafka, such as "kafka.Kafka" or "kafka.tools.DumpLogSegments"."""
     java = java_program()
     if java is None:
         raise MissingToolError([f"Java is missing: {INSTALL_JAVA}"])

@@ -20,11 +20,7 @@ class MalformedRequestError(Exception):
 
 
 class Reader:
-    """Reads one message from front to back.
-
-    Args:
-        data: the message; slices handed out by `bytes_view` share its memory.
-    """
+    """Reads one message from front to back; the slices of `bytes_view` share its memory."""
 
     __slots__ = ("data", "flexible", "position")
 
