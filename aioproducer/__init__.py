@@ -68,13 +68,7 @@ from aioproducer.java_serializers import (
 )
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
-from aioproducer.records import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-    ProducerRecord,
-    RecordMetadata,
-    TopicPartition,
-)
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
 
 __all__ = [

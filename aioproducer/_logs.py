@@ -36,9 +36,6 @@ class GuardedLog:
     Filters, handlers and processors are the application's code, and they run during a start, a settlement or the end of
     a connection. Their first exception is reported through `sys.unraisablehook`; later ones are not, since a filter
     that fails for every event would fill standard error.
-
-    Args:
-        client_id: of the producer; bound to every event.
     """
 
     __slots__ = ("_client_id", "_has_reported", "_logger")

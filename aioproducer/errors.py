@@ -301,12 +301,7 @@ class UndeliveredError(KafkaError, ExceptionGroup[KafkaError]):
         return super().__new__(cls, message, list(errors[:MAX_SUB_ERRORS]))
 
     def __init__(
-        self,
-        message: str,
-        errors: Sequence[KafkaError],
-        *,
-        count: int | None = None,
-        **details: Unpack[ErrorDetails],
+        self, message: str, errors: Sequence[KafkaError], *, count: int | None = None, **details: Unpack[ErrorDetails]
     ) -> None:
         """Keep the count; None is the number of errors."""
         super().__init__(message, **details)
@@ -360,12 +355,7 @@ class BrokerError(KafkaError):
     retriable: bool
 
     def __init__(
-        self,
-        message: str = "",
-        *,
-        code: int = -1,
-        retriable: bool = False,
-        **details: Unpack[ErrorDetails],
+        self, message: str = "", *, code: int = -1, retriable: bool = False, **details: Unpack[ErrorDetails]
     ) -> None:
         """Keep the code and its trait beside the message."""
         super().__init__(message, **details)

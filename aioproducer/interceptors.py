@@ -185,7 +185,6 @@ def _check_interceptor(name: str, interceptor: object) -> None:
 
 
 def _listens(interceptor: ProducerInterceptor) -> bool:
-    """Return whether an interceptor overrides `on_acknowledgement` or `on_error`."""
     inherited = {ProducerInterceptor.on_acknowledgement, ProducerInterceptor.on_error}
     methods = (interceptor.on_acknowledgement, interceptor.on_error)
     return not all(getattr(method, "__func__", None) in inherited for method in methods)

@@ -22,33 +22,25 @@ GROWTH: Final = 1.05
 @dataclass(slots=True)
 class _Limit:
     size: int
-    acknowledged: int = 0
-    """Batches since the size has changed."""
+    acknowledged: int = 0  # batches since the size has changed
 
 
 class BatchSizeLimits:
-    """Halves the limit of a topic at a refusal, and raises it by 5 % after each 1,000 acknowledged batches.
-
-    Args:
-        batch_size: limit of all other topics.
-    """
+    """Halves the limit of a topic at a refusal, and raises it by 5 % after each 1,000 acknowledged batches."""
 
     def __init__(self, batch_size: int) -> None:
         self._batch_size = batch_size
         self.by_topic: dict[str, _Limit] = {}
 
     def of(self, topic: str) -> int:
-        """Return the uncompressed bytes that a batch of the topic may have."""
         limit = self.by_topic.get(topic)
         return self._batch_size if limit is None else limit.size
 
     def refused(self, topic: str, uncompressed: int) -> None:
-        """Note that the broker refused a batch of so many uncompressed bytes."""
         # half of what was refused, not of the limit: several batches of one size may be refused at once
         self.by_topic[topic] = _Limit(max(min(uncompressed // 2, self.of(topic)), SMALLEST_LIMIT))
 
     def acknowledged(self, topic: str) -> None:
-        """Note that a batch was not too large."""
         limit = self.by_topic.get(topic)
         if limit is None:
             return

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.flush_generations import FlushGenerations
 
-MOST_CUT_OUT: Final = 64
-"""Each refused range becomes a batch, all in one step of the loop."""
+MOST_CUT_OUT: Final = 64  # each refused range becomes a batch, all in one step of the loop
 
 
 class Range(NamedTuple):
@@ -48,9 +47,6 @@ def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
 
     A compacted topic refuses every record without a key: that is one range, not thousands. Records beyond the limit are
     refused again when they are sent again.
-
-    Args:
-        refused: reasons by index in the batch.
     """
     runs: list[Range] = []
     first = stop = 0
@@ -75,19 +71,13 @@ def around(batch: ProducerBatch, cut_out: Sequence[Range]) -> list[Range]:
 
 
 def uncompressed(batch: ProducerBatch) -> memoryview:
-    """Return the records of a batch before compression."""
     if not batch.compression:
         return batch.records()
     return memoryview(decompress(CompressionType(batch.compression), batch.records()))
 
 
 class BatchSplitter:
-    """Makes parts of batches.
-
-    Args:
-        pool: lends memory for unpacking.
-        generations: the parts belong to the flush generation of their batch.
-    """
+    """Makes parts of batches."""
 
     def __init__(self, pool: BufferPool, generations: FlushGenerations) -> None:
         self._pool = pool

@@ -25,15 +25,13 @@ SMALLEST_CHUNK: Final = 1024
 _COMMON: Final = None  # account of loans outside all reserves
 _UNPACKING: Final = -(2**40)  # account of loans beyond `buffer.memory`; no node has this id
 _BATCHES_IN_ROOMY_MEMORY: Final = 16
-UNPACKED_BATCHES: Final = 2
-"""Batches of the largest size that may be unpacked beyond `buffer.memory` while it is full."""
+UNPACKED_BATCHES: Final = 2  # batches of the largest size that may be unpacked beyond `buffer.memory` while it is full
 
 
 class BufferPool:
     """Lends chunks within a bound.
 
     Args:
-        total_bytes: `buffer.memory`.
         batch_size: bytes of the largest chunk that is kept for the next use.
         on_return: called when bytes come back while `is_awaited`; must be cheap, since a transport may be letting go.
     """
@@ -43,8 +41,7 @@ class BufferPool:
         self.is_roomy = total_bytes >= _BATCHES_IN_ROOMY_MEMORY * batch_size
         """A batch is a small part of the memory, so a partition may wait for a large chunk."""
         self.lent_bytes = 0
-        self.is_awaited = False
-        """Records wait for memory."""
+        self.is_awaited = False  # records wait for memory
         self._on_return = on_return
         self._sizes = _chunk_sizes(batch_size)
         self._free: dict[int, list[Chunk]] = {size: [] for size in self._sizes}
@@ -78,9 +75,7 @@ class BufferPool:
         """Lend a chunk of at least `size` bytes; None if there is no room now.
 
         Args:
-            size: bytes.
             node_id: leader of the partition; its reserve is used after the common memory.
-            may_use_common: whether to use the common memory at all.
         """
         capacity = self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
@@ -159,7 +154,6 @@ class BufferPool:
         return own
 
     def capacity_for(self, size: int) -> int:
-        """Return the bytes that a loan of `size` bytes takes."""
         index = bisect_left(self._sizes, size)
         return self._sizes[index] if index < len(self._sizes) else size
 
@@ -167,7 +161,6 @@ class BufferPool:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes of chunks in the free lists."""
         return self._free_bytes
 
     @property
@@ -176,7 +169,6 @@ class BufferPool:
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that are not lent."""
         return self.total_bytes - self.lent_bytes
 
     def __repr__(self) -> str:

@@ -22,12 +22,10 @@ class FlushGenerations:
     def __init__(self, on_finished: Callable[[], None]) -> None:
         self.current = 0
         self._unfinished: dict[int, int] = {}
-        self.is_awaited = False
-        """Some flush waits."""
+        self.is_awaited = False  # some flush waits
         self._on_finished = on_finished
 
     def enter(self) -> int:
-        """Count one unit of work and return its generation."""
         self._unfinished[self.current] = self._unfinished.get(self.current, 0) + 1
         return self.current
 
@@ -51,7 +49,6 @@ class FlushGenerations:
         return closed
 
     def is_finished(self, generation: int) -> bool:
-        """Whether this generation and all earlier ones have ended."""
         return all(unfinished > generation for unfinished in self._unfinished)
 
     @property

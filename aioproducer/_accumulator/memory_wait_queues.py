@@ -26,24 +26,19 @@ if TYPE_CHECKING:
     from aioproducer._native.append import RecordAppender
     from aioproducer._native.delivery import Delivery
 
-Place = OpenPartition | TopicInfo
-"""Owner of a queue: a partition, or a topic for records that may go to any partition."""
-
-HELD_UP: Final = "held up"
-"""Rival for all stalled partitions: none is lent a reserve, so one attempt answers for all."""
+Place = OpenPartition | TopicInfo  # owner of a queue: a partition, or a topic for records that may go to any partition
+HELD_UP: Final = "held up"  # rival for all stalled partitions: none is lent a reserve, so one attempt answers for all
 
 Rival = int | TopicInfo | Literal["held up"] | None
 """Competitor for memory: a leader (None for partitions without one), or a topic whose records may go anywhere."""
 
-PARTITIONS_TRIED: Final = 16
-"""Partitions tried for a record that may go anywhere, each time memory was given back."""
+PARTITIONS_TRIED: Final = 16  # partitions tried for a record that may go anywhere, each time memory was given back
 
 
 class BufferWaiters:
     """The queues, and the order in which they are served.
 
     Args:
-        appender: appends records.
         open_batches: notified while memory is short.
         on_placed: called with a record and its delivery in a batch.
         on_refused: called with a record that can never be appended, and the error.
@@ -66,12 +61,7 @@ class BufferWaiters:
         self._number = count()
 
     def place_of(self, record: WaitingRecord) -> Place:
-        """Return the owner of the queue for a record of a known topic, choosing its partition if necessary.
-
-        Raises:
-            InvalidPartitionError: the topic has no such partition.
-            Exception: of the user's own partitioner.
-        """
+        """Return the owner of the queue for a record of a known topic, choosing its partition if necessary."""
         if record.choose_partition is not None:
             record.partition = record.choose_partition()
             record.choose_partition = None
@@ -84,7 +74,6 @@ class BufferWaiters:
         return self._open_batches.partitions.slot(topic, partition)
 
     def join(self, record: WaitingRecord, place: Place) -> WaitQueue:
-        """Put a record at the end of a queue."""
         record.place = place
         place.line += 1
         line = self._lines.get(place)
@@ -104,7 +93,6 @@ class BufferWaiters:
 
     @property
     def leaderless_topics(self) -> set[str]:
-        """Topics of records whose partitions have no leader."""
         # These records are not ready, so the sender would not ask for their leaders. Without a leader a partition has
         # no reserve, so they might fail on a healthy cluster until metadata expires.
         return {
@@ -180,7 +168,6 @@ class BufferWaiters:
             del self._fronts[rival]
 
     def _let_compete(self, rival: Rival, rivals: list[tuple[int, int, Rival]]) -> None:
-        """Let the new first queue of a rival compete, if it has one."""
         if rival in self._fronts:
             heappush(rivals, (self._fronts[rival][0][0], next(self._number), rival))
 

@@ -107,8 +107,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._records_closed = 0
         self._closing_age_s = settings.delivery_timeout_s / 10
         self._linger_s = min(settings.linger_s, self._closing_age_s)
-        self.memory_is_short = False
-        """Records wait for memory, so new batches are ready at once."""
+        self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
         """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
         self._aged: list[PartitionQueue] = []
@@ -137,19 +136,12 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         return self._open_batch(queue, size, is_patient=is_patient)
 
     def batch_full(self, slot: OpenPartition) -> None:
-        """Queue a full batch."""
         self._close_full(slot.queue)
 
     def choose_partition(self, topic: TopicInfo) -> int:
-        """Choose the next sticky partition of keyless records."""
         return self.partitions.choose(topic, self._clock())
 
     def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
-        """Raise for a partition number that the topic does not have in the current metadata.
-
-        Raises:
-            InvalidPartitionError: always.
-        """
         # The partition may just have been added. Refused at once all the same: Kafka's client waits `max.block.ms`,
         # which makes every wrong partition number cost a minute.
         self._events.unknown_partition(topic.topic)
@@ -160,7 +152,6 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         raise InvalidPartitionError(message, topic=topic.topic, partition=partition, outcome=Outcome.NOT_WRITTEN)
 
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
-        """Return the error of a record that no batch can hold."""
         limit = self._settings.max_record_size
         option = self._settings.max_record_option
         message = (
@@ -172,13 +163,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         )
 
     def take_over_waiting_record(self, delivery: Delivery, generation: int, called_at: float) -> None:
-        """Make the batch that a waiting record has just joined responsible for that record's flush and deadline.
-
-        Args:
-            delivery: of the record, in its batch.
-            generation: flush generation in which the record was accepted.
-            called_at: monotonic seconds of its call.
-        """
+        """Make the batch that a waiting record has just joined responsible for that record's flush and deadline."""
         assert delivery._batch_result.topic_partition is not None
         queue = self.partitions.queue(delivery._batch_result.topic_partition)
         batches = chain((queue.open_batch,), reversed(queue.queued))  # nearly always the first or the second
@@ -281,7 +266,6 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._deadlines.watch(batch)
 
     def close(self, queue: PartitionQueue) -> None:
-        """Close and queue the open batch of a partition, if there is one."""
         batch = queue.take_open()
         if batch is None:
             return
@@ -312,7 +296,6 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             self.close(queue)
 
     def note_shortage(self, *, is_short: bool) -> None:
-        """Take note whether records wait for memory."""
         was_short, self.memory_is_short = self.memory_is_short, is_short
         if is_short and not was_short:
             self.make_all_ready()
@@ -322,11 +305,9 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._pool.is_awaited = any_waits
 
     def keep_common_memory(self, *, is_kept: bool) -> None:
-        """Take note whether the common memory is kept for a waiting record."""
         self.may_use_common = not is_kept
 
     def make_all_ready(self) -> None:
-        """Make every open batch ready, instead of waiting for its linger."""
         for queue in self._open:
             assert queue.open_batch is not None, "closed without a note of it"
             self._make_ready(queue, queue.open_batch)

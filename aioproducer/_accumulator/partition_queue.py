@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 
 # Batches are sorted by order number, not by sequence: sequences wrap, and start again with each epoch.
-ORDER_STEP: Final = 2**31
-"""More than a batch can have records."""
+ORDER_STEP: Final = 2**31  # more than a batch can have records
 
 
 class BatchState(Enum):
@@ -111,8 +110,6 @@ class ProducerBatch:
         """Begin a batch.
 
         Args:
-            queue: of its partition.
-            result: of its deliveries.
             chunk: holds its records; given back to the pool when the batch is over.
             order: its place among the partition's batches, also across retries; sequences wrap, this does not.
                 Spaced by `ORDER_STEP`, so that parts of a split batch find room between.
@@ -153,11 +150,9 @@ class ProducerBatch:
     # Filling
 
     def write_with(self, builder: RecordBatchBuilder) -> None:
-        """Let `builder` write the records while the batch is open."""
         self._builder = builder
 
     def close(self) -> None:
-        """Take no more records; the batch is queued."""
         builder = self._builder
         assert builder is not None, "a batch is closed once"
         self._builder = None
@@ -186,7 +181,6 @@ class ProducerBatch:
 
     @property
     def is_stamped(self) -> bool:
-        """Whether the batch was given a sequence."""
         return self.identity is not NO_IDENTITY
 
     @property
@@ -203,7 +197,6 @@ class ProducerBatch:
 
     @property
     def wire_size(self) -> int:
-        """Bytes of header and records."""
         return HEADER_SIZE + self.size
 
     @property
@@ -232,7 +225,6 @@ class ProducerBatch:
         self.state = state
 
     def __repr__(self) -> str:
-        """Show where it is and under what identity."""
         return (
             f"<ProducerBatch {self.result.topic_partition} order={self.order} {self.state.value} records={self.count} "
             f"attempts={self.attempts} identity={tuple(self.identity[:3])} maybe_written={self.maybe_written}>"
@@ -263,13 +255,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     )
 
     def __init__(self, topic_partition: TopicPartition, identity: PartitionIdentity, *, max_in_flight: int) -> None:
-        """Start empty and without a leader.
-
-        Args:
-            topic_partition: its name.
-            identity: its epoch and next sequence.
-            max_in_flight: batches that may be on the wire; 1 without idempotence, else at most 5.
-        """
+        """Start empty and without a leader; `max_in_flight` is 1 without idempotence, else at most 5."""
         self.topic_partition = topic_partition
         self.identity = identity
         self.max_in_flight = max_in_flight
@@ -319,7 +305,6 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     # Moving batches
 
     def take_open(self) -> ProducerBatch | None:
-        """Close the open batch and queue it; None if there is none."""
         batch, self.open_batch = self.open_batch, None
         if batch is None:
             return None
@@ -349,7 +334,6 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         self.insert(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
-        """Insert a queued batch by its order number."""
         if not self.queued or batch.order < self.queued[0].order:
             self.queued.appendleft(batch)
         else:
@@ -361,16 +345,11 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     # Order and identity
 
     def is_first_unresolved(self, batch: ProducerBatch) -> bool:
-        """Whether every earlier batch with a sequence has ended."""
         earlier = (other for other in (*self.on_wire, *self.queued) if other.order < batch.order)
         return not any(other.is_unresolved or other.is_stamped for other in earlier)
 
     def restamp_if_resolved(self) -> list[ProducerBatch]:
-        """Take the new epoch if the partition is changing it and no batch is unresolved.
-
-        Returns:
-            Batches that must fail, because a later one was acknowledged.
-        """
+        """Take a pending epoch if no batch is unresolved; return the batches overtaken by an acknowledged one."""
         if not self.identity.may_change:
             return []
         for batch in self.queued:
@@ -424,20 +403,14 @@ class DeliveryDeadlines:
 
     When a timer fires and the batch it was set for is long done, the partition is looked at again for the batch that is
     the oldest then.
-
-    Args:
-        timers: fire.
-        timeout_s: `delivery.timeout.ms` in seconds.
     """
 
     def __init__(self, timers: TimerHeap, timeout_s: float) -> None:
         self._timers = timers
         self._timeout_s = timeout_s
-        self.due: list[PartitionQueue] = []
-        """Partitions whose timers have fired; taken by `take_due`."""
+        self.due: list[PartitionQueue] = []  # partitions whose timers have fired; taken by `take_due`
 
     def watch(self, batch: ProducerBatch) -> None:
-        """Look at a partition when this batch of it reaches its deadline, or before."""
         queue, when = batch.queue, batch.called_at + self._timeout_s
         if queue.expiry_timer is not None:
             if queue.expiry_timer.when <= when:
@@ -457,7 +430,6 @@ class DeliveryDeadlines:
         return due
 
     def is_over(self, batch: ProducerBatch, now: float) -> bool:
-        """Whether the deadline of a batch has come."""
         return batch.called_at + self._timeout_s <= now
 
     def overdue(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:

@@ -52,7 +52,6 @@ class ProducerIdentity:
         return self.is_enabled and self.producer_id is None
 
     def assign(self, producer_id: int, epoch: int) -> None:
-        """Take the id and epoch of an InitProducerId response."""
         self.last_error = None
         self.producer_id = producer_id
         self._first_epoch = epoch
@@ -69,12 +68,10 @@ class ProducerIdentity:
         return self._last_epoch if self._last_epoch <= LAST_EPOCH else None
 
     def of_partition(self) -> PartitionIdentity:
-        """Return the identity of a partition that came into use."""
         return IdempotentPartitionIdentity(self)
 
     @property
     def first_epoch(self) -> int:
-        """The epoch with which a partition begins under the current id."""
         return self._first_epoch
 
     def __repr__(self) -> str:
@@ -99,8 +96,7 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         self.producer_id: int | None = None
         self.epoch = -1
         self.next_sequence = 0
-        self.is_changing = False
-        """No batch gets a sequence until there is another epoch."""
+        self.is_changing = False  # no batch gets a sequence until there is another epoch
         self.last_acked_order = -1
         self._confirmed_on = 0
         self._confirmed_at = 0.0
@@ -163,9 +159,7 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         """Note that a batch is in the log: the next ones on its connection may be pipelined.
 
         Args:
-            batch: the acknowledged batch.
             base_offset: offset of its first record; -1 if the broker did not say.
-            now: monotonic seconds.
             log_append_time: time that the log gave it, in ms; -1 if the log keeps the records' own times.
         """
         self.last_acked_order = max(self.last_acked_order, batch.order)

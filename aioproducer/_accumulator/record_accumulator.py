@@ -39,19 +39,16 @@ class ReadyNodes:
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """Start with nothing ready; `wake` is called when a partition becomes ready."""
         self._wake = wake
         self._by_node: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}
 
     def offer(self, queue: PartitionQueue) -> None:
-        """Add a partition if it has a batch that may be sent, and wake the sender."""
         if queue.first_sendable() is not None:
             self.add(queue)
             self._wake()
 
     def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        """Give a partition another leader; None if it has none."""
         self.withdraw(queue)
         queue.leader_id = leader_id
         queue.identity.require_confirmation()
@@ -78,7 +75,6 @@ class ReadyNodes:
         ready.move_to_end(queue, last=False)
 
     def take_first(self, node_id: int) -> PartitionQueue | None:
-        """Take the first partition out of a node's queue; None if the queue is empty."""
         ready = self._by_node.get(node_id)
         if not ready:
             return None
@@ -87,7 +83,6 @@ class ReadyNodes:
         return queue
 
     def withdraw(self, queue: PartitionQueue) -> None:
-        """Take a partition out of its queue, if it is in one."""
         if not queue.is_offered:
             return
         queue.is_offered = False
@@ -107,20 +102,16 @@ class ReadyNodes:
 
     @property
     def node_ids(self) -> list[int]:
-        """Nodes that lead at least one ready partition."""
         return [node_id for node_id, ready in self._by_node.items() if ready]
 
     def count(self, node_id: int) -> int:
-        """How many ready partitions a node leads."""
         return len(self._by_node.get(node_id, ()))
 
     @property
     def leaderless(self) -> Mapping[str, Collection[PartitionQueue]]:
-        """Ready partitions without a leader, by topic."""
         return self._leaderless
 
     def __repr__(self) -> str:
-        """Show how many partitions are ready at which node."""
         counts = {node_id: len(ready) for node_id, ready in self._by_node.items() if ready}
         return f"<ReadyNodes {counts} leaderless={sum(map(len, self._leaderless.values()))}>"
 
@@ -176,7 +167,6 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
 
     @property
     def leaderless_topics(self) -> set[str]:
-        """Topics of ready partitions that have no leader."""
         return set(self.ready.leaderless)
 
     # Draining
@@ -185,17 +175,15 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 
         Args:
-            node_id: the leader.
             connection: the one to use, so that order across reconnects holds.
-            now: monotonic seconds.
         """
         drained: list[ProducerBatch] = []
         size = 0
         again: list[PartitionQueue] = []
         for _ in range(self.ready.count(node_id)):
             queue = self.ready.take_first(node_id)
-            # A partition with nothing to send now is not put back, or the sender would spin. Whatever ends its wait
-            # offers it again: backoff timer, response, compressor. A new reason to wait needs the same.
+            # A partition with nothing to send now is not put back, or the sender would spin. The end of its wait offers
+            # it again: backoff timer, response, compressor. A new reason to wait must do the same.
             batch = queue.next_to_send(connection, now) if queue is not None else None
             if queue is None or batch is None or not self._try_seal(queue, batch):
                 continue
@@ -243,13 +231,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
     # Retries
 
     def put_back(self, batch: ProducerBatch, *, not_before: float, is_healthy: bool = False) -> None:
-        """Queue a batch that was on the wire for another attempt.
-
-        Args:
-            batch: the batch.
-            not_before: earliest time; monotonic seconds.
-            is_healthy: the partition has not failed, so keyless records may continue to go there.
-        """
+        """Queue a batch from the wire for another attempt; `is_healthy` lets keyless records continue to go there."""
         batch.not_before = not_before
         batch.queue.put_back(batch)
         if not is_healthy:  # waiting for markers must not add a partition to the transaction each time
@@ -262,13 +244,11 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
     # Ends
 
     def batch_acknowledged(self, batch: ProducerBatch) -> None:
-        """Learn from an acknowledged batch how large the batches of its topic may be."""
         limits = self.open_batches.limits
         if limits.by_topic:
             limits.acknowledged(batch.queue.topic_partition.topic)
 
     def batch_too_large(self, batch: ProducerBatch) -> None:
-        """Learn from a batch that the broker refused as too large."""
         topic, _ = batch.queue.topic_partition
         self.open_batches.limits.refused(topic, batch.uncompressed_wire_size)
 
@@ -277,7 +257,6 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self.partitions.note_failure(queue)
 
     def close_open(self, queue: PartitionQueue) -> None:
-        """Close the open batch of a partition, if it has one."""
         self.open_batches.close(queue)
 
     def close_overdue(self, queue: PartitionQueue, now: float) -> None:

@@ -88,15 +88,6 @@ NO_TIMES: Final = BatchTimes(-1, -1)
 def encode_header(
     records: bytes | memoryview, count: int, *, times: BatchTimes, identity: BatchIdentity, compression: int
 ) -> bytes:
-    """Return the header of a batch.
-
-    Args:
-        records: the batch's records section, possibly compressed.
-        count: records in it, at least one.
-        times: of the records.
-        identity: `NO_IDENTITY` without idempotence.
-        compression: Kafka's number of the codec, 0..4.
-    """
     crc32c = _checksum()
     after = _AFTER_CRC.pack(
         compression | _TRANSACTIONAL if identity.is_transactional else compression,

@@ -34,8 +34,7 @@ _LONGEST_CHOICE_S: Final = 0.1
 """Time after which keyless records change partition with less than a batch: awaited ones take minutes to fill one.
 Longer than a fast sender needs for a batch, and than most responses take."""
 
-_DRAWS: Final = 8
-"""Random draws of a partition with a leader, before all partitions are searched."""
+_DRAWS: Final = 8  # random draws of a partition with a leader, before all partitions are searched
 
 
 class RandomChoice(Protocol):
@@ -56,9 +55,6 @@ class TopicPartitions:
     """Partitions by topic and number, each with its queue.
 
     Args:
-        producer_identity: of idempotence.
-        max_in_flight: batches of a partition that may be on the wire.
-        random: chooses partitions of keyless records.
         move: called with a partition and its new leader, or None, when that changes.
         on_recreated: called with each partition of a topic that was deleted and created again.
         is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
@@ -117,7 +113,6 @@ class TopicPartitions:
 
     @property
     def leaders(self) -> Collection[int]:
-        """Nodes that lead a topic in use."""
         return {node_id for node_ids in self._leading.values() for node_id in node_ids if node_id != NO_LEADER}
 
     def _changed(self, cluster: Cluster) -> list[TopicView]:
@@ -233,7 +228,6 @@ class TopicPartitions:
     # Looking up
 
     def queues(self) -> list[PartitionQueue]:
-        """Return every partition in use."""
         return [slot.queue for slots in self._slots.values() for _, slot in sorted(slots.items())]
 
     def is_any_on_wire(self) -> bool:
@@ -257,10 +251,6 @@ class TopicPartitions:
 
         Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect at a constant
         cost.
-
-        Args:
-            topic: of the records.
-            now: monotonic seconds.
         """
         self._chosen_at[topic.topic] = now
         # "The power of two choices": nearly as good as the shortest of all queues, at the cost of two look-ups.
@@ -282,8 +272,6 @@ class TopicPartitions:
         The partition of the last such record comes first, while its batch is open.
 
         Args:
-            topic: of the record.
-            at_most: number of partitions.
             is_free: whether the record would overtake no other in a partition.
         """
         count = len(topic.slots)
@@ -330,7 +318,6 @@ class TopicPartitions:
             del self._last_chosen[name]
 
     def _random_partition(self, topic: TopicInfo) -> int:
-        """Return a partition with a leader, each with the same probability."""
         leaders = self._leaders[topic.topic]
         for _ in range(_DRAWS):
             partition = self._random.randrange(len(leaders))

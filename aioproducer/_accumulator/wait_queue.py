@@ -42,11 +42,9 @@ class WaitingRecord:
         """Make a record without its content.
 
         Args:
-            topic: its topic.
             result: of its only delivery, until it joins a batch.
             timestamp: its own, ms since the epoch.
             size: most bytes it can take in a batch.
-            called_at: monotonic seconds of the call.
         """
         self.topic = topic
         self.result = result
@@ -73,7 +71,7 @@ class WaitingRecord:
         return self.line is not None
 
     def hold(self, topic: TopicInfo | None) -> None:
-        """Make every later record of a topic wait behind this one, to whatever partition; None ends it."""
+        """Block all partitions of a topic for later records; None unblocks them."""
         if self.held is not None:
             self.held.unblock()
         if topic is not None:
@@ -101,7 +99,6 @@ class WaitQueue:
         self._records.append(record)
 
     def first(self) -> WaitingRecord | None:
-        """Return the next record to serve, or None."""
         while self._records and self._records[0].line is not self:
             self._records.popleft()
             self._gone -= 1

@@ -41,24 +41,17 @@ if TYPE_CHECKING:
 class WaitingLimits(NamedTuple):
     """Bounds of the queues."""
 
-    max_records: int
-    """Waiting records that no caller awaits."""
+    max_records: int  # waiting records that no caller awaits
     max_bytes: int
-    max_block_s: float
-    """Seconds that a record waits for metadata and memory together."""
-    max_block_option: str = "max_block_ms"
-    """Name of the option, for errors: a record's own deadline may be earlier."""
+    max_block_s: float  # seconds that a record waits for metadata and memory together
+    max_block_option: str = "max_block_ms"  # name of the option, for errors: a record's own deadline may be earlier
 
 
 class WaitQueues:
     """All wait queues of a producer.
 
     Args:
-        appender: appends records.
-        open_batches: notified when memory is short.
         generations: each waiting record is a unit of work of the flush that covers it.
-        timers: for `max.block.ms`.
-        limits: of the queues.
         on_failed: called with a record that leaves its queue without a batch, and the error.
         trouble: returns the last error of a topic that is still unknown.
     """
@@ -87,8 +80,7 @@ class WaitQueues:
         self._by_result: dict[BatchResult, WaitingRecord] = {}
         self.records = 0
         self.bytes = 0
-        self.exhausted = 0
-        """Records refused or failed for lack of memory."""
+        self.exhausted = 0  # records refused or failed for lack of memory
         self._counted_records = 0
         self._counted_bytes = 0
 
@@ -100,11 +92,7 @@ class WaitQueues:
         return is_short and self._counted_bytes + size <= self._limits.max_bytes
 
     def check_room(self, record: WaitingRecord) -> None:
-        """Raise if a record that no caller would await has no room in the queues.
-
-        Raises:
-            BufferFullError: nothing was accepted.
-        """
+        """Raise if a record that no caller would await has no room in the queues."""
         if self.has_room(record.size):
             return
         if self._is_for_memory(record):
@@ -121,7 +109,6 @@ class WaitQueues:
         """Put a record in the queue of its topic or partition.
 
         Args:
-            record: with its content.
             is_counted: no caller awaits it, so it counts towards the bounds until one does.
         """
         record.call_order = next(self._order)
@@ -160,12 +147,10 @@ class WaitQueues:
 
     @property
     def unknown_topics(self) -> list[str]:
-        """Topics that records wait for."""
         return [topic for topic, line in self._topics.items() if len(line)]
 
     @property
     def leaderless_topics(self) -> set[str]:
-        """Topics of records that wait for memory of partitions without a leader."""
         return self._memory.leaderless_topics if self.records else set()
 
     def topic_known(self, topic: str) -> None:
@@ -192,7 +177,6 @@ class WaitQueues:
             self._memory.serve()
 
     def leaders_changed(self) -> None:
-        """Wait for the new leaders' memory, and take what there is."""
         if len(self._memory):
             self._memory.leaders_changed()
             self._memory.serve()
@@ -310,13 +294,7 @@ class WaitQueues:
 
 
 def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> MetadataTimeoutError:
-    """Return the error of a wait for a topic that has ended.
-
-    Args:
-        topic: its name.
-        bound: the option that ended the wait, and its value.
-        trouble: the last error.
-    """
+    """Return the error of a wait for a topic; `bound` is the option that ended the wait, with its value."""
     why = "no broker has named its partitions yet" if trouble is None else str(trouble)
     if isinstance(trouble, BrokerError) and trouble.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         why = f"{why}; does the topic exist? Automatic creation (auto.create.topics.enable) seems to be off"

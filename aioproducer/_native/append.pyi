@@ -33,15 +33,11 @@ class RecordBatchBuilder:
 
     chunk: Chunk
     result: BatchResult
-    size: int
-    """Bytes of records written."""
-    limit: int
-    """Bytes that the records may take; the first record may exceed it."""
+    size: int  # bytes of records written
+    limit: int  # bytes that the records may take; the first record may exceed it
     count: int
-    base_timestamp: int
-    """Of the first record, ms since the epoch."""
-    max_timestamp: int
-    """Ms since the epoch."""
+    base_timestamp: int  # of the first record, ms since the epoch
+    max_timestamp: int  # ms since the epoch
 
     def __init__(self, chunk: Chunk, result: BatchResult, limit: int) -> None: ...
     def move_to(self, chunk: Chunk) -> None:
@@ -52,10 +48,8 @@ class OpenPartition:
 
     partition: int
     queue: PartitionQueue
-    builder: RecordBatchBuilder | None
-    """Of the open batch, or None."""
-    line: int
-    """Waiting records of this partition: later ones wait behind them."""
+    builder: RecordBatchBuilder | None  # of the open batch, or None
+    line: int  # waiting records of this partition: later ones wait behind them
 
     def __init__(self, partition: int, queue: PartitionQueue) -> None: ...
 
@@ -66,8 +60,7 @@ class TopicInfo:
     slots: list[OpenPartition | None]
 
     def __init__(self, topic: str) -> None: ...
-    line: int
-    """Waiting records for any of its partitions: later ones wait behind them."""
+    line: int  # waiting records for any of its partitions: later ones wait behind them
     held: int
     """Records that wait for metadata to have their partition chosen, and one more while the topic is forgotten.
 
@@ -97,12 +90,9 @@ class RecordAppender:
     topics: dict[str, TopicInfo]
     batch_size: int
     max_record_size: int
-    closed: bool
-    """Every append calls `refuse`."""
-    own_loop: OwnLoop
-    """Where appends may be called."""
-    pause_wanted: bool
-    """Enough was written that a loop of `enqueue` should let the event loop run once."""
+    closed: bool  # every append calls `refuse`
+    own_loop: OwnLoop  # where appends may be called
+    pause_wanted: bool  # enough was written that a loop of `enqueue` should let the event loop run once
 
     def __init__(
         self,

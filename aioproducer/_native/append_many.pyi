@@ -12,8 +12,7 @@ Row: TypeAlias = tuple[object, object, int | None, int | None, Headers | None]
 class Share:
     """The records of one bulk call in one batch, in the order of the call."""
 
-    batch_result: BatchResult
-    """The batch's result; it may have moved since."""
+    batch_result: BatchResult  # the batch's result; it may have moved since
     @property
     def first(self) -> int:
         """Position of the first record in the batch."""
@@ -35,14 +34,10 @@ class BulkAppend:
         rows: read once, one after another.
     """
 
-    position: int
-    """Index of the row taken last; -1 before the first."""
-    is_at_row: bool
-    """That row is not appended yet, so an error of `run` is for it."""
-    waiting: Row | None
-    """The row taken last, if it must wait; it was not appended."""
-    shares: list[Share]
-    """Appended records by batch."""
+    position: int  # index of the row taken last; -1 before the first
+    is_at_row: bool  # that row is not appended yet, so an error of `run` is for it
+    waiting: Row | None  # the row taken last, if it must wait; it was not appended
+    shares: list[Share]  # appended records by batch
 
     def __init__(self, appender: RecordAppender, topic: str, rows: Iterable[Row]) -> None: ...
     def run(self) -> bool:

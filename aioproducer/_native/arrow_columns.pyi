@@ -4,8 +4,7 @@ from typing import TypeAlias
 
 from aioproducer._native.append_many import Row
 
-Capsules: TypeAlias = tuple[object, object]
-"""What `__arrow_c_array__` returns: a type, and an array of that type."""
+Capsules: TypeAlias = tuple[object, object]  # what `__arrow_c_array__` returns: a type, and an array of that type
 
 class ArrowRows:
     """The rows of a batch.

@@ -43,20 +43,14 @@ class BatchResult:
 
     loop: asyncio.AbstractEventLoop
     topic_partition: TopicPartition | None
-    base_offset: int
-    """Offset of the first record; -1 while unknown, with acks=0, and on failure."""
-    log_append_time: int
-    """Milliseconds since the epoch; -1 when the topic keeps CreateTime."""
+    base_offset: int  # offset of the first record; -1 while unknown, with acks=0, and on failure
+    log_append_time: int  # milliseconds since the epoch; -1 when the topic keeps CreateTime
     log_start_offset: int
-    error: KafkaError | None
-    """Error of every record of the batch (each gets a copy); None if written."""
+    error: KafkaError | None  # error of every record of the batch (each gets a copy); None if written
     done: bool
-    wanted: bool
-    """A record of this batch is awaited."""
-    count: int
-    """Number of records, once done."""
-    on_wanted: Callable[[BatchResult], None] | None
-    """Called once, when the first waiter comes."""
+    wanted: bool  # a record of this batch is awaited
+    count: int  # number of records, once done
+    on_wanted: Callable[[BatchResult], None] | None  # called once, when the first waiter comes
 
     def __init__(self, loop: asyncio.AbstractEventLoop, topic_partition: TopicPartition | None) -> None: ...
     def add_callback(

@@ -3,7 +3,7 @@
 
 A batch has one `BatchResult`; a record has a `Delivery`, a pair of (result, index) that speaks the protocol of
 `asyncio.Future` without being one, so that `gather`, `wait`, `wait_for` and `shield` take it without a Task.
-Offsets and timestamps are computed when somebody asks.
+Offsets and timestamps are computed on demand.
 
 `await delivery` makes a private future for each waiter. That is what makes cancelling one waiter end that wait
 alone: `asyncio.timeout` and cancel scopes cancel the future that a task waits on.

@@ -14,10 +14,8 @@ class Chunk(Buffer):
         MemoryError: the block could not be allocated.
     """
 
-    capacity: int
-    """Bytes in the block."""
-    exports: int
-    """Memoryviews of the block that are still alive."""
+    capacity: int  # bytes in the block
+    exports: int  # memoryviews of the block that are still alive
 
     def __init__(self, capacity: int) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -3,14 +3,7 @@
 from typing_extensions import Buffer
 
 def check_records(
-    records: Buffer,
-    count: int,
-    /,
-    *,
-    base_timestamp: int,
-    low: int,
-    high: int,
-    keys_required: bool = False,
+    records: Buffer, count: int, /, *, base_timestamp: int, low: int, high: int, keys_required: bool = False
 ) -> tuple[int, int, int, list[int], int, list[int]]:
     """Walk all records of a batch and check their structure.
 

@@ -17,15 +17,13 @@ class PreparedRecord:
     """The arguments of an append that has to wait, after the user's code has run."""
 
     topic: str
-    value: object
-    """Bytes; or, where no serializer ran, what the append checks."""
+    value: object  # bytes; or, where no serializer ran, what the append checks
     key: object
     partition: int | None
     timestamp: int | None
     headers: Headers | None
     on_delivery: OnDelivery | None
-    context: contextvars.Context | None
-    """Of the call; None where no code of the user's runs later."""
+    context: contextvars.Context | None  # of the call; None where no code of the user's runs later
     choose_partition: Callable[[], int] | None
     """Asks the partitioner, once the topic is known; None: the record has its partition, or needs none."""
 
@@ -60,8 +58,7 @@ class InterceptorLoop:
     """Passes records through interceptors."""
 
     interceptors: tuple[ProducerInterceptor, ...]
-    listens: bool
-    """Whether one of them wants to know what becomes of records."""
+    listens: bool  # whether one of them wants to know what becomes of records
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor], *, listens: bool) -> None: ...
     def on_send(self, record: ProducerRecord, /) -> ProducerRecord | None:
@@ -111,8 +108,7 @@ class RecordPipeline:
     """
 
     appender: RecordAppender
-    has_hooks: bool
-    """Whether there are interceptors, serializers or a partitioner."""
+    has_hooks: bool  # whether there are interceptors, serializers or a partitioner
     key_serializer: BoundSerializer | None
     value_serializer: BoundSerializer | None
 

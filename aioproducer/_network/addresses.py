@@ -38,13 +38,7 @@ async def look_up(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
     """Return the addresses of a host, each once, in the resolver's order.
 
     Args:
-        loop: the running loop.
         host: a name, or an address, which needs no thread.
-        port: of all addresses.
-
-    Raises:
-        OSError: the name cannot be resolved.
-        UnicodeError: the name is not valid.
     """
     if getattr(loop.getaddrinfo, "__module__", None) not in _STOCK_RESOLVERS:
         found: _Found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -103,11 +97,7 @@ def _with_port(address: SocketAddress | tuple[int, bytes], port: int) -> SocketA
 
 
 async def connect(loop: asyncio.AbstractEventLoop, make: Callable[[], ProtocolT], address: SocketAddress) -> ProtocolT:
-    """Connect to an address of `look_up`, and return the protocol that `make` creates.
-
-    Raises:
-        OSError: no connection.
-    """
+    """Connect to an address of `look_up`, and return the protocol that `make` creates."""
     if len(address) == 2:  # noqa: PLR2004  # no scope
         _, protocol = await loop.create_connection(make, *address)
         return protocol
@@ -121,11 +111,7 @@ async def connect(loop: asyncio.AbstractEventLoop, make: Callable[[], ProtocolT]
 
 
 async def _connect_socket(loop: asyncio.AbstractEventLoop, address: SocketAddress) -> socket.socket:
-    """Return a socket connected to an address with a scope, which `sock_connect` of uvloop drops.
-
-    Raises:
-        OSError: no connection.
-    """
+    """Return a socket connected to an address with a scope, which `sock_connect` of uvloop drops."""
     connecting = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     try:
         connecting.setblocking(False)

@@ -34,8 +34,7 @@ from aioproducer.cluster import Cluster, Doubt
 from aioproducer.records import TopicPartition
 
 _NOT_DESCRIBED: Final = PartitionView()
-_COUNT: Final = -1
-"""Stands in `Cluster._doubts` for the number of a partition: the number of partitions is in doubt."""
+_COUNT: Final = -1  # stands in `Cluster._doubts` for the number of a partition: the number of partitions is in doubt
 SAME_BROKER_S: Final = 1.0
 """A broker that reports a lower leader epoch for this long is not behind: news of a leader travels in milliseconds."""
 
@@ -44,9 +43,7 @@ def merge(cluster: Cluster, answer: MetadataResponse, now: float, *, suspected: 
     """Return the cluster after an answer, by the rules of this file.
 
     Args:
-        cluster: the current view.
         answer: not trusted: unusable nodes are left out, leaders that are no known node count as none.
-        now: monotonic seconds.
         suspected: topics to which a produce was refused with "unknown" or "not leader" since the last answer.
 
     Returns:
@@ -83,11 +80,9 @@ def with_leader_hints(
     """Return the cluster after a broker named new leaders of partitions in a produce answer.
 
     Args:
-        cluster: the current view.
         hints: who leads, and since which epoch, by partition.
         topic_ids: of their topics when the produce was sent. If one was deleted and made again meanwhile, a hint
             is about the old one, and its epoch would outlive every true one of the new.
-        endpoints: nodes that metadata may not have named yet.
 
     Returns:
         This very cluster if no hint counts. One does not that is not newer than what is known, or about another
@@ -117,7 +112,6 @@ def with_leader_hints(
 
 
 def without_topics(cluster: Cluster, names: Collection[str]) -> Cluster:
-    """Return the cluster without some topics; for those no longer in use."""
     if not names:
         return cluster
     return replace(

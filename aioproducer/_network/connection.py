@@ -81,13 +81,10 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     _transport: asyncio.Transport
     _stream: WriteStream
 
-    error: KafkaError | None = None
-    """Reason of the close."""
-    answers = 0
-    """Responses to requests other than the handshake's."""
+    error: KafkaError | None = None  # reason of the close
+    answers = 0  # responses to requests other than the handshake's
     _is_paused = False
-    _held = 0
-    """Bytes of an incomplete response, as last reported."""
+    _held = 0  # bytes of an incomplete response, as last reported
     _retires_with: KafkaError | None = None
     _watch_timer: Timer | None = None
 
@@ -119,19 +116,16 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     @property
     def can_send(self) -> bool:
-        """Whether another request may be sent now."""
         if self._is_paused or self._retires_with is not None or self._state is not ConnectionState.READY:
             return False
         return self.in_flight < self._max_in_flight and not self._transport.is_closing()
 
     @property
     def is_open(self) -> bool:
-        """Whether the handshake is done and the connection is not closed."""
         return self._state is ConnectionState.READY and not self._transport.is_closing()
 
     @property
     def in_flight(self) -> int:
-        """Number of requests that have not ended."""
         return self._conversation.in_flight + self._stream.unwritten
 
     def retire(self, error: KafkaError) -> None:
@@ -206,7 +200,6 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._send_step(next(self._handshake))
 
     def data_received(self, data: bytes) -> None:
-        """Cut responses out of the bytes, and end their requests."""
         if self._state is ConnectionState.CLOSED:
             return
         now = self._context.loop.time()

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
 
-LONGEST_THROTTLE_MS: Final = 60_000
-"""Longer throttle times are cut to this."""
+LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
 
 
 class NodeConnection:
@@ -59,20 +58,15 @@ class NodeConnection:
             time is over.
     """
 
-    throttled_until = 0.0
-    """Monotonic seconds; valid while `is_throttled`."""
+    throttled_until = 0.0  # monotonic seconds; valid while `is_throttled`
 
     def __init__(self, node: Node, context: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
         settings = context.settings
         self.node = node
-        self.connection: BrokerConnection | None = None
-        """Set while the connection is ready."""
-        self.connection_id = 0
-        """Number of the last connection; never used twice, 0 before the first."""
-        self.last_error: KafkaError | None = None
-        """Reason of the last failure; None while connected."""
-        self.retry_at = 0.0
-        """Earliest time of the next attempt, monotonic seconds."""
+        self.connection: BrokerConnection | None = None  # set while the connection is ready
+        self.connection_id = 0  # number of the last connection; never used twice, 0 before the first
+        self.last_error: KafkaError | None = None  # reason of the last failure; None while connected
+        self.retry_at = 0.0  # earliest time of the next attempt, monotonic seconds
         self.is_throttled = False
         self.failures = 0
         """Number of attempts and connections that failed."""
@@ -99,7 +93,6 @@ class NodeConnection:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request may be sent now."""
         return self.connection is not None and not self.is_throttled and self.connection.can_send
 
     @property
@@ -109,7 +102,6 @@ class NodeConnection:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests that have not ended."""
         return self.connection.in_flight if self.connection is not None else 0
 
     @property
@@ -124,12 +116,10 @@ class NodeConnection:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last attempt or connection failed."""
         return self.connection is None and self.last_error is not None
 
     @property
     def has_failed_for_good(self) -> bool:
-        """Whether no further attempt can succeed."""
         return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
 
     def connect(self) -> None:
@@ -173,7 +163,6 @@ class NodeConnection:
             self.connection.close(error)
 
     async def close(self, error: KafkaError) -> None:
-        """Close the connection and end all attempts, and wait for that."""
         self._is_closed = True
         task = self._task
         self._cancel_attempt()

@@ -60,49 +60,33 @@ class NetworkEvents(Protocol):
 class NetworkSettings(NamedTuple):
     """Options of the network, with Kafka's defaults; milliseconds and bytes."""
 
-    request_timeout_ms: int = 30_000
-    """A request that has been the oldest for this long closes its connection."""
-    max_in_flight: int = 5
-    """Unanswered requests per connection."""
+    request_timeout_ms: int = 30_000  # a request that has been the oldest for this long closes its connection
+    max_in_flight: int = 5  # unanswered requests per connection
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     connection_setup_timeout_ms: int = 10_000
     """Connect and handshake, per address; grows with every failure up to the next option."""
     connection_setup_timeout_max_ms: int = 30_000
-    connections_max_idle_ms: int = 540_000
-    """An unused connection is closed after this; negative = never."""
-    send_buffer_bytes: int = 131_072
-    """SO_SNDBUF; -1 leaves it to the operating system."""
-    receive_buffer_bytes: int = 32_768
-    """SO_RCVBUF; -1 leaves it to the operating system."""
-    write_buffer_bytes: int = 512 * 1024
-    """With more unsent bytes in the transport a node takes no further request."""
-    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
-    """A longer response closes the connection."""
-    software_version: str = "unknown"
-    """Of this library, for the metrics of brokers."""
+    connections_max_idle_ms: int = 540_000  # an unused connection is closed after this; negative = never
+    send_buffer_bytes: int = 131_072  # SO_SNDBUF; -1 leaves it to the operating system
+    receive_buffer_bytes: int = 32_768  # SO_RCVBUF; -1 leaves it to the operating system
+    write_buffer_bytes: int = 512 * 1024  # with more unsent bytes in the transport a node takes no further request
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES  # a longer response closes the connection
+    software_version: str = "unknown"  # of this library, for the metrics of brokers
 
 
 @dataclass(slots=True)
 class NetworkCounters:
     """Totals since the start, defined as in Kafka."""
 
-    requests: int = 0
-    """Kafka: request-total."""
-    responses: int = 0
-    """Kafka: response-total."""
-    bytes_out: int = 0
-    """Handed to transports. Kafka: outgoing-byte-total."""
-    bytes_in: int = 0
-    """Kafka: incoming-byte-total."""
-    request_latency_s: float = 0.0
-    """Sum over `responses`, from the hand-over to the response."""
-    connections_created: int = 0
-    """Kafka: connection-creation-total."""
-    connections_closed: int = 0
-    """Kafka: connection-close-total."""
-    connection_failures: int = 0
-    """Attempts to connect that failed."""
+    requests: int = 0  # Kafka: request-total
+    responses: int = 0  # Kafka: response-total
+    bytes_out: int = 0  # handed to transports; Kafka: outgoing-byte-total
+    bytes_in: int = 0  # Kafka: incoming-byte-total
+    request_latency_s: float = 0.0  # sum over `responses`, from the hand-over to the response
+    connections_created: int = 0  # Kafka: connection-creation-total
+    connections_closed: int = 0  # Kafka: connection-close-total
+    connection_failures: int = 0  # attempts to connect that failed
 
 
 @dataclass(slots=True)
@@ -110,11 +94,9 @@ class ClusterFeatures:
     """The cluster's finalized features, by the newest report of any broker."""
 
     newest: FinalizedFeatures = NO_FEATURES
-    transaction_version: int = 0
-    """Of the newest report."""
+    transaction_version: int = 0  # of the newest report
 
     def take(self, found: FinalizedFeatures) -> None:
-        """Take a broker's report, unless a newer one is known."""
         if found.epoch >= self.newest.epoch:
             self.replace(found)
 

@@ -49,12 +49,10 @@ class MetadataSettings(NamedTuple):
     retry_backoff_max_ms: int = 1_000
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     """Without a valid response for this long, start again from the bootstrap addresses."""
-    allow_auto_topic_creation: bool = True
-    """Brokers have their own option: auto.create.topics.enable."""
+    allow_auto_topic_creation: bool = True  # brokers have their own option: auto.create.topics.enable
 
 
-WHILE_AWAY_S: Final = 1.0
-"""Interval of refreshes while a failed node is tried again: an attempt may hang for long."""
+WHILE_AWAY_S: Final = 1.0  # interval of refreshes while a failed node is tried again: an attempt may hang for long
 
 _HOPEFUL: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_REPLICATION_FACTOR)
 """Codes of a topic that may pass: brokers with ZooKeeper return the last while too few are up to create the topic."""
@@ -67,12 +65,9 @@ class MetadataRefresher:
     def __init__(
         self, client: NetworkClient, settings: MetadataSettings, *, random: RandomSource, log: EventLog
     ) -> None:
-        self.cluster = Cluster()
-        """Replaced by each refresh, never changed."""
-        self.refreshes = 0
-        """Number of merged responses."""
-        self.last_error: KafkaError | None = None
-        """Error of the last refresh; None if it succeeded."""
+        self.cluster = Cluster()  # replaced by each refresh, never changed
+        self.refreshes = 0  # number of merged responses
+        self.last_error: KafkaError | None = None  # error of the last refresh; None if it succeeded
         self._client = client
         self._settings = settings
         self._log = log
@@ -102,7 +97,6 @@ class MetadataRefresher:
     # What the producer and the sender ask for
 
     def on_update(self, listener: Callable[[Cluster], None]) -> None:
-        """Call `listener` with every new cluster from now on."""
         self._listeners.append(listener)
 
     def add_topic(self, topic: str, now: float) -> None:
@@ -115,7 +109,6 @@ class MetadataRefresher:
         self._topics[topic] = now
 
     def topic_error(self, topic: str) -> int:
-        """Return the error code of the last response about a topic; 0 also before the first response."""
         view = self.cluster.topics.get(topic)
         return view.error_code if view is not None else 0
 
@@ -124,14 +117,12 @@ class MetadataRefresher:
         return self._client.throttle_left_s()
 
     def topic_refusal(self, topic: str) -> ErrorCode | None:
-        """Return the code of a permanent refusal to describe a topic, else None."""
         return _refusal_of_topic(self.topic_error(topic))
 
     def request_update(self, reason: str, *, topic: str | None = None) -> None:
         """Ask for a refresh of all topics in use, soon.
 
         Args:
-            reason: for the log.
             topic: of a Produce that was refused with "unknown" or "not leader", if that is the reason.
         """
         if topic is not None:
@@ -148,13 +139,7 @@ class MetadataRefresher:
         topic_ids: Mapping[str, bytes],
         endpoints: Iterable[Node] = (),
     ) -> None:
-        """Take the new leaders that a Produce response names (KIP-951).
-
-        Args:
-            hints: leaders by partition.
-            topic_ids: of their topics when the Produce was sent.
-            endpoints: nodes that metadata may not have named yet.
-        """
+        """Take the new leaders that a Produce response names (KIP-951)."""
         cluster = with_leader_hints(self.cluster, hints, topic_ids=topic_ids, endpoints=endpoints)
         if cluster is not self.cluster:
             self._publish(cluster)
@@ -180,13 +165,11 @@ class MetadataRefresher:
             raise MetadataTimeoutError(text, last_broker_error=said) from (said or error)
 
     def fail_waiting(self, error: KafkaError) -> None:
-        """Fail the tasks that wait for the first response."""
         self._end_first_answers(error)
 
     # The task
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
         self._last_full = asyncio.get_running_loop().time()
         while True:
             await self._wait_until_wanted()

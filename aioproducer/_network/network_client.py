@@ -102,20 +102,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             node_connection.disconnect(error)
 
     def produce_version(self, node_id: int, at_most: int = PRODUCE.max_version) -> int:
-        """Return the highest version of Produce that a node and this client have in common.
-
-        Raises:
-            UnsupportedVersionError: there is none.
-            BrokerConnectionError: the node is not connected.
-        """
+        """Return the highest version of Produce that a node and this client have in common."""
         return self._connection(node_id).produce_version(at_most)
 
     def send(self, node_id: int, request: OutgoingRequest) -> None:
-        """Hand a request to the transport of a node with a `ready_connection`, in this call.
-
-        Raises:
-            BrokerConnectionError: the node is not connected.
-        """
+        """Hand a request to the transport of a node with a `ready_connection`, in this call."""
         self._connection(node_id).send(request)
 
     def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:
@@ -170,8 +161,6 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         answer, others are asked meanwhile. The response to a cancelled call is ignored.
 
         Args:
-            api: of the request.
-            build: builds the body in the common version.
             decode: decodes the response; a ProtocolError closes the connection and is raised here.
             node_id: of the node; None asks the least loaded node, and others if it does not answer soon.
             at_most: a bound of the version.

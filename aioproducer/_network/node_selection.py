@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from aioproducer._network.connection_pool import ConnectionPool, NodeConnection
     from aioproducer._network.context import NetworkContext
 
-_HEDGE_S: Final = 1.0
-"""After this time without a connection another node is tried as well."""
-_SUSPICIOUS_SILENCE_S: Final = 1.0
-"""A node whose oldest request has waited this long is asked last."""
+_HEDGE_S: Final = 1.0  # after this time without a connection another node is tried as well
+_SUSPICIOUS_SILENCE_S: Final = 1.0  # a node whose oldest request has waited this long is asked last
 
 
 class NodeSelector:
@@ -34,19 +32,13 @@ class NodeSelector:
         self._context = context
 
     def has_another(self, asked: Collection[NodeConnection]) -> bool:
-        """Tell whether another node besides these may be asked."""
         return bool(self._others(asked))
 
     async def reach(self, node_id: int | None, *, besides: Collection[NodeConnection] = ()) -> NodeConnection:
         """Return the connection of a connected node, connecting first if needed.
 
         Args:
-            node_id: of the node; None selects any.
             besides: nodes that were asked already.
-
-        Raises:
-            BrokerConnectionError: all nodes failed.
-            UnsupportedVersionError: all nodes failed, and no retry can succeed.
         """
         only = None if node_id is None else self._pool.get(node_id)
         if only is not None and only.is_open and not only.is_throttled:
@@ -134,11 +126,7 @@ class HedgedRequest:
         self._context = context
 
     async def first_answer(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]]) -> AnswerT:
-        """Return the first response of the brokers that `ask` asks.
-
-        Raises:
-            KafkaError: all brokers asked have failed; the first error.
-        """
+        """Return the first response of the brokers that `ask` asks."""
         asked: list[NodeConnection] = []
         asking = [self._begin(ask, asked)]
         ended: list[asyncio.Task[AnswerT]] = []

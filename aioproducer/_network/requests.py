@@ -31,12 +31,7 @@ class PendingCalls:
 
     @asynccontextmanager
     async def within(self, timeout_s: float) -> AsyncIterator[None]:
-        """Bound the body by a timeout and by the end of the producer.
-
-        Raises:
-            TimeoutError: the body took longer.
-            KafkaError: the producer has closed or failed meanwhile.
-        """
+        """Bound the body by a timeout and by the end of the producer."""
         timeout = asyncio.timeout(timeout_s)
         try:
             async with timeout:
@@ -60,10 +55,8 @@ class PendingCalls:
 class Answered(NamedTuple):
     """The broker has answered, and the transport holds none of the request's bytes any more."""
 
-    payload: memoryview
-    """The response behind its header."""
-    now: float
-    """Monotonic seconds."""
+    payload: memoryview  # the response behind its header
+    now: float  # monotonic seconds
 
 
 class Written(NamedTuple):
@@ -73,8 +66,7 @@ class Written(NamedTuple):
 class Lost(NamedTuple):
     """The connection was lost before the response came, or before the bytes had left (acks=0)."""
 
-    error: KafkaError
-    """Shared by all requests that were lost with the connection."""
+    error: KafkaError  # shared by all requests that were lost with the connection
 
 
 RequestEnd: TypeAlias = Answered | Written | Lost
@@ -88,16 +80,10 @@ class OutgoingRequest:
 
     api_key: int
     version: int
-    flexible: bool
-    """Whether this version has tagged fields in its headers."""
-    buffers: Sequence[Buffer]
-    """The body in pieces. Must not change until the request has ended."""
+    flexible: bool  # whether this version has tagged fields in its headers
+    buffers: Sequence[Buffer]  # the body in pieces; must not change until the request has ended
     on_end: Callable[[RequestEnd], None]
-    largest_response: int | None = None
-    """Largest size of the response in bytes; None allows as much as for any frame."""
-    expects_response: bool = True
-    """False for Produce with acks=0."""
-    sent_at: float = 0.0
-    """Monotonic seconds of the hand-over to the transport, set by the connection."""
-    end: int = 0
-    """Position of the request's end in the stream of bytes, set by the connection."""
+    largest_response: int | None = None  # largest size of the response in bytes; None allows as much as for any frame
+    expects_response: bool = True  # False for Produce with acks=0
+    sent_at: float = 0.0  # monotonic seconds of the hand-over to the transport, set by the connection
+    end: int = 0  # position of the request's end in the stream of bytes, set by the connection

@@ -21,8 +21,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 class RawResponse(NamedTuple):
     """A response that is not decoded yet."""
 
-    node_id: int
-    """Negative for a bootstrap address."""
+    node_id: int  # negative for a bootstrap address
     version: int
     payload: memoryview
 
@@ -39,8 +38,6 @@ class PendingRequest(Generic[ResponseT]):
         self._decode = decode
 
     def outgoing(self, api: Api, version: int, body: bytes) -> OutgoingRequest:
-        """Return the request to be sent."""
-
         def on_end(end: RequestEnd) -> None:
             if not isinstance(end, Answered):
                 self._fail(end)

@@ -89,7 +89,6 @@ class WriteStream:
         self._moved_at = max(self._moved_at, when)
 
     def has_left(self, request: OutgoingRequest) -> bool:
-        """Tell whether the transport has sent all bytes of a request."""
         return request.end <= self._handed - self._transport.get_write_buffer_size()
 
     def settle(self, now: float) -> None:

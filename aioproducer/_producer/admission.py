@@ -32,7 +32,6 @@ class Admission:
     """Admits records of a running producer.
 
     Args:
-        running: the producer's parts.
         check: called before each append, which for `enqueue` happens when it is awaited; raises if no records are
             taken.
     """
@@ -53,7 +52,6 @@ class Admission:
 
     @property
     def runs_serializers(self) -> bool:
-        """Whether the producer has serializers."""
         return self.pipeline.key_serializer is not None or self.pipeline.value_serializer is not None
 
     def take(self, *arguments: *AppendArguments) -> Delivery | PreparedRecord:
@@ -61,11 +59,7 @@ class Admission:
         return self.pipeline.take(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
 
     def send(self, record: PreparedRecord) -> Delivery:
-        """Append a record, or queue it within the limits of `max_waiting_records` and `max_waiting_bytes`.
-
-        Raises:
-            BufferFullError: those limits are reached.
-        """
+        """Append a record, or queue it within the limits of `max_waiting_records` and `max_waiting_bytes`."""
         delivery = self._try_append(record)
         return self._queue(record, is_counted=True).delivery if delivery is None else delivery
 
@@ -129,8 +123,6 @@ class Admission:
         An open transaction must be aborted, as after any failed record.
 
         Args:
-            error: of all these records.
-            count: number of records.
             is_open: returns whether their transaction is still open.
         """
         running = self._running
@@ -211,11 +203,7 @@ class Admission:
             slots.block()
 
     async def _wait_until_left(self, record: WaitingRecord) -> None:
-        """Wait until a record has left its wait queue.
-
-        Raises:
-            CancelledError: the caller was cancelled; the record is withdrawn unless it has been accepted.
-        """
+        """Wait until a record has left its wait queue; a cancelled caller withdraws it unless it was accepted."""
         if not record.is_waiting:
             return
         left = self._running.loop.create_future()

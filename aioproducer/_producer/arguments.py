@@ -39,12 +39,6 @@ _PAIR: Final = 2
 
 
 def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return offsets by partition.
-
-    Raises:
-        TypeError: not a mapping of (topic, partition) to offsets.
-        ValueError: a negative offset, an invalid topic or partition, or a text that is too long.
-    """
     if not isinstance(offsets, Mapping):
         text = f"offsets must be a mapping of (topic, partition) to the next offset, not {type(offsets).__name__}"
         raise TypeError(text)
@@ -52,12 +46,7 @@ def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def partitions_of_group(partitions: object) -> list[TopicPartition]:
-    """Return the partitions whose offsets are asked for, each once.
-
-    Raises:
-        TypeError: not an iterable of (topic, partition).
-        ValueError: an invalid topic or partition.
-    """
+    """Return the partitions whose offsets are asked for, each once."""
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
         text = f"partitions must be an iterable of (topic, partition), not {type(partitions).__name__}"
         raise TypeError(text)
@@ -65,12 +54,6 @@ def partitions_of_group(partitions: object) -> list[TopicPartition]:
 
 
 def group_of(group: object) -> ConsumerGroupMetadata:
-    """Return the group.
-
-    Raises:
-        TypeError: neither a group id nor `ConsumerGroupMetadata`.
-        ValueError: an id that is empty, too long, or not text.
-    """
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)
     if not isinstance(group, ConsumerGroupMetadata):

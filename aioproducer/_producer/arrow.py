@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     Header: TypeAlias = tuple[str, bytes | str | None] | dict[str, bytes | str | None] | None
     HeaderRow: TypeAlias = list[Header] | None
 
-CONVERTED_ROWS: Final = 8192
-"""Rows that are converted at a time."""
-
+CONVERTED_ROWS: Final = 8192  # rows that are converted at a time
 _HEADER_FIELDS: Final = 2
 
 
@@ -76,12 +74,8 @@ class ArrowRecords:
                 yield ArrowRows(window.num_rows, *[_exported(window, column) for column in self._columns])
 
 
-Converter: TypeAlias = "Callable[[pa.Array], pa.Array]"
-"""Turns a column into one of a type that is read natively."""
-
-Column: TypeAlias = "tuple[int, Converter] | None"
-"""Where a column is, and what makes it readable; None is no column."""
-
+Converter: TypeAlias = "Callable[[pa.Array], pa.Array]"  # turns a column into one of a type that is read natively
+Column: TypeAlias = "tuple[int, Converter] | None"  # where a column is, and what makes it readable; None is no column
 _ALLOWED: Final = {
     "value": "value must be binary or string",
     "key": "key must be binary or string",

@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._sender.completion import error_of_refused
-from aioproducer.errors import (
-    BufferTimeoutError,
-    IllegalStateError,
-    KafkaError,
-    MetadataTimeoutError,
-    UndeliveredError,
-)
+from aioproducer.errors import BufferTimeoutError, IllegalStateError, KafkaError, MetadataTimeoutError, UndeliveredError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -157,7 +151,6 @@ class BulkDelivery:
         yield from last_of.values()
 
     def _follow_moved(self) -> None:
-        """Follow the records of a batch that was split one by one."""
         if any(share.batch_result.moved for share in self._shares):
             for share in self._shares:
                 if share.batch_result.moved:
@@ -290,11 +283,6 @@ class _Admitting:
             await asyncio.sleep(0)
 
     def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
-        """Note the error of a row.
-
-        Raises:
-            IllegalStateError: no row was accepted, and none will be.
-        """
         if isinstance(error, IllegalStateError) and not self._bulk.accepted:
             raise error
         refused = error_of_refused(error)
@@ -321,7 +309,6 @@ def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:
 def _count(
     offsets: dict[TopicPartition, OffsetRange], result: BatchResult, *, first: int, last: int, records: int
 ) -> None:
-    """Add records of a batch to the offset ranges, by their positions in the batch."""
     partition = result.topic_partition
     assert partition is not None, "delivered records have a partition"
     first, last = result.base_offset + first, result.base_offset + last

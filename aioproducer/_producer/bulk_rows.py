@@ -23,12 +23,6 @@ def rows_of(
     timestamp: int | None,
     headers: Headers | None,
 ) -> Iterator[Row]:
-    """Return the rows of a call.
-
-    Raises:
-        TypeError: values or keys are not an iterable, or are a mapping or set.
-        ValueError: while iterating, not as many keys as values.
-    """
     _check_column("values", values)
     if keys is None:
         return zip(values, repeat(None), repeat(partition), repeat(timestamp), repeat(headers), strict=False)

@@ -20,8 +20,7 @@ BATCHES_IN_BUFFER: Final = 16
 """Least number of full batches in the buffer. With fewer, partitions cannot wait for the memory of a whole batch, and
 open small batches in the memory that comes back, each of which costs the work of a request."""
 
-SMALL_BATCH: Final = 16_384
-"""Kafka's own `batch.size`; with a smaller batch size a buffer may hold as few as four."""
+SMALL_BATCH: Final = 16_384  # Kafka's own `batch.size`; with a smaller batch size a buffer may hold as few as four
 
 
 def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:

@@ -29,10 +29,7 @@ class NonBlockingEnqueue(SendMethods):
     """
 
     def __init__(
-        self,
-        open_running: Callable[[], ProducerRuntime],
-        *,
-        partitions_of: Callable[[str], Awaitable[list[int]]],
+        self, open_running: Callable[[], ProducerRuntime], *, partitions_of: Callable[[str], Awaitable[list[int]]]
     ) -> None:
         self._look_up = open_running
         self._partitions_of = partitions_of

@@ -23,12 +23,7 @@ from aioproducer._producer.process_end import (
     report_not_closed,
     watch_process,
 )
-from aioproducer._producer.producer_state import (
-    CLOSE_AFTER_ERROR_S,
-    ProducerState,
-    ProducerStateMachine,
-    check_timeout,
-)
+from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 
@@ -51,8 +46,7 @@ class LifecycleMethods:
         made_at: file and line of the user's code that made it.
     """
 
-    _dropped_as: ClassVar = "producer"
-    """Name in the warning about a producer that was dropped without a close."""
+    _dropped_as: ClassVar = "producer"  # name in the warning about a producer that was dropped without a close
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
         self._config = config
@@ -290,7 +284,6 @@ class LifecycleMethods:
         return lambda: self._running
 
     def _report_loss(self, how: str) -> None:
-        """Warn of a producer that was not closed, and report its lost records."""
         running = self._running
         if running is None or not self._is_left_open or self._is_loss_reported:
             return

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 class MetadataWaits:
-    """Tasks that wait for the next metadata response.
-
-    Args:
-        metadata: asks brokers.
-        loop: creates futures.
-    """
+    """Tasks that wait for the next metadata response."""
 
     def __init__(self, metadata: MetadataRefresher, loop: asyncio.AbstractEventLoop) -> None:
         self._metadata = metadata
@@ -26,7 +21,6 @@ class MetadataWaits:
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def ask_for_partitions(self, topic: str) -> None:
-        """Ask for a known topic again: it may have more partitions by now."""
         self._metadata.add_topic(topic, self._loop.time())
         self._metadata.request_update("partition_unknown")
 
@@ -75,5 +69,4 @@ class MetadataWaits:
         return BrokerError.of(code, f"brokers answer {ErrorCode.in_words(code)}", retriable=True, topic=topic)
 
     def __repr__(self) -> str:
-        """Show the number of waiters."""
         return f"<MetadataWaits {len(self._waiting)}>"

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 _AFTER_OTHERS: Final = -100
 """Priority among `multiprocessing`'s finalizers: the application's run first, and may close producers."""
 
-_ATTEMPTS: Final = 100
-"""Attempts to read a producer whose loop runs on another thread."""
-
+_ATTEMPTS: Final = 100  # attempts to read a producer whose loop runs on another thread
 _hooks: Final[list[Callable[[], None]]] = []
 _children: Final[set[int]] = set()
 
@@ -53,9 +51,6 @@ def report_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -
     """Log an event at WARNING, and write a line to standard error, in case logging is not configured.
 
     Args:
-        text: the line.
-        log: of the producer.
-        records: number of accepted records that were not delivered.
         made_at: file and line that made the producer.
     """
     with contextlib.suppress(Exception):  # closed or replaced by the application

@@ -19,8 +19,7 @@ from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedErro
 if TYPE_CHECKING:
     from aioproducer._native.own_loop import OwnLoop
 
-CLOSE_AFTER_ERROR_S: Final = 5.0
-"""How long `async with` waits for deliveries when its body raised or was cancelled."""
+CLOSE_AFTER_ERROR_S: Final = 5.0  # how long `async with` waits for deliveries when its body raised or was cancelled
 
 
 class ProducerState(Enum):
@@ -45,12 +44,6 @@ TRANSITIONS: Final[Mapping[ProducerState, frozenset[ProducerState]]] = {
 
 
 def check_timeout(timeout: object) -> None:
-    """Refuse an invalid timeout.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: negative, NaN, or an int too large for a float.
-    """
     if timeout is None:
         return
     if not isinstance(timeout, int | float) or isinstance(timeout, bool):
@@ -78,7 +71,6 @@ class ProducerStateMachine:
         self.is_forked = False
 
     def move_to(self, state: ProducerState) -> None:
-        """Change the state."""
         assert state in TRANSITIONS[self.state], f"a producer cannot go from {self.state.value} to {state.value}"
         self.state = state
 
@@ -90,7 +82,6 @@ class ProducerStateMachine:
         self.move_to(ProducerState.FAILED)
 
     def failure(self) -> KafkaError:
-        """Return the error of calls and records that the cause of FAILED ends."""
         if isinstance(self.cause, KafkaError):
             return self.cause.fresh()
         error = IllegalStateError(f"producer {self.name!r} has failed: {type(self.cause).__name__}: {self.cause}")
@@ -98,16 +89,11 @@ class ProducerStateMachine:
         return error
 
     def close_unstarted(self) -> None:
-        """Close a producer that was not started."""
         if self.state is ProducerState.NEW:
             self.move_to(ProducerState.CLOSED)
 
     def refuse_place(self) -> NoReturn:
-        """Refuse to start or close from another event loop than the producer's own.
-
-        Raises:
-            IllegalStateError: always.
-        """
+        """Refuse to start or close from another event loop than the producer's own."""
         text = (
             f"producer {self.name!r} belongs to the event loop that started it: start and close it there, or use a "
             "BlockingProducer for threads and scripts"
@@ -119,9 +105,6 @@ class ProducerStateMachine:
 
         Args:
             undelivered: "2 records were".
-
-        Raises:
-            IllegalStateError: always.
         """
         text = (
             f"producer {self.name!r} belonged to an event loop that is closed, with which its connections were closed; "
@@ -130,12 +113,7 @@ class ProducerStateMachine:
         raise IllegalStateError(text)
 
     def check_may_start(self, *, is_closing: bool) -> None:
-        """Refuse to start a producer that is closed or has failed.
-
-        Raises:
-            ProducerClosedError: closed or closing.
-            KafkaError: the cause, once failed.
-        """
+        """Refuse to start a producer that is closed or has failed."""
         if is_closing or self.state in {ProducerState.CLOSING, ProducerState.CLOSED}:
             text = f"producer {self.name!r} was closed; make a new one"
             raise ProducerClosedError(text)

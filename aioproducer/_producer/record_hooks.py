@@ -39,11 +39,6 @@ class RecordHooks:
     """The user's code around a record.
 
     Args:
-        config: holds the serializers and the partitioner.
-        interceptors: may be empty.
-        appender: takes the bytes.
-        metadata: holds the cluster for the partitioner.
-        completion: ends records that an interceptor drops.
         log: of exceptions of the partitioner outside of `partition`.
     """
 
@@ -78,11 +73,9 @@ class RecordHooks:
 
     @property
     def interceptor_failures(self) -> int:
-        """Number of exceptions that interceptors raised."""
         return self._interceptors.failures
 
     def close(self) -> None:
-        """Close interceptors and partitioner."""
         self._interceptors.close()
         close = getattr(self._partitioner, "close", None)
         if callable(close):
@@ -115,18 +108,13 @@ class RecordHooks:
     # The partitioner
 
     def checked_choice(self, choice: object, topic: str, partitions: int) -> int:
-        """Return a choice that is an int of another type, such as an enum, as a plain one.
-
-        Raises:
-            InvalidPartitionError: the choice is not a partition of the topic.
-        """
+        """Return a choice that is an int of another type, such as an enum, as a plain one."""
         try:
             return check_choice(self._partitioner, choice, topic=topic, partition_count=partitions)
         except ValueError as error:
             raise InvalidPartitionError(str(error), topic=topic, outcome=Outcome.NOT_WRITTEN) from error
 
     def partitioner_failed(self, topic: str, error: BaseException) -> InvalidPartitionError:
-        """Return the error of a record whose partitioner raised."""
         text = f"{type(self._partitioner).__name__}.partition failed: {type(error).__name__}: {error}"
         return InvalidPartitionError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
 
@@ -149,7 +137,6 @@ class RecordHooks:
             self._guard("on_new_batch", partial(self._on_new_batch, topic, self._metadata.cluster, partition))
 
     def _guard(self, method: str, call: Callable[[], object]) -> None:
-        """Call the partitioner and log what it raises."""
         try:
             call()
         except (Exception, CancelledError) as error:  # noqa: BLE001  # of the user's own code

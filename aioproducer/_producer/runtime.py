@@ -37,12 +37,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     """The parts of one producer; implements `ProducerEvents` and `NetworkEvents`.
 
     Args:
-        config: checked.
         lifecycle: shared with the `Producer`.
-        interceptors: the user's.
-        random: source of all jitter and choices.
         wall_clock: milliseconds since the epoch; None reads the system's clock natively.
-        log: bound to the client id.
     """
 
     def __init__(  # noqa: PLR0915  # one line per part
@@ -59,8 +55,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.lifecycle = lifecycle
         self._config = config
         self._log = log
-        self.is_shut = True
-        """Calls are refused: not started yet, closing, closed, failed, or in a forked child."""
+        self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
         parts = build_parts(
             ProducerDependencies(
@@ -130,16 +125,11 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
 
     def stop_taking(self) -> None:
-        """Accept no further records."""
         # Two flags: between transactions no record is taken (`closed`), but `flush` still works (`is_shut`).
         self.is_shut = self.appender.closed = True
 
     async def close(self, timeout_s: float) -> None:
-        """Deliver the accepted records for at most `timeout_s` seconds, fail the rest, and stop all parts.
-
-        Raises:
-            UndeliveredError: records failed, and their deliveries were not looked at.
-        """
+        """Deliver the accepted records for at most `timeout_s` seconds, fail the rest, and stop all parts."""
         if self.lifecycle.state in {ProducerState.STARTING, ProducerState.RUNNING}:
             self.lifecycle.move_to(ProducerState.CLOSING)
         self.stop_taking()
@@ -286,5 +276,4 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.wake()
 
     def new_result(self) -> BatchResult:
-        """Return the result of a record that is in no batch yet."""
         return BatchResult(self.loop, None)

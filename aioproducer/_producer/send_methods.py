@@ -107,13 +107,7 @@ class SendMethods(EnqueueMethod):
         record still waits for metadata or memory, it withdraws the record; an accepted record is still sent.
         """
         delivery = await self.enqueue(
-            topic,
-            value,
-            key=key,
-            partition=partition,
-            timestamp=timestamp,
-            headers=headers,
-            on_delivery=on_delivery,
+            topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
         )
         return await delivery
 
@@ -266,11 +260,7 @@ class SendMethods(EnqueueMethod):
             getattr(type(self), verb) is not getattr(SendMethods, verb) for verb in ("send", "enqueue", "send_nowait")
         )
         return Topic(
-            records,
-            self,
-            admission=self._open_admission,
-            enqueue_each=self._enqueue_each,
-            asks_producer=has_own_verbs,
+            records, self, admission=self._open_admission, enqueue_each=self._enqueue_each, asks_producer=has_own_verbs
         )
 
     # Implemented by subclasses

@@ -19,7 +19,6 @@ class Supervisor:
     """Runs coroutines that must not end.
 
     Args:
-        name: part of the names of tasks.
         on_death: called once with the cause, when a coroutine ends that was not stopped.
     """
 
@@ -36,7 +35,6 @@ class Supervisor:
         )
 
     async def stop(self) -> None:
-        """End all tasks, and wait for that; may be called again."""
         self._is_stopping = True
         if self._task is not None:
             self._task.cancel()

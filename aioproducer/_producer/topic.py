@@ -236,12 +236,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         return await self._enqueue_each(rows, self._enqueue_row)
 
     def _enqueue_row(  # noqa: PLR0917  # a row
-        self,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
+        self, value: object, key: object, partition: int | None, timestamp: int | None, headers: Headers | None
     ) -> Coroutine[object, None, Delivery]:
         given: tuple[ValueT | None, KeyT | None] = (value, key)  # type: ignore[assignment]  # `enqueue` checks them
         return self.enqueue(given[0], key=given[1], partition=partition, timestamp=timestamp, headers=headers)

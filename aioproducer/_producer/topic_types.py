@@ -62,14 +62,9 @@ _NUMBERS: Final[Mapping[type, str]] = {
 class PartType(NamedTuple):
     """The type of a topic's keys or values, and their serializer."""
 
-    types: tuple[type[object], ...] | None
-    """The allowed types; None if the serializer decides."""
-
-    name: str
-    """Name of the type, for messages."""
-
-    serialize: BoundSerializer | None
-    """Serializer; None for bytes."""
+    types: tuple[type[object], ...] | None  # the allowed types; None if the serializer decides
+    name: str  # name of the type, for messages
+    serialize: BoundSerializer | None  # serializer; None for bytes
 
     def check(self, argument: str, part: object, topic: str) -> None:
         """Refuse another type; None always passes.
@@ -173,11 +168,6 @@ def _msgspec_encoder() -> Callable[[object], bytes]:
 
 
 def _for_json(part: object) -> object:
-    """Convert a value that JSON has no type for.
-
-    Raises:
-        TypeError: neither is it one of the types converted here.
-    """
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     if isinstance(part, datetime | date | time):

@@ -61,10 +61,8 @@ class ProducerDependencies:
     events: ProducerEvents
     network_events: NetworkEvents
     interceptors: InterceptorChain
-    random: random.Random
-    """Source of all jitter and choices."""
-    wall_clock: Callable[[], int] | None
-    """Milliseconds since the epoch; None reads the system's clock natively."""
+    random: random.Random  # source of all jitter and choices
+    wall_clock: Callable[[], int] | None  # milliseconds since the epoch; None reads the system's clock natively
     log: EventLog
 
 
@@ -93,8 +91,7 @@ class Parts:
     wait_queues: WaitQueues
     settlement: Settlement
     producer_ids: ProducerIdFetcher
-    transactions: TransactionRunner | None
-    """None without a transactional id."""
+    transactions: TransactionRunner | None  # None without a transactional id
     sender: Sender
     record_hooks: RecordHooks
 

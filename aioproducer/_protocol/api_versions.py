@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 class FinalizedFeatures(NamedTuple):
     """Features that the cluster has finalized, as one broker knew them (KIP-584)."""
 
-    epoch: int = -1
-    """A larger one is newer; -1 if the broker reports no features."""
+    epoch: int = -1  # a larger one is newer; -1 if the broker reports no features
     levels: Mapping[str, int] = MappingProxyType({})
 
     @property
@@ -49,11 +48,7 @@ class ApiVersions:
         Never the lowest: Kafka 4 lists Produce versions from 0 on that it refuses (KAFKA-18659).
 
         Args:
-            api: the request.
             at_most: a bound below this client's highest version.
-
-        Raises:
-            UnsupportedVersionError: there is none; says which side is too old.
         """
         ours = api.max_version if at_most is None else min(at_most, api.max_version)
         lowest, highest = self._ranges.get(api.key, (0, -1))

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-LONGEST_NAME: Final = 256
-"""Characters shown of a name; a topic's has 249 at most."""
-
-LONGEST_MESSAGE: Final = 1000
-"""Characters shown of a broker's error message."""
-
+LONGEST_NAME: Final = 256  # characters shown of a name; a topic's has 249 at most
+LONGEST_MESSAGE: Final = 1000  # characters shown of a broker's error message
 _CUT: Final = "..."
 
 
@@ -32,5 +28,4 @@ def printable(text: str, at_most: int | None = LONGEST_NAME) -> str:
 
 
 def printable_message(text: str | None) -> str | None:
-    """Return a broker's error message as `printable` does; None if there is none."""
     return None if text is None else printable(text, LONGEST_MESSAGE)

@@ -50,20 +50,14 @@ def compress(codec: CompressionType, level: int | None, data: Buffer) -> bytes:
     """Pack the records section of a batch.
 
     Args:
-        codec: the codec.
         level: on Kafka's scale of the codec (gzip 1 to 9 or -1, lz4 1 to 17, zstd -131072 to 22); None for its default.
             Ignored by snappy.
-        data: not changed.
     """
     return _PACK[codec](data, level)
 
 
 def decompress(codec: CompressionType, data: Buffer) -> bytes:
-    """Unpack the output of `compress`.
-
-    Raises:
-        SerializationError: the bytes are invalid.
-    """
+    """Unpack the output of `compress`."""
     try:
         return _UNPACK[codec](data)
     except (cramjam.DecompressionError, struct.error, ValueError) as error:

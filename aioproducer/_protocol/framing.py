@@ -108,11 +108,8 @@ class FrameProtocol(Generic[ContextT]):
         """Number a request and put frame size and header before it.
 
         Args:
-            api_key: of the request.
-            version: of the request.
             buffers: the request's body in pieces; only the first is copied, into the piece with the header.
             flexible: whether this version has tagged fields in its headers.
-            context: given back with the answer.
             expects_response: False for Produce with acks=0, which a broker does not answer.
             largest_response: bytes that the answer may have; None: as any frame.
 

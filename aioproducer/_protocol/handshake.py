@@ -46,19 +46,8 @@ _ERROR_CODE_BYTES: Final = 2
 def handshake(software_version: str) -> Handshake:
     """Agree on versions with a broker.
 
-    Args:
-        software_version: of this library, for the broker's metrics.
-
     Yields:
         Requests; the payload of each response is sent in.
-
-    Returns:
-        The versions that the broker supports.
-
-    Raises:
-        ProtocolError: a response cannot be read.
-        BrokerError: the broker refuses to list its versions.
-        UnsupportedVersionError: it lacks a request that a producer needs.
     """
     version = API_VERSIONS.max_version
     payload = yield _api_versions_request(version, software_version)

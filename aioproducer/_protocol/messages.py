@@ -35,8 +35,7 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     first_flexible: int
-    since: str = "2.1"
-    """Oldest Kafka with a supported version, from 2.1 on."""
+    since: str = "2.1"  # oldest Kafka with a supported version, from 2.1 on
 
     def is_flexible(self, version: int) -> bool:
         """Whether this version has compact lengths and tagged fields."""
@@ -65,12 +64,9 @@ class ApiVersionsResponse(NamedTuple):
     """Versions and features of a broker."""
 
     error_code: int
-    versions: dict[int, tuple[int, int]]
-    """Lowest and highest version by api key; not validated."""
-    features_epoch: int = -1
-    """Epoch of `features`: a larger one is newer; -1 if the broker reports no features."""
-    features: Mapping[str, int] = MappingProxyType({})
-    """Level by name of the cluster's finalized features."""
+    versions: dict[int, tuple[int, int]]  # lowest and highest version by api key; not validated
+    features_epoch: int = -1  # epoch of `features`: a larger one is newer; -1 if the broker reports no features
+    features: Mapping[str, int] = MappingProxyType({})  # level by name of the cluster's finalized features
 
 
 class Node(NamedTuple):
@@ -97,19 +93,15 @@ class TopicView(NamedTuple):
     """Latest known state of a topic."""
 
     name: str
-    topic_id: bytes
-    """16 bytes; `NO_TOPIC_ID` if unknown."""
-    partitions: Partitions
-    """By partition number; a partition missing in the response has no leader."""
-    error_code: int = 0
-    """Code of the last response; after an error, the partitions are the earlier ones."""
+    topic_id: bytes  # 16 bytes; `NO_TOPIC_ID` if unknown
+    partitions: Partitions  # by partition number; a partition missing in the response has no leader
+    error_code: int = 0  # code of the last response; after an error, the partitions are the earlier ones
 
 
 class MetadataResponse(NamedTuple):
     """The used fields of a Metadata response."""
 
-    from_node: int
-    """Broker that sent it; negative if known only by its bootstrap address."""
+    from_node: int  # broker that sent it; negative if known only by its bootstrap address
     nodes: tuple[Node, ...]
     topics: tuple[TopicView, ...]
     cluster_id: str | None = None
@@ -126,8 +118,7 @@ class MetadataResponse(NamedTuple):
 class ProducerIdResponse(NamedTuple):
     throttle_time_ms: int
     error_code: int
-    producer_id: int
-    """-1 with an error."""
+    producer_id: int  # -1 with an error
     producer_epoch: int
 
     @property

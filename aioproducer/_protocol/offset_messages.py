@@ -62,18 +62,12 @@ class Position(Protocol):
 
 
 def encode_txn_offset_commit_request(
-    version: int,
-    *,
-    identity: TransactionIdentity,
-    member: GroupMember,
-    offsets: Mapping[PartitionT, Position],
+    version: int, *, identity: TransactionIdentity, member: GroupMember, offsets: Mapping[PartitionT, Position]
 ) -> bytes:
     """Commit offsets with the transaction.
 
     Args:
         version: 0 to 5.
-        identity: of the transaction.
-        member: of the group; sent from version 3 on.
         offsets: (topic, partition) -> the next offset to read.
     """
     flexible = TXN_OFFSET_COMMIT.is_flexible(version)
@@ -130,8 +124,7 @@ _FETCHED_OFFSET = struct.Struct(">iqi")  # partition, offset, leader epoch
 class FetchedOffset(NamedTuple):
     topic: str
     partition: int
-    offset: int
-    """Next offset to read; `NO_OFFSET` for none."""
+    offset: int  # next offset to read; `NO_OFFSET` for none
     metadata: str
     error_code: int
 

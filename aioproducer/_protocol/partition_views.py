@@ -38,12 +38,7 @@ class PartitionView(NamedTuple):
 
 
 class Partitions(Sequence[PartitionView]):
-    """Immutable sequence of the views of a topic's partitions.
-
-    Args:
-        leader_ids: by partition number.
-        leader_epochs: by partition number.
-    """
+    """Immutable sequence of the views of a topic's partitions."""
 
     __slots__ = ("leader_epochs", "leader_ids")
 
@@ -59,12 +54,10 @@ class Partitions(Sequence[PartitionView]):
 
     @classmethod
     def undescribed(cls, count: int) -> Partitions:
-        """Return partitions without a leader."""
         return cls(array("i", [NO_LEADER]) * count, array("i", [NO_EPOCH]) * count)
 
     @property
     def lacks_leader(self) -> bool:
-        """Whether any partition has no leader."""
         return NO_LEADER in self.leader_ids
 
     def with_views(self, views: Iterable[tuple[int, PartitionView]]) -> Partitions:
@@ -81,7 +74,6 @@ class Partitions(Sequence[PartitionView]):
     def __getitem__(self, index: slice[int | None]) -> Partitions: ...
 
     def __getitem__(self, index: int | slice[int | None]) -> PartitionView | Partitions:
-        """Return the view of one partition, or some of the partitions."""
         if isinstance(index, slice):
             return Partitions(self.leader_ids[index], self.leader_epochs[index])
         return PartitionView(self.leader_ids[index], self.leader_epochs[index])
@@ -107,9 +99,6 @@ def read_partitions(reader: ResponseReader, version: int) -> Partitions:
     """Read the partitions of one topic in a Metadata response; versions 4-13.
 
     A partition missing in the response has no leader; an invalid partition number is ignored.
-
-    Raises:
-        IndexError, struct.error: as the reader.
     """
     count = reader.array_length()
     reader.checked(count * (_fixed(version).size + _lists_of(version)))  # their smallest size

@@ -36,8 +36,7 @@ class ResponseReader:
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
-        self.position = 0
-        """Start of the next field; code that unpacks a fixed block itself advances it."""
+        self.position = 0  # start of the next field; code that unpacks a fixed block itself advances it
 
     def boolean(self) -> bool:
         self.position += 1
@@ -77,7 +76,6 @@ class ResponseReader:
         """Do nothing: plain versions have none."""
 
     def tagged_fields(self) -> Iterator[int]:
-        """Yield nothing: plain versions have none."""
         yield from ()
 
     def checked(self, count: int) -> int:
@@ -135,17 +133,11 @@ class FlexibleResponseReader(ResponseReader):
 def decode(
     what: str, payload: bytes | memoryview, *, flexible: bool, read: Callable[[ResponseReader], AnswerT]
 ) -> AnswerT:
-    """Read a whole response.
+    """Read a whole response; `read` raises IndexError for an invalid value.
 
     Args:
         what: message and version, for the error.
         payload: the complete frame after its response header.
-        flexible: the dialect.
-        read: reads all fields.
-
-    Raises:
-        ProtocolError: the bytes are too short or too long, a length is invalid, text is not UTF-8, or `read` has raised
-            IndexError for a value.
     """
     content = bytes(payload)  # responses are short, and bytes are read faster than a view
     reader = FlexibleResponseReader(content) if flexible else ResponseReader(content)
@@ -174,8 +166,7 @@ _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(_VARINT_MORE))
 
 NO_TAGGED_FIELDS: Final = b"\x00"
 
-NO_TOPIC_ID: Final = bytes(16)
-"""The end of every structure of a flexible version."""
+NO_TOPIC_ID: Final = bytes(16)  # the end of every structure of a flexible version
 
 
 def unsigned_varint(value: int) -> bytes:
@@ -193,12 +184,10 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def array_length(count: int, *, flexible: bool) -> bytes:
-    """Encode the number of elements."""
     return unsigned_varint(count + 1) if flexible else _INT32.pack(count)
 
 
 def bytes_length(size: int, *, flexible: bool) -> bytes:
-    """Encode the number of bytes."""
     return unsigned_varint(size + 1) if flexible else _INT32.pack(size)
 
 

@@ -45,14 +45,9 @@ from aioproducer._protocol.primitives import (
 )
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
 
-TOPIC_ID_VERSION: Final = 13
-"""First version that names topics by their id."""
-
-_PER_BATCH: Final = 4 * 1024
-"""Bytes of an answer to Produce: offsets, and an error with its text."""
-_PER_RECORD: Final = 1024
-"""Bytes of it for a record that was refused, with the reason."""
-
+TOPIC_ID_VERSION: Final = 13  # first version that names topics by their id
+_PER_BATCH: Final = 4 * 1024  # bytes of an answer to Produce: offsets, and an error with its text
+_PER_RECORD: Final = 1024  # bytes of it for a record that was refused, with the reason
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_WITH_LOG_START: Final = 5
 _FIRST_WITH_RECORD_ERRORS: Final = 8
@@ -83,34 +78,25 @@ class BatchToSend(NamedTuple):
     """One record batch of a request."""
 
     topic: str
-    topic_id: bytes
-    """16 bytes; `NO_TOPIC_ID` while unknown. Used from version 13 on."""
+    topic_id: bytes  # 16 bytes; `NO_TOPIC_ID` while unknown; used from version 13 on
     partition: int
-    header: bytes
-    """The 61 bytes of the batch's v2 header."""
-    body: Buffer
-    """The batch's records section, not copied: it must not change until the request was answered."""
+    header: bytes  # the 61 bytes of the batch's v2 header
+    body: Buffer  # the batch's records section, not copied: it must not change until the request was answered
 
 
 class PartitionResponse(NamedTuple):
     """Response to the batch of one partition."""
 
-    topic: str | None
-    """None from version 13 on, where `topic_id` names it."""
+    topic: str | None  # None from version 13 on, where `topic_id` names it
     topic_id: bytes | None
     partition: int
     error_code: int
-    base_offset: int
-    """Offset of the batch's first record; -1 if the broker assigned none."""
-    log_append_time: int
-    """Milliseconds since 1970; -1 if the topic keeps the producer's own timestamps."""
-    log_start_offset: int
-    """First offset still in the log, -1 unknown."""
-    record_errors: tuple[tuple[int, str | None], ...]
-    """(index in the batch, reason) of each refused record; KIP-467."""
+    base_offset: int  # offset of the batch's first record; -1 if the broker assigned none
+    log_append_time: int  # milliseconds since 1970; -1 if the topic keeps the producer's own timestamps
+    log_start_offset: int  # first offset still in the log, -1 unknown
+    record_errors: tuple[tuple[int, str | None], ...]  # (index in the batch, reason) of each refused record; KIP-467
     error_message: str | None
-    leader_id: int
-    """Current leader of the partition; -1 if not given; KIP-951."""
+    leader_id: int  # current leader of the partition; -1 if not given; KIP-951
     leader_epoch: int
 
 
@@ -125,8 +111,7 @@ class NodeEndpoint(NamedTuple):
 class ProduceResponse(NamedTuple):
     throttle_time_ms: int
     partitions: list[PartitionResponse]
-    nodes: dict[int, NodeEndpoint]
-    """By node id; empty unless the response names new leaders."""
+    nodes: dict[int, NodeEndpoint]  # by node id; empty unless the response names new leaders
 
     @property
     def error_codes(self) -> Collection[int]:
@@ -145,9 +130,7 @@ def encode_produce_request(
 
     Args:
         version: 3 to 13.
-        acks: 0, 1 or -1.
         timeout_ms: how long the broker may wait for its replicas.
-        transactional_id: None outside transactions.
         batches: at most one per partition; those of one topic need not be adjacent.
 
     Returns:
@@ -169,16 +152,11 @@ def encode_produce_request(
 
 
 def largest_produce_response(batches: int, records: int) -> int:
-    """Return the most bytes that the answer to a Produce may have."""
     return SMALL_RESPONSE + _PER_BATCH * batches + _PER_RECORD * records
 
 
 def decode_produce_response(version: int, payload: bytes | memoryview) -> ProduceResponse:
     """Read a response.
-
-    Args:
-        version: of the request.
-        payload: the complete frame after its response header.
 
     Raises:
         ProtocolError: the bytes are invalid: too short, too long, a bad length or count, text that is not UTF-8, or an

@@ -12,8 +12,7 @@ SMALL_RESPONSE: Final = 64 * 1024
 """Bytes allowed for any response: ApiVersions of Kafka 4.3.1 has less than 1 KiB, an error message up to 32 KiB."""
 
 _API_VERSIONS: Final = 18
-_PER_REQUEST_BYTE: Final = 64
-"""A response repeats the names in the request, each with an error code or text."""
+_PER_REQUEST_BYTE: Final = 64  # a response repeats the names in the request, each with an error code or text
 _PER_REQUEST_BYTE_OF_OFFSETS: Final = 2048
 """A partition takes four bytes of OffsetFetch; its response has 4 KiB (`offset.metadata.max.bytes`)."""
 
@@ -35,7 +34,6 @@ def largest_response(api_key: int, request_bytes: int) -> int | None:
 
     Args:
         api_key: of the request; for Produce see `largest_produce_response`.
-        request_bytes: of its body.
     """
     per_byte = _BY_REQUEST.get(api_key)
     return None if per_byte is None else SMALL_RESPONSE + per_byte * request_bytes

@@ -26,14 +26,9 @@ DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", 0, 0, 0, since="2.8")
 DESCRIBE_TRANSACTIONS: Final = Api(65, "DescribeTransactions", 0, 0, 0, since="3.0")
 LIST_TRANSACTIONS: Final = Api(66, "ListTransactions", 0, 2, 0, since="3.0")
 
-ONGOING: Final = "Ongoing"
-"""State of an open transaction."""
-ABORTED: Final = "CompleteAbort"
-"""State after an abort."""
-
-NO_TRANSACTION: Final = -1
-"""Start offset of a producer without an open transaction in the partition."""
-
+ONGOING: Final = "Ongoing"  # state of an open transaction
+ABORTED: Final = "CompleteAbort"  # state after an abort
+NO_TRANSACTION: Final = -1  # start offset of a producer without an open transaction in the partition
 _ANY_DURATION: Final = -1
 _FIRST_WITH_PATTERN: Final = 2
 
@@ -48,8 +43,7 @@ _MARKER = struct.Struct(">qh?")  # producer id, epoch, is it a commit
 class ListedTransaction(NamedTuple):
     transactional_id: str
     producer_id: int
-    state: str
-    """Kafka's name: Ongoing, PrepareCommit, CompleteAbort, Empty, ..."""
+    state: str  # Kafka's name: Ongoing, PrepareCommit, CompleteAbort, Empty, ...
 
 
 class TransactionsResponse(NamedTuple):
@@ -70,12 +64,10 @@ class TransactionDescription(NamedTuple):
     transactional_id: str
     state: str
     timeout_ms: int
-    start_time_ms: int
-    """Since 1970; -1 without an open transaction."""
+    start_time_ms: int  # since 1970; -1 without an open transaction
     producer_id: int
     producer_epoch: int
-    partitions: list[tuple[str, int]]
-    """(topic, partition) pairs that belong to the open transaction."""
+    partitions: list[tuple[str, int]]  # (topic, partition) pairs that belong to the open transaction
     throttle_time_ms: int = 0
 
     @property
@@ -99,10 +91,8 @@ class ActiveProducer(NamedTuple):
     producer_epoch: int
     last_sequence: int
     last_timestamp_ms: int
-    coordinator_epoch: int
-    """Of the coordinator that wrote its last marker; -1 for none."""
-    transaction_start_offset: int
-    """`NO_TRANSACTION` if none is open."""
+    coordinator_epoch: int  # of the coordinator that wrote its last marker; -1 for none
+    transaction_start_offset: int  # `NO_TRANSACTION` if none is open
 
 
 class PartitionProducers(NamedTuple):
@@ -124,8 +114,7 @@ class ProducersResponse(NamedTuple):
 class MarkersResponse(NamedTuple):
     """Response to WriteTxnMarkers, a request between brokers, which they do not throttle."""
 
-    error_codes: list[int]
-    """One per partition."""
+    error_codes: list[int]  # one per partition
     throttle_time_ms: int = 0
 
 
@@ -194,11 +183,7 @@ def encode_describe_transactions_request(transactional_ids: Sequence[str]) -> by
 def decode_describe_transactions_response(
     payload: bytes | memoryview, *, transactional_id: str
 ) -> TransactionDescription:
-    """Read the description of one transactional id; version 0.
-
-    Raises:
-        ProtocolError: not such a response, or one without that id.
-    """
+    """Read the description of one transactional id; version 0."""
     read = partial(_description_of, transactional_id=transactional_id)
     return decode("DescribeTransactions v0", payload, flexible=True, read=read)
 
@@ -299,11 +284,7 @@ def encode_write_txn_markers_request(marker: TransactionMarker) -> bytes:
 
 
 def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersResponse:
-    """Read the code of each partition; version 1.
-
-    Raises:
-        ProtocolError: not such a response, or one that names no partition.
-    """
+    """Read the code of each partition; version 1."""
     return decode("WriteTxnMarkers v1", payload, flexible=True, read=_marker_codes)
 
 

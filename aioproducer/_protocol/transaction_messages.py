@@ -98,8 +98,7 @@ class CodeResponse(NamedTuple):
 class EndTxnResponse(NamedTuple):
     throttle_time_ms: int
     error_code: int
-    producer_id: int = -1
-    """Of the next transaction; -1 before version 5, and after an error."""
+    producer_id: int = -1  # of the next transaction; -1 before version 5, and after an error
     producer_epoch: int = -1
 
     @property
@@ -139,11 +138,7 @@ def _coordinators_of(reader: ResponseReader) -> CoordinatorsResponse:
 
 
 def decode_find_coordinator_response(version: int, payload: bytes | memoryview, *, key: str) -> CoordinatorResponse:
-    """Read the coordinator of `key`.
-
-    Raises:
-        ProtocolError: not such a response, or one without that key.
-    """
+    """Read the coordinator of `key`."""
     return decode(
         f"FindCoordinator v{version}",
         payload,
@@ -210,7 +205,6 @@ def decode_add_partitions_response(version: int, payload: bytes | memoryview) ->
 
 
 def partition_results(reader: ResponseReader) -> PartitionsResponse:
-    """Read topics with the code of each of their partitions."""
     throttle_time_ms = reader.int32()
     results: list[PartitionResult] = []
     for _ in range(reader.array_length()):

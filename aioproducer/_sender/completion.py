@@ -134,7 +134,6 @@ class Completion:
         self.fail_result(record.result, error, count=1, generation=record.generation, fails_transaction=not is_told)
 
     def filter(self, result: BatchResult, error: KafkaError) -> None:
-        """Fail a record that an interceptor dropped; no flush raises this error."""
         self.counts.records_filtered += 1
         self.withdraw(result, error)
 

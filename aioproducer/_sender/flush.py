@@ -10,18 +10,13 @@ from aioproducer._accumulator.flush_generations import FlushGenerations
 
 
 class FlushWaiters:
-    """Tasks that wait for a flush or for the close.
-
-    Args:
-        loop: creates their futures.
-    """
+    """Tasks that wait for a flush or for the close."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.generations = FlushGenerations(self._generation_finished)
         self._loop = loop
         self._waiting: dict[asyncio.Future[None], int] = {}
-        self.drain_timeout_s = math.inf
-        """The shortest timeout of all calls of `close`."""
+        self.drain_timeout_s = math.inf  # the shortest timeout of all calls of `close`
         self._drain_by = math.inf
         self._draining: asyncio.Timeout | None = None
 
@@ -80,5 +75,4 @@ class FlushWaiters:
         self.generations.is_awaited = bool(self._waiting)
 
     def __repr__(self) -> str:
-        """Show the number of waiters."""
         return f"<FlushWaiters {len(self._waiting)} {self.generations!r}>"

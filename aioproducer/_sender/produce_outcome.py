@@ -29,40 +29,30 @@ NO_OFFSET: Final = -1
 class Policy(NamedTuple):
     """The options of the producer that count."""
 
-    acks: int
-    """-1 (all), 0 or 1."""
+    acks: int  # -1 (all), 0 or 1
     is_idempotent: bool
-    retries: int
-    """Attempts after the first."""
-    is_transactional: bool = False
-    """A batch that would need another identity fails, and its transaction with it."""
+    retries: int  # attempts after the first
+    is_transactional: bool = False  # a batch that would need another identity fails, and its transaction with it
 
 
 class BatchFacts(NamedTuple):
     """What is known of the batch when the response comes."""
 
-    attempts: int
-    """Including this one, without those that were put off for no fault of the batch."""
+    attempts: int  # including this one, without those that were put off for no fault of the batch
     records: int
-    maybe_written: bool = False
-    """An earlier attempt may have been appended."""
-    is_first_unresolved: bool = True
-    """All earlier batches of the partition with a sequence have ended."""
-    successor_acked: bool = False
-    """A later batch of the partition is in the log."""
-    is_behind_gap: bool = False
-    """An earlier batch has ended unacknowledged, so the partition must take another epoch."""
+    maybe_written: bool = False  # an earlier attempt may have been appended
+    is_first_unresolved: bool = True  # all earlier batches of the partition with a sequence have ended
+    successor_acked: bool = False  # a later batch of the partition is in the log
+    is_behind_gap: bool = False  # an earlier batch has ended unacknowledged, so the partition must take another epoch
     repeats_offset: bool = False
     """The response repeats that of an earlier batch: its offset and time, on the same connection."""
-    max_timestamp: int = -1
-    """Latest timestamp of the records, ms."""
+    max_timestamp: int = -1  # latest timestamp of the records, ms
 
 
 class Complete(NamedTuple):
     """The batch is in the log."""
 
-    base_offset: int
-    """-1 if the broker no longer knew it."""
+    base_offset: int  # -1 if the broker no longer knew it
     log_append_time: int = -1
     log_start_offset: int = -1
 
@@ -70,17 +60,12 @@ class Complete(NamedTuple):
 class Retry(NamedTuple):
     """Send the batch again."""
 
-    maybe_written: bool
-    """This attempt may have been appended."""
+    maybe_written: bool  # this attempt may have been appended
     refresh_metadata: bool = False
-    is_soon: bool = False
-    """The broker will be ready in a moment."""
-    is_consequence: bool = False
-    """It was refused because an earlier batch was: it waits for that batch alone."""
-    changes_epoch: bool = False
-    """The partition must take a new epoch first."""
-    loses_producer_id: bool = False
-    """The producer must take a new id first."""
+    is_soon: bool = False  # the broker will be ready in a moment
+    is_consequence: bool = False  # it was refused because an earlier batch was: it waits for that batch alone
+    changes_epoch: bool = False  # the partition must take a new epoch first
+    loses_producer_id: bool = False  # the producer must take a new id first
 
 
 class Split(NamedTuple):
@@ -91,8 +76,7 @@ class Refuse(NamedTuple):
     """Some records were refused; the others may go on without them."""
 
     code: int
-    records: tuple[tuple[int, str | None], ...]
-    """(index in the batch, the broker's message), ascending."""
+    records: tuple[tuple[int, str | None], ...]  # (index in the batch, the broker's message), ascending
 
 
 class Fail(NamedTuple):
@@ -101,8 +85,7 @@ class Fail(NamedTuple):
     outcome: Outcome
     code: int
     reason: str
-    is_fatal: bool = False
-    """Nothing that this producer sends later can succeed."""
+    is_fatal: bool = False  # nothing that this producer sends later can succeed
     loses_producer_id: bool = False
 
 
@@ -183,10 +166,7 @@ def _sequence_error(row: ErrorCode, answer: PartitionResponse, facts: BatchFacts
         outcome = Outcome.UNKNOWN if maybe_written else Outcome.NOT_WRITTEN
         return Fail(outcome, int(row), _reason(row, answer), loses_producer_id=loses_producer_id)
     return Retry(
-        maybe_written=False,
-        changes_epoch=True,
-        loses_producer_id=loses_producer_id,
-        is_consequence=is_consequence,
+        maybe_written=False, changes_epoch=True, loses_producer_id=loses_producer_id, is_consequence=is_consequence
     )
 
 

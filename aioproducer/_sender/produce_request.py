@@ -24,16 +24,14 @@ if TYPE_CHECKING:
 
 LAST_VERSION_WITHOUT_ADDING: Final = 11
 """From version 12 on a Produce request adds its partitions to the transaction (KIP-890)."""
-LAST_VERSION_BY_NAME: Final = 12
-"""From version 13 on topics are named by their ids (KIP-516)."""
+LAST_VERSION_BY_NAME: Final = 12  # from version 13 on topics are named by their ids (KIP-516)
 
 
 class ProduceTransaction(NamedTuple):
     """The transaction of all batches of a request."""
 
     transactional_id: str
-    is_v2: bool
-    """Brokers add partitions when they are written to."""
+    is_v2: bool  # brokers add partitions when they are written to
 
 
 class ProduceRequest:
@@ -50,10 +48,8 @@ class ProduceRequest:
         self.node_id = node_id
         self.batches = batches
         self._transaction = transaction
-        self.version = 0
-        """Version of request and response, set when the connection is known."""
-        self.topic_ids: dict[str, bytes] = {}
-        """By name, from the metadata at the time of the request."""
+        self.version = 0  # version of request and response, set when the connection is known
+        self.topic_ids: dict[str, bytes] = {}  # by name, from the metadata at the time of the request
         for batch in batches:
             topic = batch.queue.topic_partition.topic
             if topic not in self.topic_ids:
@@ -77,11 +73,7 @@ class ProduceRequest:
         return largest_produce_response(len(self.batches), sum(batch.count for batch in self.batches))
 
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
-        """Return the body in pieces, without a copy of the records.
-
-        Raises:
-            UnsupportedVersionError: the version does not support the transaction.
-        """
+        """Return the body in pieces, without a copy of the records."""
         transaction = self._transaction
         if transaction is not None and transaction.is_v2 and version <= LAST_VERSION_WITHOUT_ADDING:
             text = f"node {self.node_id} speaks Produce up to {version}, and transactions of its cluster need 12"

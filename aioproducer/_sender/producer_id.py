@@ -62,11 +62,6 @@ class ProducerIdFetcher:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Run until cancelled.
-
-        Raises:
-            KafkaError: brokers are too old, or refuse permanently.
-        """
         while True:
             await self._wanted.wait()
             attempts = 0

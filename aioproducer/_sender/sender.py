@@ -83,8 +83,7 @@ class Sender:
         ask_producer_id: Callable[[], None],
         transaction: Callable[[], ProduceTransaction] | None = None,
     ) -> None:
-        self.turns = 0
-        """Number of turns; an idle producer makes none."""
+        self.turns = 0  # number of turns; an idle producer makes none
         self._policy = policy
         self._accumulator = path.accumulator
         self._wait_queues = path.wait_queues

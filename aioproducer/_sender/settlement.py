@@ -107,7 +107,6 @@ class Settlement:
         )
 
     def apply(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
-        """Apply an outcome to a batch that was on the wire."""
         queue = batch.queue
         queue.take_from_wire(batch)
         if isinstance(outcome, Complete):
@@ -225,12 +224,10 @@ class Settlement:
             self._events.failed_for_good(error)
 
     def _fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """Fail a batch that is not on the wire."""
         self._completion.fail(batch, error, now)
         self._end(batch)
 
     def _end(self, batch: ProducerBatch, *, is_acknowledged: bool = False) -> None:
-        """End a batch whose deliveries have ended."""
         was_sealing = batch.state is BatchState.SEALING
         batch.move_to(BatchState.DONE)
         if batch.is_stamped and not is_acknowledged:
@@ -287,7 +284,6 @@ class Settlement:
         self._resume(queue, now)
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
-        """Fail all unfinished batches: the producer closes or has failed."""
         for queue, batches in self._accumulator.unfinished():
             for batch in batches:
                 if not batch.is_abandoned:
@@ -295,7 +291,6 @@ class Settlement:
             self._resume(queue, now)
 
     def fail_unstamped(self, error: KafkaError) -> None:
-        """Fail all batches without a sequence: there is no producer id for them."""
         now = self._clock()
         for queue, batches in self._accumulator.unfinished():
             for batch in batches:
@@ -333,7 +328,6 @@ def _size_of(batch: ProducerBatch) -> str:
 def why_waiting(  # noqa: PLR0917  # each knows another reason
     batch: ProducerBatch, identity: ProducerIdentity, client: NetworkClient, metadata: MetadataRefresher
 ) -> str:
-    """Return what a batch is waiting for, for the text of an error."""
     if batch.state is BatchState.ON_WIRE:
         return f"node {batch.node_id} has not answered"
     node_id = batch.queue.leader_id

@@ -57,7 +57,6 @@ class FailedBatches:
         self._batches.append(batch)
 
     def add_all(self, later: FailedBatches) -> None:
-        """Take over the batches and tallies of another object."""
         self._alone += [tally for tally in later._alone if tally.records]  # of the same class
         self._shared += [tally for tally in later._shared if tally.records]
         self._example = self._example or later._example
@@ -120,7 +119,6 @@ class UnseenFailures:
 
     @property
     def keeps_any(self) -> bool:
-        """Whether failures are kept for the next flush."""
         return len(self._kept) > 0
 
     @property

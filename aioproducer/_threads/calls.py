@@ -35,9 +35,7 @@ LONGEST_SLEEP_S: Final = 0.25
 """The longest sleep of a waiting thread. A signal that comes between the interpreter's check for signals and the system
 call does not end the sleep, and Ctrl-C would have no effect until the wait ends."""
 
-GRACE_S: Final = 1.0
-"""The time in which a loop must run a callback, or a call past its limit fails."""
-
+GRACE_S: Final = 1.0  # the time in which a loop must run a callback, or a call past its limit fails
 ADVICE: Final = (
     "the event loop's thread does not answer: a callback, serializer or interceptor blocks it, or it waits for a lock "
     "that this thread holds"

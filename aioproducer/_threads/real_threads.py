@@ -21,8 +21,7 @@ ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
 ArgumentTs = TypeVarTuple("ArgumentTs")
 
-RealRLock = _thread.RLock
-"""The class behind `threading.RLock`, written in C; neither gevent nor eventlet replaces it."""
+RealRLock = _thread.RLock  # the class behind `threading.RLock`, written in C; neither gevent nor eventlet replaces it
 
 
 class _StartNewThread(Protocol):
@@ -58,16 +57,11 @@ _start_new_thread = cast("_StartNewThread", _original("start_new_thread"))
 
 
 def are_patched() -> bool:
-    """Whether gevent or eventlet has replaced Python's threads."""
     return _gevent() is not None or _eventlet() is not None
 
 
 def start_thread(function: Callable[[], object], name: str) -> threading.Thread | None:
     """Start a daemon thread.
-
-    Args:
-        function: what the thread runs.
-        name: of the thread, for debuggers and log records.
 
     Returns:
         The thread, to be joined once `function` has returned; None in a patched program.
@@ -94,15 +88,7 @@ def _launch(thread: threading.Thread, function: Callable[[], object]) -> None:
 
 
 def wait_for_lock(lock: _thread.LockType, timeout_s: float) -> bool:
-    """Acquire a lock; greenlets of other callers run meanwhile.
-
-    Args:
-        lock: as `allocate_lock` returns it.
-        timeout_s: how long to wait at most.
-
-    Returns:
-        Whether it was acquired.
-    """
+    """Acquire a lock; greenlets of other callers run meanwhile."""
     if lock.acquire(blocking=False):
         return True
     if _gevent() is not None:
@@ -122,7 +108,6 @@ def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
 
     Args:
         threads: the most threads; a patched program gets one thread per job instead.
-        name: prefix of their names.
     """
     return _ThreadPerJob() if are_patched() else ThreadPoolExecutor(threads, thread_name_prefix=name)
 

@@ -27,7 +27,6 @@ class ExponentialBackoff:
         initial_ms: before the second attempt; 0 = never wait.
         max_ms: upper bound, jitter included; takes precedence over `initial_ms`.
         jitter: 0.0 to below 1.0.
-        random: shared with others; only `uniform` is used.
     """
 
     __slots__ = ("_initial_ms", "_jitter", "_max_ms", "_random")
@@ -39,7 +38,6 @@ class ExponentialBackoff:
         self._random = random
 
     def within(self, initial_ms: int, max_ms: int) -> ExponentialBackoff:
-        """Return a backoff with waits no longer than these."""
         return ExponentialBackoff(
             min(initial_ms, self._initial_ms), min(max_ms, self._max_ms), jitter=self._jitter, random=self._random
         )
@@ -59,27 +57,18 @@ class ExponentialBackoff:
         return f"ExponentialBackoff({self._initial_ms} to {self._max_ms} ms, jitter {self._jitter})"
 
 
-SOON_MS: Final = (1, 20)
-"""First and longest wait for a broker that is busy for a moment."""
-
-SOON_AT_MOST: Final = 50
-"""Attempts with these waits, a second in all; later ones use the ordinary backoff."""
+SOON_MS: Final = (1, 20)  # first and longest wait for a broker that is busy for a moment
+SOON_AT_MOST: Final = 50  # attempts with these waits, a second in all; later ones use the ordinary backoff
 
 
 class RequestPacing:
-    """Pauses between requests that are sent one at a time.
-
-    Args:
-        backoff: between attempts.
-    """
+    """Pauses between requests that are sent one at a time."""
 
     __slots__ = ("_attempts", "_backoff", "_soon", "next_at", "trouble")
 
     def __init__(self, backoff: ExponentialBackoff) -> None:
-        self.next_at = 0.0
-        """Earliest time of the next request; monotonic seconds."""
-        self.trouble = ""
-        """Why the last request must be repeated; empty if it need not be."""
+        self.next_at = 0.0  # earliest time of the next request; monotonic seconds
+        self.trouble = ""  # why the last request must be repeated; empty if it need not be
         self._backoff = backoff
         self._soon = backoff.within(*SOON_MS)
         self._attempts = 0

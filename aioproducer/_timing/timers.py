@@ -25,8 +25,7 @@ class Timer:
 
     def __init__(self, when: float, callback: Callable[[float], None], heap: TimerHeap) -> None:
         self.when = when
-        self.callback: Callable[[float], None] | None = callback
-        """None after it was cancelled or has fired."""
+        self.callback: Callable[[float], None] | None = callback  # None after it was cancelled or has fired
         self._heap = heap
 
     def cancel(self) -> None:
@@ -55,7 +54,6 @@ class TimerHeap:
     __slots__ = ("_cancelled", "_heap", "_on_earlier", "_order")
 
     def __init__(self, on_earlier: Callable[[float], None]) -> None:
-        """Start with no timers."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._cancelled = 0
@@ -70,7 +68,6 @@ class TimerHeap:
         return timer
 
     def next_at(self) -> float | None:
-        """Return when the earliest timer is due, or None."""
         while self._heap and self._heap[0][2].callback is None:
             heappop(self._heap)
             self._cancelled -= 1

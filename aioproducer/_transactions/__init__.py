@@ -1,5 +1,5 @@
-"""Transactions, carried out: who begins, who ends, whose turn it is, and what is asked of the coordinators.
+"""Transactions: their states, their requests to coordinators, and the tasks that wait for them.
 
-Nothing here decides what is asked, or what an answer means: that is `_transactions/manager.py`. The verbs, and the
-handle that users hold, are above (`_producer/transaction.py`, `_producer/transaction.py`).
+`manager.py` decides which request is next and what a response means; `runner.py` sends it and wakes waiters. The
+methods that users call are above, in `_producer/transaction.py`.
 """

@@ -34,8 +34,7 @@ class StrayRequests:
 
     def __init__(self, lifetime_s: float) -> None:
         self._lifetime_s = lifetime_s
-        self._given_up: dict[Coordinator, dict[int, float]] = {}
-        """Times, by coordinator and node."""
+        self._given_up: dict[Coordinator, dict[int, float]] = {}  # times, by coordinator and node
 
     def unanswered(self, request: TransactionRequest, node_id: int | None, now: float, *, is_v2: bool) -> None:
         """Note a request without an answer; a first InitProducerId fences every older producer anyway."""
@@ -58,7 +57,6 @@ class StrayRequests:
         return max(given_up) + self._lifetime_s if given_up else 0.0
 
     def transaction_began(self) -> None:
-        """Forget requests that have arrived by now, or never will."""
         self._given_up.clear()
 
 
@@ -80,8 +78,7 @@ class MarkerBackoff:
 
     def __init__(self) -> None:
         self._left = 0
-        self.until = 0.0
-        """End of the pause; monotonic seconds."""
+        self.until = 0.0  # end of the pause; monotonic seconds
 
     def is_over(self, now: float) -> bool:
         """Whether the rest of the pause is too short for a timer of the event loop."""

@@ -47,14 +47,7 @@ class _Attempts:
 
 
 class CommittedOffsets:
-    """Asks the coordinators of groups.
-
-    Args:
-        client: sends requests.
-        metadata: asked to refresh when a node cannot be reached.
-        backoff: between attempts.
-        calls: end with the producer.
-    """
+    """Asks the coordinators of groups."""
 
     def __init__(
         self, client: NetworkClient, metadata: MetadataRefresher, *, backoff: ExponentialBackoff, calls: PendingCalls
@@ -68,9 +61,7 @@ class CommittedOffsets:
         """Return the next offset to read of each partition; None where nothing is committed.
 
         Args:
-            group_id: of the group.
             partitions: no request is sent if empty.
-            timeout_s: for all attempts.
 
         Raises:
             TransactionTimeoutError: a transaction over them is still open, or no broker answers.
@@ -130,16 +121,10 @@ class CommittedOffsets:
 
 
 def _of_each(partitions: Collection[TopicPartition], committed: Offsets, group_id: str) -> Offsets:
-    """Return the offsets asked for.
-
-    Raises:
-        ProtocolError: the response leaves a partition out. "No offset" instead would make the caller read all of it
-            again.
-    """
     try:
         return {partition: committed[partition] for partition in partitions}
     except KeyError as error:
-        (left_out,) = error.args
+        (left_out,) = error.args  # "no offset" instead would make the caller read all of it again
         text = f"offsets of group {group_id!r}: the coordinator has answered without a word on {left_out}"
         raise ProtocolError(text) from None
 

@@ -28,15 +28,7 @@ class _CalledOffError(KafkaError):
 
 
 class Coordinators:
-    """Sends requests to the transaction and group coordinators.
-
-    Args:
-        client: sends requests.
-        metadata: asked to refresh when a node cannot be reached.
-        manager: decides.
-        clock: monotonic seconds.
-        log: of requests without an answer.
-    """
+    """Sends requests to the transaction and group coordinators."""
 
     def __init__(
         self,
@@ -55,15 +47,12 @@ class Coordinators:
 
     @property
     def transaction_version(self) -> int:
-        """The transaction level (`transaction.version`) that the cluster has finalized."""
         return self._client.transaction_version
 
     def when_nodes_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after every metadata update."""
         self._metadata.on_update(lambda _: listener())
 
     def produce_transaction(self) -> ProduceTransaction:
-        """Return the transactional fields of a Produce request."""
         self._follow_cluster()
         return ProduceTransaction(self.manager.transactional_id, self.manager.is_v2)
 
@@ -73,12 +62,10 @@ class Coordinators:
             self.manager.downgrade()
 
     def next_request(self) -> TransactionRequest | None:
-        """Return the request to send now; None if there is none, or no node is known."""
         self._follow_cluster()
         return self.manager.next_request(self._clock()) if self._metadata.cluster.nodes else None
 
     async def ask(self, request: TransactionRequest) -> None:
-        """Send a request, and give the response or the error to the manager."""
         was_sent = False
         asked_in, speaks_v2 = self.manager.state, self.manager.is_v2
 
@@ -111,11 +98,7 @@ class Coordinators:
             self._take(request, answer)
 
     def _check_wanted(self, asked_in: TransactionState, *, speaks_v2: bool) -> None:
-        """Call a request off that waited for a connection, if it has become obsolete.
-
-        Raises:
-            _CalledOffError: it has.
-        """
+        """Call a request off that waited for a connection, if it has become obsolete."""
         # What was decided may be outdated once a connection is there: an EndTxn(commit) would end the abort asked for
         # since.
         self._follow_cluster()  # a new connection may be the first to show a downgrade

@@ -21,9 +21,7 @@ FORGOTTEN_CODES: Final = frozenset(
 )
 """Codes of a coordinator that does not know the identity, so cannot tell whether the producer was fenced."""
 
-NAMED: Final = 5
-"""Partitions that an error names at most."""
-
+NAMED: Final = 5  # partitions that an error names at most
 _HINTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant Write and Describe on the transactional id",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant IdempotentWrite on the cluster",
@@ -89,7 +87,6 @@ def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
     """Return the error that every call raises after the producer has failed with `error`.
 
     Args:
-        error: of a request or a record.
         transactional_id: if given, a lost identity gets the same error whichever request met it.
     """
     if transactional_id is None or not isinstance(error, BrokerError):
@@ -125,7 +122,6 @@ def _listed(places: Sequence[TopicPartition]) -> str:
 
 
 def abortable_error(cause: KafkaError) -> TransactionAbortableError:
-    """Return the error of every call except abort, after the transaction has failed."""
     if isinstance(cause, TransactionAbortableError):
         return cause
     error = TransactionAbortableError(f"the transaction must be aborted: {cause}", last_broker_error=cause)

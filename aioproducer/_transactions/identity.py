@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> ProducerIdentity:
-    """Return the identity of a new producer."""
     return TransactionalIdentity() if transactional_id is not None else ProducerIdentity(is_enabled=is_idempotent)
 
 
@@ -37,22 +36,18 @@ class TransactionalIdentity(ProducerIdentity):
 
     def __init__(self) -> None:
         super().__init__(is_enabled=True)
-        self.number = 0
-        """Count of identities so far; a partition with an older number starts over."""
-        self.transaction = 0
-        """Number of the open transaction, or else of the last."""
+        self.number = 0  # count of identities so far; a partition with an older number starts over
+        self.transaction = 0  # number of the open transaction, or else of the last
         self.needs_epoch = False
         """The coordinator must give another epoch before the next transaction: a batch that has a sequence ended
         unacknowledged, or brokers do not know the identity."""
-        self.has_stamped = False
-        """A batch of the open transaction has a sequence, so it may have been sent."""
+        self.has_stamped = False  # a batch of the open transaction has a sequence, so it may have been sent
         self.pipelines_at_once = False
         """Brokers refuse a first sequence other than 0 (transactions V2), so a successor cannot overtake."""
         self.first_response_s: float | None = None
         """Time until the first batch of the transaction was acknowledged, if that was its first attempt."""
 
     def begin_transaction(self, *, pipelines_at_once: bool) -> None:
-        """Count the next transaction."""
         self.transaction += 1
         self.pipelines_at_once = pipelines_at_once
         self.has_stamped = False
@@ -69,7 +64,6 @@ class TransactionalIdentity(ProducerIdentity):
         self.needs_epoch = self.needs_epoch or producer_id == self.producer_id
 
     def of_partition(self) -> TransactionalPartitionIdentity:
-        """Return the identity of a partition that came into use."""
         return TransactionalPartitionIdentity(self)
 
 
@@ -90,7 +84,6 @@ class TransactionalPartitionIdentity(PartitionIdentity):
 
     @property
     def is_send_allowed(self) -> bool:
-        """Whether the partition was added to the open transaction."""
         return self._transaction == self._shared.transaction
 
     @property
@@ -100,7 +93,6 @@ class TransactionalPartitionIdentity(PartitionIdentity):
 
     @property
     def is_bound_to_log(self) -> bool:
-        """Whether the open transaction has written to the log."""
         return not self.is_send_allowed or self._reached != NOTHING_WRITTEN
 
     @property

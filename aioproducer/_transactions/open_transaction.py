@@ -21,22 +21,14 @@ _OF_NO_TRANSACTION: Final = frozenset((FIND_COORDINATOR, INIT_PRODUCER_ID, DESCR
 
 @dataclass(slots=True)
 class OpenTransaction:
-    is_flushed: bool = False
-    """Every batch has ended; an abort under V2 does not wait for that."""
-    is_known: bool = False
-    """The coordinator knows of the transaction, or brokers do that inform the coordinator."""
-    is_commit_sent: bool = False
-    """EndTxn to commit was sent: only its response decides."""
-    is_outdated: bool = False
-    """A leader has a newer epoch."""
-    has_stray: bool = False
-    """A request was not answered: a copy of it may arrive late."""
-    is_open_again: bool = False
-    """A late copy of a V1 request has begun another transaction under the same identity."""
-    asked: int = 0
-    """Number of requests to coordinators; brokers that got records may have informed them, too."""
-    commits_in_doubt: int = 0
-    """Number of EndTxn requests to commit without a response that excludes the commit."""
+    is_flushed: bool = False  # every batch has ended; an abort under V2 does not wait for that
+    is_known: bool = False  # the coordinator knows of the transaction, or brokers do that inform the coordinator
+    is_commit_sent: bool = False  # EndTxn to commit was sent: only its response decides
+    is_outdated: bool = False  # a leader has a newer epoch
+    has_stray: bool = False  # a request was not answered: a copy of it may arrive late
+    is_open_again: bool = False  # a late copy of a V1 request has begun another transaction under the same identity
+    asked: int = 0  # number of requests to coordinators; brokers that got records may have informed them, too
+    commits_in_doubt: int = 0  # number of EndTxn requests to commit without a response that excludes the commit
     _was_ended_again: bool = False
 
     def sent(self, request: TransactionRequest) -> None:

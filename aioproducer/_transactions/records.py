@@ -23,16 +23,7 @@ if TYPE_CHECKING:
 
 
 class TransactionRecords:
-    """Accepts records while a transaction is open, and waits for their ends.
-
-    Args:
-        appender: accepts records while it is open.
-        lines: records that wait.
-        accumulator: has the batches.
-        settlement: ends batches.
-        completion: reports failed batches.
-        flushes: wait for all records.
-    """
+    """Accepts records while a transaction is open, and waits for their ends."""
 
     def __init__(
         self,
@@ -62,18 +53,15 @@ class TransactionRecords:
         return self._accumulator.open_batches.records - self._taken_before + self._wait_queues.records
 
     def close(self) -> int:
-        """Accept no more records; return the flush generation of those accepted."""
         self._appender.closed = True
         generation = self._flushes.generations.close()
         self._accumulator.open_batches.close_all()
         return generation
 
     def is_flushed(self, generation: int) -> bool:
-        """Whether all accepted records have ended."""
         return self._flushes.generations.is_finished(generation)
 
     def when_flushed(self, generation: int) -> asyncio.Future[None]:
-        """Return a future of the end of all accepted records."""
         return self._flushes.when_finished(generation)
 
     def give_up(self, error: KafkaError) -> None:
@@ -91,10 +79,8 @@ class TransactionRecords:
         unseen.end_flush(failed)
 
     def is_off_the_wire(self) -> bool:
-        """Whether no batch is on the wire."""
         return not self._accumulator.partitions.is_any_on_wire()
 
     def offer(self, queues: Iterable[PartitionQueue]) -> None:
-        """Offer partitions that may now be sent to."""
         for queue in queues:
             self._accumulator.offer(queue)

@@ -70,12 +70,9 @@ TransactionResponse: TypeAlias = (
 )
 
 END_TXN_V1: Final = 4
-TXN_OFFSET_COMMIT_V1: Final = 4
-"""Last versions with the semantics of transactions V1."""
-
+TXN_OFFSET_COMMIT_V1: Final = 4  # last versions with the semantics of transactions V1
 _FIRST_INIT_WITH_IDENTITY: Final = 3
-_FIRST_COMMIT_WITH_MEMBER: Final = 3
-"""Kafka 2.5 (KIP-360, KIP-447)."""
+_FIRST_COMMIT_WITH_MEMBER: Final = 3  # Kafka 2.5 (KIP-360, KIP-447)
 
 
 _FIRST_USED_UP_EPOCH: Final = 2**15 - 2
@@ -92,15 +89,12 @@ class Coordinator(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRequest:
     api: Api
-    coordinator: Coordinator
-    """Recipient; FindCoordinator: the coordinator looked for, sent to any broker."""
+    coordinator: Coordinator  # recipient; FindCoordinator: the coordinator looked for, sent to any broker
     body: Callable[[int], bytes]
     """Encodes the body in a version; raises UnsupportedVersionError if the version lacks a field it needs."""
     decode: Callable[[int, memoryview], TransactionResponse]
-    at_most: int | None = None
-    """Last version with the wanted semantics."""
-    subject: object = None
-    """Partitions, offsets, identity or `is_commit`, by `api`."""
+    at_most: int | None = None  # last version with the wanted semantics
+    subject: object = None  # partitions, offsets, identity or `is_commit`, by `api`
 
     def places_with(self, code: int, answer: TransactionResponse) -> list[TopicPartition]:
         """Return the partitions that were answered with a code; empty if the response has one code for all."""
@@ -126,8 +120,7 @@ class OffsetsToSend:
     def __init__(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         self.offsets = offsets
         self.group = group
-        self.is_added = False
-        """The transaction's coordinator knows the group (V1)."""
+        self.is_added = False  # the transaction's coordinator knows the group (V1)
         self.is_done = False
 
     @property
@@ -196,13 +189,7 @@ def _find_body(coordinator: Coordinator, version: int) -> bytes:
 
 
 class TransactionRequests:
-    """Makes the requests of one transactional id, with its current identity.
-
-    Args:
-        transactional_id: its name.
-        timeout_ms: of transactions.
-        identity: shared with the partitions.
-    """
+    """Makes the requests of one transactional id, with its current identity."""
 
     __slots__ = ("_identity", "_timeout_ms", "coordinator")
 
@@ -248,7 +235,6 @@ class TransactionRequests:
         )
 
     def send_offsets(self, offsets: OffsetsToSend, *, is_v2: bool) -> TransactionRequest:
-        """Return the next request to commit offsets with the transaction."""
         # Decided now, not when the offsets were taken: V1 must still add a group that V2 left out.
         return self.commit_offsets(offsets, is_v2=is_v2) if is_v2 or offsets.is_added else self.add_offsets(offsets)
 

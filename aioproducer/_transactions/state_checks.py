@@ -24,32 +24,21 @@ _HAS_BEGUN: Final = frozenset(
 
 
 class TransactionStateChecks:
-    """Raises if a call is not allowed now.
-
-    Args:
-        manager: has the state.
-    """
+    """Raises if a call is not allowed now."""
 
     def __init__(self, manager: TransactionManager) -> None:
         self._manager = manager
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun and has not ended."""
         return self._manager.state in _HAS_BEGUN
 
     def check_taking(self) -> None:
-        """Raise unless a transaction accepts records and offsets."""
         if self._manager.state is not _STATE.IN_TRANSACTION:
             self.refuse()
 
     def refuse(self) -> NoReturn:
-        """Raise the error of a call that needs an open transaction.
-
-        Raises:
-            NoTransactionError: none is open, or it is ending.
-            KafkaError: the transaction or the producer has failed.
-        """
+        """Raise the error of a call that needs an open transaction."""
         self.raise_fatal()
         self.raise_abortable()
         if self._manager.state is _STATE.PREPARED:
@@ -60,24 +49,15 @@ class TransactionStateChecks:
         raise NoTransactionError(text)
 
     def check_open(self, verb: str) -> None:
-        """Raise unless there is a transaction to commit or abort.
-
-        Args:
-            verb: commit or abort.
-
-        Raises:
-            IllegalStateError: none is open.
-        """
+        """Raise unless there is a transaction to commit or abort."""
         if not self.is_open:
             text = f"there is nothing to {verb}: no transaction is open"
             raise IllegalStateError(text)
 
     def raise_fatal(self) -> None:
-        """Raise the error of the producer, if it has failed."""
         if self._manager.state is _STATE.FATAL_ERROR and self._manager.error is not None:
             raise self._manager.error.fresh()
 
     def raise_abortable(self) -> None:
-        """Raise the error of the transaction, if it has failed."""
         if self._manager.state is _STATE.ABORTABLE_ERROR and self._manager.error is not None:
             raise self._manager.error.fresh()

@@ -42,15 +42,11 @@ class ErrorAction(IntEnum):
     """Reaction to a code; of several codes in a response the highest counts."""
 
     DONE = 0
-    RETRY_SOON = 1
-    """The broker is busy for a moment: it writes the markers of the last transaction."""
+    RETRY_SOON = 1  # the broker is busy for a moment: it writes the markers of the last transaction
     RETRY = 2
-    REFIND = 3
-    """Find the coordinator again, then retry."""
-    ABORTABLE = 4
-    """The transaction must be aborted."""
-    RENEW = 5
-    """The coordinator has another epoch: InitProducerId decides whether this producer may continue."""
+    REFIND = 3  # find the coordinator again, then retry
+    ABORTABLE = 4  # the transaction must be aborted
+    RENEW = 5  # the coordinator has another epoch: InitProducerId decides whether this producer may continue
     FATAL = 6
 
 
@@ -128,12 +124,6 @@ _ENDS_WITH_THE_TRANSACTION: Final = frozenset(
 
 
 def verdict_on(api_key: int, code: int) -> ErrorAction:
-    """Return the action for a code in the response to a request.
-
-    Args:
-        api_key: of the request.
-        code: any number from the wire.
-    """
     row = ErrorCode.of(code)
     if row is not None and row in _ROWS[api_key]:
         return _ROWS[api_key][row]
@@ -147,7 +137,6 @@ def has_successor(description: TransactionDescription | None, *, own: Transactio
 
     Args:
         description: of the transactional id, or the refusal of one; None if the coordinator cannot give it.
-        own: identity of this producer's open transaction; None if it has none.
     """
     if description is None or description.state != ONGOING:
         return False
@@ -159,10 +148,6 @@ def has_timed_out(description: TransactionDescription | None, identity: Transact
 
     Kafka after 4.4 refuses a commit that way if its V2 transaction timed out (KAFKA-20785): the coordinator took the
     next epoch to abort it, and a successor would have taken one more.
-
-    Args:
-        description: as in `has_successor`.
-        identity: of the commit.
     """
     if description is None or description.state != ABORTED:
         return False
@@ -177,7 +162,6 @@ def worst_of(api_key: int, codes: Collection[int]) -> tuple[ErrorAction, int]:
     """Return the action of the worst code in a response, and that code.
 
     Args:
-        api_key: of the request.
         codes: one per partition, or a single one. OPERATION_NOT_ATTEMPTED means that another code is the reason.
     """
     if not any(codes):
@@ -196,15 +180,12 @@ _TAKING: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.CO
 class TransactionEffect(Enum):
     """Effect of a refusal on the transaction."""
 
-    GO_ON = auto()
-    """None: EndTxn was for a transaction that a late copy had begun, and InitProducerId decides."""
+    GO_ON = auto()  # no effect: EndTxn was for a transaction that a late copy had begun, and InitProducerId decides
     LOOK = auto()
     """Describe the transaction: another producer has the identity, or the coordinator has aborted it itself."""
-    RENEW = auto()
-    """The transaction must be aborted; InitProducerId decides whether this producer may continue."""
+    RENEW = auto()  # the transaction must be aborted; InitProducerId decides whether this producer may continue
     ABORT = auto()
-    FAIL = auto()
-    """The producer has failed."""
+    FAIL = auto()  # the producer has failed
 
 
 def consequence_of(
@@ -219,12 +200,7 @@ def consequence_of(
     """Return the effect of a refusal on the transaction and its producer.
 
     Args:
-        request: the refused request.
         verdict: of its response; not one of the actions that retry.
-        code: the worst code of the response.
-        state: of the producer.
-        transaction: the open one.
-        is_v2: of the transaction.
     """
     is_end, is_abort = request.api is END_TXN, state is TransactionState.ABORTING
     if is_end and state is TransactionState.INITIALIZING and code not in FORGOTTEN_CODES:
@@ -250,9 +226,5 @@ def is_refused_unseen(request: TransactionRequest, code: int) -> bool:
     """Whether a request was refused for a missing permission before it changed the coordinator's state.
 
     Either all partitions are added or none. Offsets are different: those of other topics may have been committed.
-
-    Args:
-        request: the refused request.
-        code: the worst code of the response.
     """
     return request.api in _ADDS and code in _LACKS_A_RIGHT

@@ -28,12 +28,10 @@ class TransactionResult:
         self.began_at = began_at
         self.is_done = False
         self.is_told = False
-        self.is_left = False
-        """A caller gave up, and may call again."""
+        self.is_left = False  # a caller gave up, and may call again
         self.error: KafkaError | None = None
 
     def end(self, error: KafkaError | None) -> None:
-        """Note the error, or None for success."""
         self.is_done = True
         self.error = error
 
@@ -53,7 +51,6 @@ class TransactionCounts:
     abort_total_s: float = 0.0
 
     def note(self, ending: TransactionResult, now: float) -> None:
-        """Count a transaction that ended successfully."""
         if ending.is_commit:
             self.committed += 1
             self.commit_total_s += now - ending.began_at
@@ -66,8 +63,6 @@ class TransactionWaits:
     """Callers that wait.
 
     Args:
-        loop: makes their futures.
-        max_block_s: how long a call waits.
         explain: returns the last error, for the text of time-outs.
     """
 
@@ -82,7 +77,6 @@ class TransactionWaits:
         return self._loop.time() + self._max_block_s
 
     def tell(self) -> None:
-        """Wake every waiter whose condition is now true."""
         for change, is_reached in self._waiting.items():
             if not change.done() and is_reached():
                 change.set_result(None)
@@ -106,11 +100,6 @@ class TransactionWaits:
 
         Args:
             is_reached: the condition, checked now and by `tell` at each change; raises nothing.
-            deadline: monotonic seconds; None for no limit.
-            what: the text of the error.
-
-        Raises:
-            TransactionTimeoutError: the condition is not true at the deadline.
         """
         if is_reached():  # an `asyncio.timeout` costs more than the rest of a begin
             return
@@ -124,11 +113,7 @@ class TransactionWaits:
             raise TransactionTimeoutError(f"{text} ({reason})" if reason else text) from None
 
     async def pause(self, wait_s: float, deadline: float) -> None:
-        """Wait for some time, or until the next change.
-
-        Raises:
-            TransactionTimeoutError: the deadline is earlier.
-        """
+        """Wait for some time, or until the next change."""
         is_short = self._loop.time() + wait_s > deadline
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(min(self._loop.time() + wait_s, deadline)):
@@ -158,11 +143,7 @@ class LockHolder:
 
 
 class TransactionLock:
-    """Lock that gives tasks one transaction after another, first come, first served.
-
-    Args:
-        loop: makes their futures.
-    """
+    """Lock that gives tasks one transaction after another, first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, is_open: Callable[[int], bool]) -> None:
         self._loop = loop
@@ -172,16 +153,6 @@ class TransactionLock:
         self._error: KafkaError | None = None
 
     async def take(self, deadline: float) -> LockHolder:
-        """Wait for the lock.
-
-        Args:
-            deadline: monotonic seconds.
-
-        Raises:
-            IllegalStateError: the task has a transaction open already.
-            TransactionTimeoutError: other tasks have not ended theirs in time.
-            KafkaError: the producer is closing or has failed.
-        """
         if self._error is not None:
             raise self._error.fresh()
         turn = LockHolder(asyncio.current_task(self._loop))
@@ -206,11 +177,6 @@ class TransactionLock:
         return turn
 
     def take_now(self) -> LockHolder:
-        """Take the lock if it is free.
-
-        Raises:
-            IllegalStateError: it is not.
-        """
         if self._holder is not None:
             raise IllegalStateError("a transaction is open already: commit or abort it first")
         self._holder = LockHolder(asyncio.current_task(self._loop))
@@ -236,11 +202,9 @@ class TransactionLock:
 
     @property
     def ends_with_transaction(self) -> bool:
-        """Whether the end of a transaction releases the lock."""
         return self._holder is not None and self._holder.transaction is not None
 
     def transaction_ended(self, number: int) -> None:
-        """Release the lock if it was held for this transaction."""
         if self._holder is not None and self._holder.transaction == number:
             self.give(self._holder)
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-STANDARD_STREAMS: Final = (0, 1, 2)
-"""File descriptors of standard input, output and error."""
+STANDARD_STREAMS: Final = (0, 1, 2)  # file descriptors of standard input, output and error
 
 
 class BackgroundLoop:
@@ -68,8 +67,7 @@ class BackgroundLoop:
         self._is_launched = False
         self._is_stopped = False
         self._has_ended = False
-        self._unanswered: dict[Callable[[], bool], None] = {}
-        """Cancels each call that has no result yet."""
+        self._unanswered: dict[Callable[[], bool], None] = {}  # cancels each call that has no result yet
 
     @property
     def is_running(self) -> bool:
@@ -83,16 +81,10 @@ class BackgroundLoop:
 
     @property
     def is_current_thread(self) -> bool:
-        """Whether the caller runs on the loop's thread."""
         return self._thread_id == thread_id()
 
     def start(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Start the thread, and a job that runs until the end; a second call does nothing.
-
-        Raises:
-            OSError: the event loop could not be made: too many open files.
-            RuntimeError: no more threads.
-        """
+        """Start the thread, and a job that runs until the end; a second call does nothing."""
         locked(self._lock, self._start_thread, job)
 
     def _start_thread(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -122,7 +114,7 @@ class BackgroundLoop:
             return  # stopped before it began
         self._thread_id = thread_id()
         try:
-            # Not in debug mode, whatever the environment says: that logs slow callbacks on this thread.
+            # Debug mode is off regardless of the environment: it logs slow callbacks on this thread.
             with asyncio.Runner(debug=False, loop_factory=lambda: loop) as runner:
                 try:
                     runner.run(self._serve(job))
@@ -177,7 +169,6 @@ class BackgroundLoop:
         """Call a coroutine function on the loop and wait for it; raises what it raises.
 
         Args:
-            function: is called in the caller's context.
             limit: of the wait while the loop does not run.
 
         Raises:
@@ -187,22 +178,14 @@ class BackgroundLoop:
         return wait_for(self.submit(function, limit))
 
     def submit(self, function: Callable[[], Awaitable[ResultT]], limit: Limit) -> CallFuture[ResultT]:
-        """Call a coroutine function on the loop; arguments and errors as `call`, its own by the future.
-
-        Raises:
-            IllegalStateError: as `call`.
-            ProducerClosedError: stopped.
-        """
+        """Call a coroutine function on the loop; arguments and errors as `call`, its own by the future."""
         loop = self.check_caller()
         future = CallFuture[ResultT](loop, limit, is_loop_thread=lambda: self.is_current_thread)
         locked(self._lock, self._hand_over, loop, function, future)
         return future
 
     def _hand_over(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        function: Callable[[], Awaitable[ResultT]],
-        future: CallFuture[ResultT],
+        self, loop: asyncio.AbstractEventLoop, function: Callable[[], Awaitable[ResultT]], future: CallFuture[ResultT]
     ) -> None:
         if self._is_stopped:
             raise ProducerClosedError("the producer is closed: it takes no more records")
@@ -211,7 +194,6 @@ class BackgroundLoop:
             call_on_loop(loop, function, future)
 
     def _register(self, future: CallFuture[ResultT]) -> CallFuture[ResultT]:
-        """Cancel a future when the loop ends."""
         self._unanswered[future.cancel] = None
         future.add_done_callback(self._forget)
         if self._has_ended:
@@ -222,12 +204,7 @@ class BackgroundLoop:
         self._unanswered.pop(future.cancel, None)
 
     def check_caller(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, for a caller that may wait for it.
-
-        Raises:
-            IllegalStateError: as `call`.
-            ProducerClosedError: closed before it was started.
-        """
+        """Return the loop, for a caller that may wait for it."""
         if self._process_id not in {0, os.getpid()}:
             text = (
                 "the producer was started before a fork: its thread and connections are the parent's; "

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-QUEUE_RECORDS: Final = 4096
-"""Records in the queue beyond which `enqueue` waits."""
+QUEUE_RECORDS: Final = 4096  # records in the queue beyond which `enqueue` waits
 
 QUEUE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of keys and values that are bytes already, beyond which `enqueue` waits; one record may exceed it."""
@@ -82,13 +81,7 @@ class Barrier:
 
 
 class QueuedRecord:
-    """A record in the queue, with the context of its call.
-
-    Args:
-        enqueue: gives the record to the producer.
-        size: bytes.
-        on_delivery: called once: by the producer, or by the queue if the producer refused the record.
-    """
+    """A record in the queue, with the context of its call; the queue calls `on_delivery` if the producer refuses it."""
 
     __slots__ = ("_enqueue", "context", "on_delivery", "size", "upto")
 
@@ -125,11 +118,7 @@ def queued_record(  # noqa: PLR0913  # a record has that many parts
     headers: Headers | None,
     on_delivery: OnDelivery | None,
 ) -> QueuedRecord:
-    """Check the arguments of an `enqueue` and copy those that the caller may change.
-
-    Raises:
-        TypeError, ValueError: an argument; names it and what is allowed.
-    """
+    """Check the arguments of an `enqueue` and copy those that the caller may change."""
     check_partition(partition)
     check_timestamp(timestamp)
     check_callback(on_delivery)
@@ -204,22 +193,12 @@ class HandoffQueue:
         return sum(isinstance(item, QueuedRecord) for item in tuple(self._queue))
 
     def put(self, record: QueuedRecord) -> None:
-        """Queue a record; waits while the queue is full.
-
-        Raises:
-            BufferTimeoutError: it was full for too long.
-            KafkaError: the producer takes no more records.
-        """
+        """Queue a record; waits while the queue is full."""
         if not locked(self._putting, self._try_put, record):
             self._wait_for_room(record)
         self._wake()
 
     def put_barrier(self, barrier: Barrier) -> None:
-        """Queue a barrier.
-
-        Raises:
-            KafkaError: the loop takes nothing from the queue any more.
-        """
         if self._has_ended and self._refusal is not None:
             raise self._refusal.fresh()
         locked(self._putting, self._append, barrier, 0)
@@ -340,7 +319,6 @@ class HandoffQueue:
         return first
 
     def refuse(self, error: KafkaError) -> None:
-        """Raise `error` in every later call, and in those that wait."""
         self._refusal = self._refusal or error
         self._open_gates()
 
@@ -391,7 +369,6 @@ class HandoffQueue:
         """Return the errors of refused records of the transaction, joined to `undelivered`, and forget them.
 
         Args:
-            undelivered: the records that the producer took and did not deliver.
             outside_too: also those outside of transactions, which must not fail a commit.
         """
         errors, failed = self._refused_in_transaction.take()

@@ -26,19 +26,12 @@ if TYPE_CHECKING:
 
     Emit = Callable[[EventLog], object]
 
-MAX_EVENTS: Final = 1_000
-"""Events queued behind a handler that blocks; further ones are counted and dropped."""
-
-LONGEST_STOP_S: Final = 0.5
-"""How long closing waits for events to be emitted."""
+MAX_EVENTS: Final = 1_000  # events queued behind a handler that blocks; further ones are counted and dropped
+LONGEST_STOP_S: Final = 0.5  # how long closing waits for events to be emitted
 
 
 class LogThread:
-    """Log of events that never blocks its caller; emits in the order of the calls.
-
-    Args:
-        client_id: returns the producer's client id.
-    """
+    """Log of events that never blocks its caller; emits in the order of the calls."""
 
     def __init__(self, client_id: Callable[[], str]) -> None:
         self._client_id = client_id
@@ -50,11 +43,7 @@ class LogThread:
         self._is_running = False
 
     def start(self) -> None:
-        """Start the thread; a second call does nothing.
-
-        Raises:
-            RuntimeError: no more threads.
-        """
+        """Start the thread; a second call does nothing."""
         if self._is_running:
             return
         self._has_ended = allocate_lock()
@@ -97,7 +86,6 @@ class LogThread:
         self._put("error", event, values)
 
     def call(self, function: Callable[[], object]) -> None:
-        """Queue a function that logs."""
         self._queue(lambda _log: function())
 
     def _put(self, level: str, event: str, values: dict[str, object]) -> None:

@@ -269,11 +269,7 @@ class BlockingLifecycle:
         self._log.mark_forked()
 
     def _in_turn(
-        self,
-        function: Callable[[], Awaitable[ResultT]],
-        *,
-        timeout_s: float | None = None,
-        limit: Limit | None = None,
+        self, function: Callable[[], Awaitable[ResultT]], *, timeout_s: float | None = None, limit: Limit | None = None
     ) -> CallFuture[ResultT]:
         """Call a coroutine function once the producer has all records queued before.
 

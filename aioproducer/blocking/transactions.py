@@ -145,9 +145,6 @@ class _Block:
 
     Ctrl-C may end the thread's wait before or after the transaction begins. So the loop knows which transaction belongs
     to the block, and ends it once the thread has left.
-
-    Args:
-        producer: whose transaction it is.
     """
 
     def __init__(self, producer: Producer) -> None:

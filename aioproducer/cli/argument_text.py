@@ -6,15 +6,7 @@ from aioproducer.cli.running import usage_error
 
 
 def text_of(name: str, argument: str) -> str:
-    """Return an argument decoded as UTF-8, independent of the locale.
-
-    Args:
-        name: of the argument, for the error.
-        argument: as decoded by Python, with surrogates for invalid bytes.
-
-    Raises:
-        ValueError: it is not UTF-8.
-    """
+    """Return an argument decoded as UTF-8, independent of the locale."""
     try:
         return os.fsencode(argument).decode()
     except UnicodeError:

@@ -18,9 +18,7 @@ from aioproducer.testing.kafka.server_properties import free_ports, is_free
 
 TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[0-9]{1,20}))?")
 DEFAULT_PARTITIONS = 4
-MAX_PARTITIONS = 999_999
-"""Limit for a topic."""
-
+MAX_PARTITIONS = 999_999  # limit for a topic
 MAX_NODES = 9
 LAST_PORT = 65_535
 
@@ -84,11 +82,6 @@ class _UnreadError(Exception):
 
 
 def _say(text: str) -> None:
-    """Print the invitation.
-
-    Raises:
-        _UnreadError: standard output cannot be written.
-    """
     try:
         print(text, flush=True)
     except OSError as error:
@@ -108,7 +101,6 @@ async def _running(cluster: Cluster) -> AsyncIterator[None]:
 
 
 def _embedded(ports: Sequence[int], topics: Mapping[str, int]) -> Cluster:
-    """Return the embedded cluster on these ports."""
     from aioproducer.testing import FakeCluster  # noqa: PLC0415 - not for real Kafka
 
     return FakeCluster(len(ports), topics=dict(topics), ports=list(ports), num_partitions=DEFAULT_PARTITIONS)
@@ -155,11 +147,7 @@ def _ports(nodes: int, first: int) -> list[int]:
 
 
 async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, replicas: int) -> None:
-    """Create the topics on a real cluster; the embedded one gets them at its start.
-
-    Raises:
-        BrokerStartError: the cluster refused one.
-    """
+    """Create the topics on a real cluster; the embedded one gets them at its start."""
     if not topics:
         return
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # noqa: PLC0415 - takes half a second
@@ -176,7 +164,6 @@ async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, rep
 
 
 def _what(kafka: str | None, nodes: int) -> str:
-    """Return the name of the cluster."""
     brokers = "1 broker" if nodes == 1 else f"{nodes} brokers"
     return f"an embedded cluster of {brokers}" if kafka is None else f"Apache Kafka {kafka}, {brokers}"
 

@@ -16,14 +16,6 @@ async def connected(
     """Run with connections to a cluster whose nodes are known.
 
     Standard error gets one line if the first answer takes long.
-
-    Args:
-        bootstrap: (host, port) pairs.
-        timeout_s: for each request.
-        client_id: for the brokers' logs.
-
-    Raises:
-        KafkaError: no broker answers in time.
     """
     async with ClusterRequests(bootstrap, timeout_s, client_id=client_id) as requests:
         servers = ",".join(f"{host}:{port}" for host, port in bootstrap)

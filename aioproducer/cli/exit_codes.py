@@ -2,14 +2,7 @@
 
 from typing import Final
 
-EXIT_FAILED: Final = 1
-"""The command failed: a record was not delivered, no broker answered."""
-
-EXIT_USAGE: Final = 2
-"""Nothing was done: an invalid argument, a port in use, a missing program or extra."""
-
-EXIT_SIGNAL: Final = 128
-"""Plus the number of the signal, as in shells."""
-
-EXIT_INTERRUPTED: Final = EXIT_SIGNAL + 2
-"""After Ctrl-C."""
+EXIT_FAILED: Final = 1  # the command failed: a record was not delivered, no broker answered
+EXIT_USAGE: Final = 2  # nothing was done: an invalid argument, a port in use, a missing program or extra
+EXIT_SIGNAL: Final = 128  # plus the number of the signal, as in shells
+EXIT_INTERRUPTED: Final = EXIT_SIGNAL + 2  # after Ctrl-C

@@ -6,7 +6,6 @@ from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
 
 
 def require_kafka(version: str) -> None:
-    """Exit with a usage error if this machine cannot run this version of real Kafka."""
     try:
         require_kafka_prerequisites(version)
     except MissingToolError as missing:

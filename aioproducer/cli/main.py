@@ -70,11 +70,7 @@ def _exit_code_meant(error: OSError) -> int:
 
 
 def command_line(arguments: Sequence[str]) -> "Typer":
-    """Return the Typer application with the subcommand in `arguments`, or with all of them for `--help`.
-
-    Raises:
-        ModuleNotFoundError: a library of an extra is not installed.
-    """
+    """Return the Typer application with the subcommand in `arguments`, or with all of them for `--help`."""
     import typer  # noqa: PLC0415 - the extra may be missing
 
     commands = typer.Typer(

@@ -8,8 +8,7 @@ from typing import BinaryIO, TextIO
 
 from aioproducer._protocol.cluster_text import printable
 
-STREAMS = ("stdin", "stdout", "stderr")
-"""By descriptor."""
+STREAMS = ("stdin", "stdout", "stderr")  # by descriptor
 
 
 def open_closed_streams() -> None:

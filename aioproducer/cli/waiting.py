@@ -7,9 +7,7 @@ from typing import Final
 
 from aioproducer.cli.standard_streams import tell
 
-CONNECT_TIMEOUT_S: Final = 10.0
-"""How long commands wait for a broker by default."""
-
+CONNECT_TIMEOUT_S: Final = 10.0  # how long commands wait for a broker by default
 HINT_AFTER_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.05
 
@@ -19,8 +17,6 @@ async def explained_wait(what: str, at_most_s: float, reason: Callable[[], objec
     """Write one line to standard error after the first failed attempt in the block, or after two seconds.
 
     Args:
-        what: the block waits for.
-        at_most_s: limit of the block.
         reason: returns the error of the last failed attempt, or None.
     """
     hint = asyncio.create_task(_say(what, at_most_s, reason))

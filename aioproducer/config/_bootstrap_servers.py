@@ -14,8 +14,7 @@ MAX_PORT = 65535
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")
 _PORT = re.compile(r"[0-9]{1,10}")
-_NO_COMMA = re.compile(r"[;|\s]")
-"""Separators that users write in place of commas."""
+_NO_COMMA = re.compile(r"[;|\s]")  # separators that users write in place of commas
 
 
 def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
@@ -23,10 +22,6 @@ def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
 
     Args:
         given: `"a:9092,b:9092"`, or a sequence of `"a:9092"`.
-
-    Raises:
-        ConfigurationTypeError: neither, or an item that is not a `str`.
-        ConfigurationError: empty, or an item that is not `host:port`.
     """
     servers = [_parse_server(server) for server in _split(given)]
     if not servers:

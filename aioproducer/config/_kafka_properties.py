@@ -24,14 +24,6 @@ def in_python_spelling(options: Mapping[str, object], known: Collection[str]) ->
     """Return the options under their Python names, `linger_ms` for `linger.ms`.
 
     An option of Kafka without effect here, such as `enable.metrics.push=false`, is left out.
-
-    Args:
-        options: names in either spelling.
-        known: the names of all options, in Python spelling.
-
-    Raises:
-        ConfigurationError: an option in both spellings.
-        ConfigurationTypeError: a name that is not text, or not an option; says why, or which option is nearest.
     """
     result: dict[str, object] = {}
     spelled: dict[str, str] = {}
@@ -57,7 +49,6 @@ def python_name(name: str) -> str:
 
 
 def kafka_name(name: str) -> str:
-    """Return an option's name as Kafka spells it."""
     return name.replace("_", ".")
 
 

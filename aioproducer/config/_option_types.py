@@ -30,20 +30,11 @@ class OptionKind(Protocol):
     def allowed(self) -> str: ...
 
     def accept(self, name: str, value: object) -> object:
-        """Return the value as the configuration keeps it.
-
-        Raises:
-            ConfigurationTypeError: wrong type.
-            ConfigurationError: out of range.
-        """
+        """Return the value as the configuration keeps it."""
         ...
 
     def parse(self, name: str, text: str) -> object:
-        """Return the value that the text of a property file stands for, not yet checked.
-
-        Raises:
-            ConfigurationError: the text cannot be read.
-        """
+        """Return the value that the text of a property file stands for, not yet checked."""
         ...
 
 
@@ -225,10 +216,8 @@ class Plugin:
     """An object with the methods of one of our protocols."""
 
     allowed: str
-    check: Callable[[object], None]
-    """Raises TypeError, with a message that names the option."""
-    nothing: object = None
-    """The value of `None`."""
+    check: Callable[[object], None]  # raises TypeError, with a message that names the option
+    nothing: object = None  # the value of `None`
     classes: Mapping[str, Callable[[], object]] = field(default_factory=lambda: _NO_CLASSES)
     """Class name in a property file -> function that makes the equivalent object."""
 

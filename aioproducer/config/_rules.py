@@ -113,11 +113,7 @@ def adjust_idempotence(config: _Options, given: AbstractSet[str]) -> Adjustment 
 
 
 def check_rules(config: _Options) -> None:
-    """Refuse options that cannot go together.
-
-    Raises:
-        ConfigurationError: names the option to change.
-    """
+    """Refuse options that cannot go together."""
     if config.enable_idempotence:
         _check_idempotence(config)
     elif config.transactional_id is not None:

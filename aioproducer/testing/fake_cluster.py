@@ -546,14 +546,11 @@ class _ThreadedFaults(Faults):
         self._call = call
 
     def add(self, fault: Fault) -> Fault:
-        """Add a rule."""
         self._call(partial(self._faults.add, fault))
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """Remove a rule; a stall releases what it held."""
         self._call(partial(self._faults.remove, fault))
 
     def clear(self) -> None:
-        """Remove all rules."""
         self._call(self._faults.clear)

@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from aioproducer._producer.producer import Producer
-from aioproducer.cli.produce.formats import (
-    BadLineError,
-    Content,
-    Format,
-    LineFormat,
-    NoKeyFieldError,
-    line_format,
-)
+from aioproducer.cli.produce.formats import BadLineError, Content, Format, LineFormat, NoKeyFieldError, line_format
 from aioproducer.cli.produce.read import Chunk, Input, LineSplitter, read_chunks
 from aioproducer.cli.produce.report import Tally
 from aioproducer.errors import (
@@ -26,17 +19,10 @@ from aioproducer.errors import (
 )
 from aioproducer.records import RecordMetadata
 
-MAX_IN_FLIGHT = 100_000
-"""Limit of records in flight: the buffer would hold millions of small ones."""
-
-RECORDS_PER_TURN = 256
-"""Records between two yields to the event loop."""
-
-SINGLE_RECORD_ERRORS = (RecordTooLargeError, InvalidRecordError)
-"""Errors of one record: the next one may succeed."""
-
-MAX_CATCH_UP_S = 0.1
-"""After a standstill, at most the records of this time are sent at once."""
+MAX_IN_FLIGHT = 100_000  # limit of records in flight: the buffer would hold millions of small ones
+RECORDS_PER_TURN = 256  # records between two yields to the event loop
+SINGLE_RECORD_ERRORS = (RecordTooLargeError, InvalidRecordError)  # errors of one record: the next one may succeed
+MAX_CATCH_UP_S = 0.1  # after a standstill, at most the records of this time are sent at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +42,7 @@ class FeedSettings:
 
 
 class Pace:
-    """A steady rate.
-
-    Args:
-        records_per_s: above 0.
-        now: monotonic seconds, when the first record is due.
-    """
+    """A steady rate."""
 
     __slots__ = ("_interval_s", "_next_at")
 
@@ -77,14 +58,7 @@ class Pace:
 
 
 class Feed:
-    """Enqueues the records of all inputs.
-
-    Args:
-        producer: started.
-        settings: the inputs, and how their records are sent.
-        tally: counts every line.
-        on_failure: called after a failed record that ends the run; must cancel `run`.
-    """
+    """Enqueues the records of all inputs; `on_failure` must cancel `run` after a failed record that ends the run."""
 
     def __init__(
         self, producer: Producer, settings: FeedSettings, *, tally: Tally, on_failure: Callable[[], object]
@@ -106,12 +80,7 @@ class Feed:
         """Whether the first CSV header lacks the field of --key; nothing was sent then."""
 
     async def run(self) -> None:
-        """Enqueue all records; returns after the last one, or at the first invalid line.
-
-        Raises:
-            InputReadError: an input could not be read.
-            KafkaError: a record could not be enqueued; it is in the tally.
-        """
+        """Enqueue all records; returns after the last one, or at the first invalid line."""
         async with aclosing(read_chunks(self._settings.inputs)) as chunks:
             try:
                 await self._send_inputs(chunks)
@@ -192,7 +161,6 @@ class Feed:
             await asyncio.sleep(0)
 
     async def _wait_for_room(self) -> None:
-        """Wait until half of the records in flight have ended."""
         self._room = self._loop.create_future()
         await self._room
         self._room = None
@@ -202,12 +170,6 @@ class Feed:
 
         The short `max.block.ms` of this command reports a wrong address soon, but a broker that stops for longer must
         not end the run.
-
-        Raises:
-            BufferTimeoutError: no room in that time.
-            MetadataTimeoutError: the topic was unknown for that time.
-            KafkaError: `enqueue` refused the record.
-            CancelledError: the run ends.
         """
         settings = self._settings
         give_up_at: float | None = None

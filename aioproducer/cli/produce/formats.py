@@ -10,8 +10,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 UTF8_MARK: Final = "\ufeff"
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
-OPEN_QUOTE: Final = "unexpected end of data"
-"""The message of `csv` in strict mode for a text that ends within quotes."""
+OPEN_QUOTE: Final = "unexpected end of data"  # the message of `csv` in strict mode for a text that ends within quotes
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | bool | None"
 """A decoded line; numbers stay text, so that a key keeps every digit."""
@@ -61,28 +60,13 @@ class LineFormat(Protocol):
         """Whether the header is still to come."""
 
     def read(self, line: bytes) -> Content | None:
-        """Return the record that ends with this line, or None.
-
-        Raises:
-            BadLineError: the line, or the record that it continues, is invalid.
-        """
+        """Return the record that ends with this line, or None."""
 
     def finish(self) -> None:
-        """Note the end of the input.
-
-        Raises:
-            BadLineError: the last record has no end.
-        """
+        """Note the end of the input."""
 
 
 def line_format(kind: Format, *, key: str | None, max_record_bytes: int) -> LineFormat:
-    """Return the reader for one input.
-
-    Args:
-        kind: of the input.
-        key: the field that becomes the record's key.
-        max_record_bytes: the longest record of several lines.
-    """
     match kind:
         case Format.LINES:
             return PlainLines()
@@ -98,7 +82,6 @@ class PlainLines:
     is_open = needs_header = False
 
     def read(self, line: bytes) -> Content:
-        """Return the line as it is."""
         return Content(line.removesuffix(b"\r"), None)
 
     def finish(self) -> None:
@@ -121,11 +104,7 @@ class JsonLines:
         self._decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant).decode
 
     def read(self, line: bytes) -> Content | None:
-        """Check the line, and find its key.
-
-        Raises:
-            BadLineError: it is not JSON, or lacks the key.
-        """
+        """Check the line, and find its key."""
         text = _text(line, is_first=self._is_first).removesuffix("\r")
         self._is_first = False
         if not text or text.isspace():
@@ -148,7 +127,6 @@ class CsvRows:
     Quoted fields may contain line ends. An empty cell means no key.
 
     Args:
-        key: the name of a field.
         max_record_bytes: the longest row; otherwise an open quote would read the whole file.
     """
 
@@ -171,15 +149,10 @@ class CsvRows:
 
     @property
     def needs_header(self) -> bool:
-        """Whether the header is still to come."""
         return not self._fields
 
     def read(self, line: bytes) -> Content | None:
-        """Return the object of the row that ends here.
-
-        Raises:
-            BadLineError: the row or the header is invalid.
-        """
+        """Return the object of the row that ends here."""
         row = self._row_that_ends_with(line)
         if not row:
             return None
@@ -210,7 +183,6 @@ class CsvRows:
             return line.decode(errors="replace")
 
     def finish(self) -> None:
-        """Refuse a quoted field without an end."""
         if self._lines:
             self._refuse_open_quote()
 
@@ -258,7 +230,6 @@ class CsvRows:
 
 
 def _row(text: str) -> Sequence[str]:
-    """Return the fields of one row; none if it is blank."""
     return next(csv.reader([text], strict=True), ())
 
 
@@ -280,11 +251,7 @@ def _key_index(fields: Sequence[str], key: str) -> int:
 
 
 def _text(line: bytes, *, is_first: bool, number: int = 1) -> str:
-    """Return a line as text, without a byte order mark at the beginning of the input.
-
-    Raises:
-        BadLineError: it is not UTF-8.
-    """
+    """Return a line as text, without a byte order mark at the beginning of the input."""
     if is_first and line.startswith(UTF16_MARKS):
         raise BadLineError("not UTF-8", "it looks like UTF-16; to convert it: iconv -f utf-16 -t utf-8")
     try:
@@ -311,11 +278,7 @@ def _json_key(decoded: Json, field: str) -> bytes | None:
 
 
 def _lookup(decoded: Json, field: str) -> Json:
-    """Return the field with that name, or at that path.
-
-    Raises:
-        BadLineError: there is no such field.
-    """
+    """Return the field with that name, or at that path."""
     if not isinstance(decoded, Mapping):
         raise BadLineError("not a JSON object, so it has no key field")
     if field in decoded:

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 STANDARD_INPUT = "-"
 CHUNK_BYTES = 256 * 1024
-READ_AHEAD = 4
-"""Chunks that may be read before they are taken."""
-
+READ_AHEAD = 4  # chunks that may be read before they are taken
 NEWLINE = b"\n"
 
 
@@ -28,15 +26,12 @@ class Input:
     """A file, or standard input."""
 
     name: str
-    path: str | None
-    """None for standard input."""
-
-    size_bytes: int | None
-    """None if it is unknown, as for a pipe or terminal."""
+    path: str | None  # None for standard input
+    size_bytes: int | None  # None if it is unknown, as for a pipe or terminal
 
     @contextmanager
     def opened(self) -> Iterator[FileIO]:
-        """Open the input unbuffered: a read returns whatever is available. Standard input is left open."""
+        """Open the input unbuffered: a read returns what is available. Standard input is left open."""
         with FileIO(0 if self.path is None else self.path, closefd=self.path is not None) as file:
             yield file
 
@@ -69,9 +64,6 @@ async def read_chunks(inputs: Sequence[Input]) -> AsyncGenerator[Chunk]:
     """Yield the inputs in chunks, one input after another, each with an empty chunk at its end.
 
     The reading thread is a daemon: it may be blocked forever in a pipe, and the process must still end.
-
-    Raises:
-        InputReadError: an input cannot be opened or read.
     """
     reading = _Reading(inputs, asyncio.get_running_loop())
     threading.Thread(target=reading.run, name="aioproducer-inputs", daemon=True).start()

@@ -28,8 +28,7 @@ class TransactionOutcome(Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    UNKNOWN = "unknown"
-    """A commit was requested, and no broker answered."""
+    UNKNOWN = "unknown"  # a commit was requested, and no broker answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,10 @@ class RunResult:
     elapsed_s: float
     bytes_read: int
     acks: int
-    interrupted_by: str | None = None
-    """Name of the signal."""
-
-    error: str | None = None
-    """An error that concerns no single line."""
-
+    interrupted_by: str | None = None  # name of the signal
+    error: str | None = None  # an error that concerns no single line
     exit_code: int = 0
-    transaction: TransactionOutcome | None = None
-    """None without a transaction."""
+    transaction: TransactionOutcome | None = None  # None without a transaction
 
 
 class LineRanges:
@@ -63,7 +57,6 @@ class LineRanges:
         """All added lines."""
 
     def add(self, first: int, last: int) -> None:
-        """Add new lines, in any order."""
         self.count += last - first + 1
         ranges = self._ranges
         at = bisect_left(ranges, (first, last))
@@ -76,7 +69,6 @@ class LineRanges:
         del ranges[self._max_ranges :]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last line of each range, ascending."""
         return iter(self._ranges)
 
 
@@ -84,9 +76,7 @@ class InputLines(NamedTuple):
     """The lines of one input that were read."""
 
     name: str
-    before: int
-    """Number of lines in the inputs before it."""
-
+    before: int  # number of lines in the inputs before it
     lines: int
 
 
@@ -95,9 +85,7 @@ class Problem:
     """Lines that were not delivered for the same reason."""
 
     reason: str
-    example: str
-    """The message for the first line."""
-
+    example: str  # the message for the first line
     is_skipped: bool
 
     records: int = 0
@@ -112,9 +100,7 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.in_flight: dict[int, int] = {}
-        """First line -> last line of each record in flight; ascending."""
-
+        self.in_flight: dict[int, int] = {}  # first line -> last line of each record in flight; ascending
         self.problems: dict[tuple[str, str, Outcome], Problem] = {}
         self.lines: int = 0
         self.delivered: int = 0
@@ -123,26 +109,21 @@ class Tally:
         self._first_missing: int | None = None
 
     def open_input(self, name: str) -> None:
-        """Begin the lines of an input."""
         self._inputs.append((name, self.lines))
 
     def read_line(self) -> int:
-        """Count one line, and return its number."""
         self.lines += 1
         return self.lines
 
     def bad(self, first: int, error: BadLineError, *, is_skipped: bool) -> None:
-        """Count the lines from `first` to the last one as an invalid record."""
         self._done_to = self.lines
         problem = self._problem(error.reason, error, Outcome.NOT_WRITTEN, is_skipped=is_skipped)
         self._count(problem, first, self.lines)
 
     def blank(self) -> None:
-        """Note that the last line is blank."""
         self._done_to = self.lines
 
     def sent(self, first: int) -> None:
-        """Note that the record from line `first` to the last one was sent."""
         self._done_to = self.lines
         self.in_flight[first] = self.lines
 
@@ -152,12 +133,10 @@ class Tally:
             self._done_to = first - 1
 
     def delivered_at(self, first: int) -> None:
-        """Count the record that begins at line `first` as delivered."""
         if self.in_flight.pop(first, None) is not None:
             self.delivered += 1
 
     def failed(self, first: int, error: KafkaError, *, is_skipped: bool) -> None:
-        """Count the record that begins at line `first` as failed."""
         last = self.in_flight.pop(first, None)
         if last is None:
             return
@@ -167,7 +146,6 @@ class Tally:
 
     @property
     def inputs(self) -> list[InputLines]:
-        """The inputs that were begun."""
         ends = [*(before for _, before in self._inputs[1:]), self.lines][: len(self._inputs)]
         return [InputLines(name, before, end - before) for (name, before), end in zip(self._inputs, ends, strict=True)]
 
@@ -178,7 +156,6 @@ class Tally:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every record was delivered."""
         return not self.problems and not self.in_flight
 
     @property
@@ -250,7 +227,6 @@ def _problem_lines(tally: Tally) -> Iterator[str]:
 
 
 def _what(problem: Problem) -> str:
-    """Return the problem in words, with the first record as the example."""
     skipped = "skipped, " if problem.is_skipped else ""
     if problem.records == 1:
         return f"{skipped}{problem.example}"

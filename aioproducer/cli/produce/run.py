@@ -28,28 +28,14 @@ from aioproducer.errors import (
     UndeliveredError,
 )
 
-CLOSE_TIMEOUT_S = 2.0
-"""For closing connections, after everything else has ended."""
-
-COMMIT_PATIENCE_S = 120.0
-"""How long a commit without an answer is retried; each attempt takes `max.block.ms`."""
-
-LONGEST_TRANSACTION_MS = 900_000
-"""The default limit of brokers; reading the input is part of the transaction."""
-
-REFRESH_S = 0.2
-"""Between two updates of the progress bar."""
+CLOSE_TIMEOUT_S = 2.0  # for closing connections, after everything else has ended
+COMMIT_PATIENCE_S = 120.0  # how long a commit without an answer is retried; each attempt takes `max.block.ms`
+LONGEST_TRANSACTION_MS = 900_000  # the default limit of brokers; reading the input is part of the transaction
+REFRESH_S = 0.2  # between two updates of the progress bar
 
 
 class Run:
-    """One run; made on the event loop it runs on.
-
-    Args:
-        config: of the producer.
-        settings: what is sent, and how.
-        drain_timeout_s: for records in flight after a signal.
-        has_progress: show a progress bar.
-    """
+    """One run; made on the event loop it runs on."""
 
     def __init__(
         self, config: ProducerConfig, settings: FeedSettings, *, drain_timeout_s: float, has_progress: bool
@@ -150,12 +136,7 @@ class Run:
             self._error = self._error or self._transaction.fenced
 
     async def _check_partition(self, producer: Producer) -> None:
-        """Learn about the topic before anything is read.
-
-        Raises:
-            InvalidPartitionError: the topic has no such partition.
-            KafkaError: the topic is not available.
-        """
+        """Learn about the topic before anything is read."""
         partitions = await producer.partitions_for(self._settings.topic)
         partition = self._settings.partition
         if partition is not None and partition not in partitions:
@@ -217,11 +198,7 @@ class InputTransaction:
         return not tally.in_flight and all(problem.is_skipped for problem in tally.problems.values())
 
     async def commit(self) -> None:
-        """Commit; a refused commit aborts.
-
-        Raises:
-            KafkaError: it is not committed, or that is unknown.
-        """
+        """Commit; a refused commit aborts."""
         self.outcome = TransactionOutcome.UNKNOWN
         give_up_at = asyncio.get_running_loop().time() + COMMIT_PATIENCE_S
         while self.outcome is TransactionOutcome.UNKNOWN:
@@ -256,13 +233,7 @@ class InputTransaction:
 
 @asynccontextmanager
 async def _shown_progress(tally: Tally, bytes_read: Callable[[], int], total_bytes: int | None) -> AsyncIterator[None]:
-    """Show a progress bar on standard error during the block.
-
-    Args:
-        tally: of the run.
-        bytes_read: returns the bytes read from all inputs.
-        total_bytes: size of all inputs; None if it is unknown.
-    """
+    """Show a progress bar on standard error during the block."""
     from rich.console import Console  # noqa: PLC0415 - only on a terminal
     from rich.progress import (  # noqa: PLC0415 - as above
         BarColumn,

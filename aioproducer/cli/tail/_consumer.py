@@ -49,12 +49,10 @@ class Tail:
         self._commit_at = time.monotonic() + COMMIT_INTERVAL_S
 
     async def has_topic(self) -> bool:
-        """Return whether the topic exists, without creating it."""
         return self._settings.topic in await self._consumer.topics()
 
     @property
     def topic(self) -> str:
-        """Name of the topic."""
         return self._settings.topic
 
     async def subscribe(self) -> None:
@@ -76,7 +74,6 @@ class Tail:
         return [record for batch in batches.values() for record in batch]
 
     def done(self, records: Sequence[ConsumerRecord]) -> None:
-        """Note that the caller has finished these records."""
         for record in records:
             self._next_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
 
@@ -98,11 +95,7 @@ class Tail:
 
 @asynccontextmanager
 async def started_tail(settings: TailSettings) -> AsyncIterator[Tail]:
-    """Start a consumer for the block, and commit finished records after it, also if it is cancelled.
-
-    Raises:
-        UnreachableError: no broker answered in ten seconds.
-    """
+    """Start a consumer for the block, and commit finished records after it, also if it is cancelled."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=settings.bootstrap_servers,
         client_id=CLIENT_ID,
@@ -134,18 +127,12 @@ async def _start(consumer: AIOKafkaConsumer, settings: TailSettings) -> None:
         raise UnreachableError(f"no broker answers at {settings.bootstrap_servers}") from error
 
 
-PASSING_S = 1.0
-"""Shorter errors are not shown: a coordinator is being elected, a leader moves."""
-
+PASSING_S = 1.0  # shorter errors are not shown: a coordinator is being elected, a leader moves
 REPEAT_AFTER_S = 60.0
 
 
 class ConsumerLog(logging.Handler):
-    """Handles aiokafka's errors: keeps the last one while the consumer starts, later shows lasting ones.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Handles aiokafka's errors: keeps the last one while the consumer starts, later shows lasting ones."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Replace the handler that would print all errors."""
@@ -159,7 +146,6 @@ class ConsumerLog(logging.Handler):
         library.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep or show one error."""
         self.last = message = record.getMessage()
         now = self._clock()
         if not self.is_shown or now < self._show_at.setdefault(message, now + PASSING_S):

@@ -28,13 +28,13 @@ class Record(Protocol):
     """The fields of aiokafka's `ConsumerRecord` that are shown."""
 
     @property
-    def topic(self) -> str: ...  # noqa: D102
+    def topic(self) -> str: ...
 
     @property
-    def partition(self) -> int: ...  # noqa: D102
+    def partition(self) -> int: ...
 
     @property
-    def offset(self) -> int: ...  # noqa: D102
+    def offset(self) -> int: ...
 
     @property
     def timestamp(self) -> int:
@@ -45,17 +45,16 @@ class Record(Protocol):
         """0 for the producer's time, 1 for the broker's."""
 
     @property
-    def key(self) -> bytes | None: ...  # noqa: D102
+    def key(self) -> bytes | None: ...
 
     @property
-    def value(self) -> bytes | None: ...  # noqa: D102
+    def value(self) -> bytes | None: ...
 
     @property
-    def headers(self) -> Iterable[tuple[str, bytes | None]]: ...  # noqa: D102
+    def headers(self) -> Iterable[tuple[str, bytes | None]]: ...
 
 
 def line_writer(kind: TailFormat) -> Callable[[Record], bytes]:
-    """Return the function that makes a line of a record, with its end."""
     return {TailFormat.TEXT: text_line, TailFormat.JSON: json_line, TailFormat.VALUE: value_line}[kind]
 
 
@@ -84,7 +83,6 @@ def json_line(record: Record) -> bytes:
 
 
 def value_line(record: Record) -> bytes:
-    """Return the bytes of the value and a line end; null becomes an empty line."""
     return (record.value or b"") + b"\n"
 
 
@@ -145,7 +143,6 @@ async def write(content: bytes) -> None:
 
 
 def is_reader_gone() -> bool:
-    """Return whether the reader of standard output has closed the pipe."""
     poll = select.poll()
     poll.register(STANDARD_OUTPUT, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -6,17 +6,12 @@ from shlex import quote
 
 from aioproducer._admin.transactions import CoordinatedTransaction, OpenTransaction
 from aioproducer._protocol.cluster_text import printable
-from aioproducer._protocol.transaction_admin_messages import (
-    NO_TRANSACTION,
-    PartitionProducers,
-    TransactionDescription,
-)
+from aioproducer._protocol.transaction_admin_messages import NO_TRANSACTION, PartitionProducers, TransactionDescription
 
 NO_TIME = -1
 
 
 def listed_lines(found: Sequence[CoordinatedTransaction]) -> Iterator[str]:
-    """Yield a line for each transactional id."""
     rows = [(each.transactional_id, each.state, str(each.producer_id), str(node)) for each, node in found]
     yield from columns(("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "COORDINATOR"), rows)
 
@@ -24,7 +19,6 @@ def listed_lines(found: Sequence[CoordinatedTransaction]) -> Iterator[str]:
 def described_lines(
     described: TransactionDescription, producers: Sequence[PartitionProducers], now_ms: int
 ) -> Iterator[str]:
-    """Yield all details of one transaction."""
     yield f"transactional id  {printable(described.transactional_id)}"
     yield f"state             {printable(described.state)}"
     yield f"producer id       {described.producer_id}, epoch {described.producer_epoch}"

@@ -115,7 +115,7 @@ class BatchBuilder:
 def _most_bytes(record: BatchRecord) -> int:
     """Return what `RecordAppender` counts for a record: as aiokafka, but five bytes for each of two lengths."""
     without: int = DefaultRecordBatchBuilder.estimate_size_in_bytes(None, None, record.headers)
-    lengths = 2 * 5 - 2  # aiokafka counts one byte for the length of a part that is None
+    lengths = 2 * 5 - 2  # aiokafka counts one byte for the length of None
     return without + lengths + len(record.key or b"") + len(record.value or b"")
 
 

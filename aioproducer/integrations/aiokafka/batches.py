@@ -178,7 +178,6 @@ class Intake:
         return [record for records in fetched.values() for record in records]
 
     async def _unless_stopped(self, waiting: Coroutine[object, object, ResultT]) -> ResultT | None:
-        """Return the result of `waiting`, or None once stopped."""
         task = asyncio.ensure_future(waiting)
         try:
             await asyncio.wait((task, self._stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -52,9 +52,7 @@ class Broker:
         self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}
         """Leader and leader epoch in this broker's Metadata, where it lags behind the controller."""
 
-        self.header_tags = b"\x00"
-        """Tagged fields of its response headers; Kafka has none so far."""
-
+        self.header_tags = b"\x00"  # tagged fields of its response headers; Kafka has none so far
         self._connections: dict[int, _Connection] = {}
         self._stalled: list[tuple[Fault, Exchange]] = []
 
@@ -87,7 +85,6 @@ class Broker:
             self.cluster.emit(PauseReading(connection_id))
 
     def die(self) -> None:
-        """Stop at once and close every connection."""
         self.is_alive = False
         self.incarnation += 1
         self._stalled.clear()
@@ -224,7 +221,6 @@ class Broker:
 
 
 def framed(exchange: Exchange, parts: Sequence[Buffer], *, correlation_shift: int = 0) -> list[Buffer]:
-    """Put size and response header in front of a response."""
     has_tags = exchange.is_flexible and exchange.api is not ApiKey.API_VERSIONS
     tags = exchange.broker.header_tags if has_tags else b""
     size = 4 + len(tags) + sum(map(len, parts))

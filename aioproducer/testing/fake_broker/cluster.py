@@ -74,7 +74,6 @@ class ModelCluster:
     # Called by the driver
 
     def advance(self, now: float) -> None:
-        """Run the actions that are due."""
         self.schedule.run_due(now)
 
     def next_wakeup(self) -> float | None:
@@ -110,7 +109,6 @@ class ModelCluster:
             self._unnoticed[node_id] = self.schedule.at(when, lambda then: self._fence(node_id, then))
 
     def restart(self, node_id: int, now: float) -> None:
-        """Restart a dead broker with the log it had."""
         broker = self.brokers[node_id]
         if broker.is_alive:
             return

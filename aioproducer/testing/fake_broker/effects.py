@@ -21,8 +21,7 @@ class Close(NamedTuple):
 
     connection_id: int
     reason: str
-    is_abrupt: bool = False
-    """Close it now, and drop pending bytes: the broker died."""
+    is_abrupt: bool = False  # close it now, and drop pending bytes: the broker died
 
 
 class PauseReading(NamedTuple):

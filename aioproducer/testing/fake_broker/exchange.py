@@ -159,7 +159,6 @@ class Exchange:
         self.reply([encode_response(self.api, self.version, body)], now)
 
     def finish_silently(self, now: float) -> None:
-        """End without a response, as with `acks=0`."""
         self.broker.finish(self, None, now)
 
     def hang_up(self, reason: str) -> None:
@@ -174,7 +173,6 @@ class Exchange:
         )
 
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
-        """Return the rule of this kind that applies now, or None."""
         faults = self.cluster.faults
         return faults._take(kind, self.place(topic, partition)) if kind in faults._kinds else None
 

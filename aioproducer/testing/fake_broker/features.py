@@ -8,20 +8,14 @@ from aioproducer.testing.fake_broker.version_profiles import VersionProfile
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 TRANSACTION_VERSION = "transaction.version"
-TRANSACTIONS_V2 = 2
-"""The level of KIP-890."""
+TRANSACTIONS_V2 = 2  # the level of KIP-890
 
 _FIRST_WITH_LOWEST_0 = 4
 """ApiVersions before this leaves out supported features whose lowest level is 0: clients mistook them (KIP-1022)."""
 
 
 class Features:
-    """The features of one cluster.
-
-    Args:
-        profile: which levels its release has.
-        transaction_version: the finalized one; None: the highest there is.
-    """
+    """The features of one cluster; `transaction_version` None is the highest there is."""
 
     def __init__(self, profile: VersionProfile, transaction_version: int | None) -> None:
         self._profile = profile

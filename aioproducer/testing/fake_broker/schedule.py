@@ -33,7 +33,6 @@ class Schedule:
         return appointment
 
     def next_at(self) -> float | None:
-        """When the next appointment is due; None if there is none."""
         while self._heap and self._heap[0][2].action is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -12,35 +12,19 @@ NEWEST = next(iter(PROFILES))
 class ClusterSettings:
     """The brokers' own configuration; times are seconds of the driver's clock."""
 
-    profile: VersionProfile = PROFILES[NEWEST]
-    """Which release of Kafka to look like."""
-
-    cluster_id: str = "aioproducer-fake-cluster"
-    """The cluster id in Metadata."""
-
-    replication_factor: int = 1
-    """Copies of a partition if a request does not say, `default.replication.factor`."""
-
-    min_insync_replicas: int = 1
-    """Copies that must be in sync for `acks=all`, unless the topic says otherwise."""
-
-    num_partitions: int = 4
-    """Partitions of a topic created on first use, `num.partitions`."""
-
-    auto_create_topics: bool = True
-    """Whether Metadata creates the topics it is asked for."""
-
-    auto_create_delay_s: float = 0.01
-    """From the first Metadata that asks for a topic until it exists."""
-
-    replication_delay_s: float = 0.0
-    """How long a follower needs to copy what was appended; 0: it has it at once."""
+    profile: VersionProfile = PROFILES[NEWEST]  # which release of Kafka to look like
+    cluster_id: str = "aioproducer-fake-cluster"  # the cluster id in Metadata
+    replication_factor: int = 1  # copies of a partition if a request does not say, `default.replication.factor`
+    min_insync_replicas: int = 1  # copies that must be in sync for `acks=all`, unless the topic says otherwise
+    num_partitions: int = 4  # partitions of a topic created on first use, `num.partitions`
+    auto_create_topics: bool = True  # whether Metadata creates the topics it is asked for
+    auto_create_delay_s: float = 0.01  # from the first Metadata that asks for a topic until it exists
+    replication_delay_s: float = 0.0  # how long a follower needs to copy what was appended; 0: it has it at once
 
     replica_lag_time_max_s: float = 30.0
     """A follower that is behind for longer leaves the ISR, `replica.lag.time.max.ms`."""
 
-    failover_delay_s: float = 0.0
-    """From a broker's death until its partitions have new leaders."""
+    failover_delay_s: float = 0.0  # from a broker's death until its partitions have new leaders
 
     producer_ids_load_s: float = 0.0
     """From the first InitProducerId until ids are given; 14 COORDINATOR_LOAD_IN_PROGRESS until then."""
@@ -73,19 +57,13 @@ class ClusterSettings:
     """The shortest session time-out of a group's member, `group.min.session.timeout.ms`; shorter ones get 26.
     Lower it for a test that waits until a consumer's session expires."""
 
-    group_max_session_timeout_s: float = 1800.0
-    """The longest one, `group.max.session.timeout.ms`."""
-
-    max_request_bytes: int = 100 * 1024 * 1024
-    """A larger frame closes the connection, `socket.request.max.bytes`."""
-
-    wall_clock_at_zero_ms: float = 0.0
-    """Wall-clock time, in ms since 1970, when `now` was 0."""
+    group_max_session_timeout_s: float = 1800.0  # the longest one, `group.max.session.timeout.ms`
+    max_request_bytes: int = 100 * 1024 * 1024  # a larger frame closes the connection, `socket.request.max.bytes`
+    wall_clock_at_zero_ms: float = 0.0  # wall-clock time, in ms since 1970, when `now` was 0
 
     def topic_defaults(self) -> dict[str, str]:
         replicas = {"min.insync.replicas": str(self.min_insync_replicas)}
         return {**TOPIC_CONFIG_DEFAULTS, **self.profile.topic_defaults, **replicas}
 
     def wall_clock_ms(self, now: float) -> int:
-        """Wall-clock time at `now`, in ms since 1970."""
         return round(self.wall_clock_at_zero_ms + now * 1000)

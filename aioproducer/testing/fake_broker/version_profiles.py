@@ -56,23 +56,18 @@ _LISTED: dict[ApiKey, str] = {
 class VersionProfile:
     """One release of Kafka, as far as clients can see differences."""
 
-    name: str
-    """The release, for example `4.3.1`."""
+    name: str  # the release, for example `4.3.1`
 
     versions: Mapping[ApiKey, tuple[int, int]]
     """Lowest and highest version of each request in ApiVersions; requests the release does not have are missing."""
 
-    lowest_produce: int = 3
-    """Produce below this closes the connection, listed or not."""
+    lowest_produce: int = 3  # Produce below this closes the connection, listed or not
 
     sequence_must_start_at_zero: bool = False
     """A producer id without state must begin with sequence 0, else 59; Kafka before 2.5 (KIP-360)."""
 
-    auto_create_answer: int = 3
-    """What Metadata says of a topic that it has just begun to create; 5 before Kafka 2.8."""
-
-    smallest_segment_bytes: int = 1024 * 1024
-    """The least `segment.bytes` of a topic."""
+    auto_create_answer: int = 3  # what Metadata says of a topic that it has just begun to create; 5 before Kafka 2.8
+    smallest_segment_bytes: int = 1024 * 1024  # the least `segment.bytes` of a topic
 
     too_few_brokers: str = "only {} broker(s) are registered."
     """Why there cannot be more copies; {} is how many there can be."""
@@ -80,8 +75,7 @@ class VersionProfile:
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Features that the cluster as a whole may have: lowest and highest level of each."""
 
-    finalized_features: Mapping[str, int] = field(default_factory=dict)
-    """The levels of a cluster that was just made."""
+    finalized_features: Mapping[str, int] = field(default_factory=dict)  # the levels of a cluster that was just made
 
     verifies_transactions: bool = True
     """Leaders ask the coordinator about transactional batches; Kafka 3.6 (KIP-890 part 1)."""
@@ -119,7 +113,6 @@ class VersionProfile:
         object.__setattr__(self, "listed", listed)
 
     def supports(self, api: ApiKey, version: int) -> bool:
-        """Whether a request of this version is served."""
         if api not in self.versions:
             return False
         low, high = self.versions[api]

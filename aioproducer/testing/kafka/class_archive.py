@@ -22,17 +22,11 @@ from aioproducer.testing.kafka.server_properties import NodePorts, free_ports, p
 ONLY_WHERE_KNOWN = "-XX:+IgnoreUnrecognizedVMOptions"
 """A JVM of another make has no such archives, and must start all the same."""
 
-MAKING_S = 60.0
-"""How long the broker may take that makes it."""
+MAKING_S = 60.0  # how long the broker may take that makes it
 
 
 async def class_archive_options(jars: Path, template: Path) -> tuple[str, ...]:
-    """JVM options that make a broker with the heap `SMALL_HEAP` start from the archive; none if there cannot be one.
-
-    Args:
-        jars: of the version.
-        template: a formatted log folder of it.
-    """
+    """JVM options that make a broker with the heap `SMALL_HEAP` start from the archive; none if there cannot be one."""
     archive = cache_folder() / f"{jars.name}-classes.jsa"
     if not archive.exists():
         await _make_once(archive, jars, template)

@@ -31,15 +31,7 @@ def new_uuid() -> str:
 
 
 async def formatted_log_folder(jars: Path, features: Mapping[str, int]) -> Path:
-    """The cached folder, formatted by the StorageTool of the version in `jars`; copy it, never start on it.
-
-    Args:
-        jars: of the version.
-        features: levels by name, such as `transaction.version`, that differ from the version's own.
-
-    Raises:
-        BrokerStartError: the tool failed; with what it said.
-    """
+    """The cached folder, formatted by the StorageTool of the version in `jars`; copy it, never start on it."""
     levels = "".join(f"-{name}-{level}" for name, level in sorted(features.items()))
     template = cache_folder() / f"{jars.name}-formatted{levels}"
     if not template.is_dir():
@@ -48,7 +40,6 @@ async def formatted_log_folder(jars: Path, features: Mapping[str, int]) -> Path:
 
 
 def copy_log_folder(template: Path, folder: Path, *, cluster_id: str, node_id: int) -> None:
-    """Make `folder` the formatted log folder of one node of one cluster."""
     shutil.copytree(template, folder)
     meta = folder / "meta.properties"
     ours = {"cluster.id": cluster_id, "node.id": str(node_id), "directory.id": new_uuid()}
@@ -78,7 +69,6 @@ class WorkingFolder:
     """A temporary folder, removed by `remove` or, if this process dies first, by the next one made."""
 
     def __init__(self) -> None:
-        """Make the folder, after removing the orphans."""
         _remove_orphans()
         self.path: Path = Path(tempfile.mkdtemp(prefix=PREFIX))
         being_made = self.path / f"{LOCK_FILE}.new"

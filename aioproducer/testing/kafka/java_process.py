@@ -22,27 +22,14 @@ from aioproducer.testing.kafka.prerequisites import INSTALL_JAVA, java_program
 SMALL_HEAP = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """Starts fast and stays small; for tests and demos."""
 
-PERFORMANCE_HEAP = ("-Xms1g", "-Xmx1g")
-"""The collector and compiler a production broker has; for measuring."""
-
-EXIT_POLL_S = 0.02
-"""How often a waiting call looks whether a process ended."""
+PERFORMANCE_HEAP = ("-Xms1g", "-Xmx1g")  # the collector and compiler a production broker has; for measuring
+EXIT_POLL_S = 0.02  # how often a waiting call looks whether a process ended
 
 
 def java_command(
     jars: Path, main_class: str, arguments: Sequence[str] = (), *, options: Sequence[str] = ()
 ) -> list[str]:
-    """The command line of a Java program of Kafka's.
-
-    Args:
-        jars: folder of `kafka_jars`.
-        main_class: "kafka.Kafka", "kafka.tools.DumpLogSegments", ...
-        arguments: the program's.
-        options: the JVM's.
-
-    Raises:
-        MissingToolError: there is no Java.
-    """
+    """Return the command line of a Java program of Kafka, such as "kafka.Kafka" or "kafka.tools.DumpLogSegments"."""
     java = java_program()
     if java is None:
         raise MissingToolError([f"Java is missing: {INSTALL_JAVA}"])
@@ -63,7 +50,6 @@ class JavaProcess:
 
     @property
     def process_id(self) -> int:
-        """Of the JVM."""
         return self._process.pid
 
     @property
@@ -72,11 +58,9 @@ class JavaProcess:
         return self._process.poll() is None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the JVM, if it still runs."""
         self._process.send_signal(number)
 
     async def wait_for_exit(self) -> None:
-        """Return once the process has ended."""
         while self.is_running:  # noqa: ASYNC110 - an event would bind the process to one loop
             await asyncio.sleep(EXIT_POLL_S)
 
@@ -86,21 +70,15 @@ class JavaProcess:
         self._process.wait()
 
     def log_tail(self, lines: int = 15) -> str:
-        """The last lines it logged."""
         with self.log_file.open(encoding="utf-8", errors="replace") as log:
             return "".join(deque(log, maxlen=lines))
 
 
-SAID_MAX_CHARS = 2_000
-"""How much of what a failed program printed goes into the error; Maven says why at the start."""
+SAID_MAX_CHARS = 2_000  # how much of what a failed program printed goes into the error; Maven says why at the start
 
 
 async def run_program(command: Sequence[str]) -> str:
-    """Run a program to its end, without input, and return what it printed on both streams.
-
-    Raises:
-        BrokerStartError: it ended with an error; the message ends with the start of what it said.
-    """
+    """Run a program to its end, without input, and return what it printed on both streams."""
     program = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

@@ -26,12 +26,8 @@ from aioproducer.testing.kafka.prerequisites import missing_for_kafka
 TESTED_VERSIONS = ("4.3.1", "3.9.1")
 """Versions the test suite runs on, newest first. Others of Kafka 3.9 and 4.x are fetched and tried as well."""
 
-LOCK_POLL_S = 0.1
-"""How often a waiting process checks whether the lock is free."""
-
-MAVEN_TIMEOUT_S = 600.0
-"""How long Maven may take to fetch about 45 MB before it is given up."""
-
+LOCK_POLL_S = 0.1  # how often a waiting process checks whether the lock is free
+MAVEN_TIMEOUT_S = 600.0  # how long Maven may take to fetch about 45 MB before it is given up
 VERSION_PATTERN = re.compile(r"(?P<major>[34])\.\d+\.\d+(-rc\d+)?")
 
 
@@ -54,12 +50,7 @@ async def kafka_jars(version: str, *, tools: bool = False) -> Path:
 
 
 def require_kafka_prerequisites(version: str, *, tools: bool = False) -> None:
-    """Do nothing where this machine can run `version` of Kafka.
-
-    Raises:
-        BrokerStartError: the version is not one of Kafka 3 or 4.
-        MissingToolError: Java is missing, or Maven is and the jars are not cached.
-    """
+    """Do nothing where this machine can run `version` of Kafka."""
     if VERSION_PATTERN.fullmatch(version) is None:
         tested = " and ".join(TESTED_VERSIONS)
         raise BrokerStartError(f"unknown or unsupported Kafka version {version!r}; tested are {tested}")
@@ -87,11 +78,7 @@ async def cache_lock(name: str) -> AsyncIterator[None]:
 
 
 def _lock_file(name: str) -> TextIO:
-    """The file that is locked, open; and with it the cache's folder.
-
-    Raises:
-        BrokerStartError: the cache cannot be written to.
-    """
+    """The file that is locked, open; and with it the cache's folder."""
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         return Path(cache_folder(), f".{name}.lock").open("w", encoding="utf-8")
@@ -103,7 +90,6 @@ def _lock_file(name: str) -> TextIO:
 
 
 def _is_locked_by_us(lock: TextIO) -> bool:
-    """Take the lock if it is free."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -112,7 +98,6 @@ def _is_locked_by_us(lock: TextIO) -> bool:
 
 
 def _folder_of(version: str, *, tools: bool) -> Path:
-    """The folder of a version's jars, there or not."""
     return cache_folder() / (f"{version}-tools" if tools else version)
 
 
@@ -131,11 +116,7 @@ async def _fetch_once(version: str, folder: Path, *, tools: bool) -> None:
 
 
 async def _run_maven(version: str, folder: Path, *, tools: bool) -> None:
-    """Let Maven copy the broker's run-time class path into `folder`.
-
-    Raises:
-        BrokerStartError: it could not, or took longer than `MAVEN_TIMEOUT_S`.
-    """
+    """Let Maven copy the broker's run-time class path into `folder`."""
     profiles = f"kafka-{version[0]}" + (",tools" if tools else "")
     pom = importlib.resources.files("aioproducer.testing.kafka") / "pom.xml"
     with importlib.resources.as_file(pom) as pom_file:

@@ -18,19 +18,15 @@ API_VERSIONS, METADATA = 18, 3
 CLIENT_ID = b"aioproducer-ready"
 CORRELATION_ID_BYTES = 4
 MAX_ANSWER_BYTES = 1 << 20
-ATTEMPT_S = 5.0
-"""How long one question may take before it counts as unanswered."""
+ATTEMPT_S = 5.0  # how long one question may take before it counts as unanswered
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """What one broker says about its cluster."""
 
-    brokers: int
-    """How many brokers are alive."""
-
-    controller_id: int
-    """Node id of a broker to send administration requests to; -1 while there is none."""
+    brokers: int  # how many brokers are alive
+    controller_id: int  # node id of a broker to send administration requests to; -1 while there is none
 
 
 async def ask_for_cluster(host: str, port: int) -> ClusterView | None:
@@ -43,7 +39,6 @@ async def ask_for_cluster(host: str, port: int) -> ClusterView | None:
 
 
 async def _ask(host: str, port: int) -> ClusterView | None:
-    """Both questions over one connection."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         accepts = await _accepts_requests(reader, writer)
@@ -55,14 +50,12 @@ async def _ask(host: str, port: int) -> ClusterView | None:
 
 
 async def _accepts_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Ask for the broker's API versions."""
     answer = await _exchange(reader, writer, _frame(API_VERSIONS, 0, b""))
     (error_code,) = struct.unpack_from(">h", answer)
     return bool(error_code == 0)
 
 
 async def _cluster_view(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ClusterView:
-    """Ask for the cluster, without any topic."""
     answer = await _exchange(reader, writer, _frame(METADATA, 1, struct.pack(">i", 0)))
     (brokers,) = struct.unpack_from(">i", answer)
     position = 4
@@ -80,11 +73,7 @@ def _frame(api_key: int, version: int, body: bytes) -> bytes:
 
 
 async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
-    """Send one frame and return the body of its answer, after the correlation id.
-
-    Raises:
-        EOFError: the answer's size makes no sense, or the connection ended.
-    """
+    """Send one frame and return the body of its answer, after the correlation id."""
     writer.write(request)
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     if not CORRELATION_ID_BYTES <= size <= MAX_ANSWER_BYTES:

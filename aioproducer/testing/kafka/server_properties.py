@@ -20,38 +20,22 @@ LOOPBACK = "127.0.0.1"
 class ProxiedPorts:
     """A second client listener of a node, for clients that reach it through a proxy."""
 
-    port: int
-    """Where the node listens for the proxy."""
-
-    advertised_port: int
-    """Where the proxy listens, and the port in Metadata for clients that come through it."""
+    port: int  # where the node listens for the proxy
+    advertised_port: int  # where the proxy listens, and the port in Metadata for clients that come through it
 
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
     """Where one node listens, on loopback."""
 
-    node_id: int
-    """From 1."""
-
-    broker_port: int
-    """Where clients connect."""
-
-    controller_port: int
-    """Where the other nodes' controllers connect."""
-
-    proxied: ProxiedPorts | None = None
-    """Where a proxy connects; `None` without one."""
+    node_id: int  # from 1
+    broker_port: int  # where clients connect
+    controller_port: int  # where the other nodes' controllers connect
+    proxied: ProxiedPorts | None = None  # where a proxy connects; `None` without one
 
 
 def server_properties(node: NodePorts, quorum: Sequence[NodePorts], log_folder: Path) -> dict[str, str]:
-    """Settings of one node.
-
-    Args:
-        node: the node they are for.
-        quorum: all nodes of the cluster, `node` among them.
-        log_folder: where it keeps its partitions; its own.
-    """
+    """Settings of one node."""
     replicas = str(min(3, len(quorum)))
     return {
         **_who_and_where(node, quorum),
@@ -111,7 +95,6 @@ def _who_and_where(node: NodePorts, quorum: Sequence[NodePorts]) -> dict[str, st
 
 
 def _listeners_text(ports: Mapping[str, int]) -> str:
-    """Listeners by name, as Kafka writes them."""
     return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
 
 
@@ -120,7 +103,6 @@ FIRST_PORT, LAST_PORT = 20_000, 32_000
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports that are free now."""
     found: list[int] = []
     for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), LAST_PORT - FIRST_PORT):
         if len(found) == count:

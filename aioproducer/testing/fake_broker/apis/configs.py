@@ -285,5 +285,4 @@ def _broker_configs(exchange: Exchange) -> Iterable[_Config]:
     )
 
 
-_CHANGEABLE = frozenset(("listeners", "min.insync.replicas"))
-"""What a real broker could change while it runs."""
+_CHANGEABLE = frozenset(("listeners", "min.insync.replicas"))  # what a real broker could change while it runs

@@ -87,7 +87,6 @@ class _FetchJob:
         self._deadline: Appointment | None = None
 
     def start(self) -> None:
-        """Read; respond now, or once there is enough."""
         self._look(self._exchange.now)
         if not self._is_over:
             deadline = self._exchange.now + self._request.max_wait.total_seconds()

@@ -53,7 +53,6 @@ def _message(exchange: Exchange, error: int) -> str | None:
 
 
 def coordinator_error(exchange: Exchange, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> int:
-    """Return the injected error, or the error of `place_error`."""
     return exchange.injected_error() or place_error(exchange, key, kind)
 
 

@@ -28,9 +28,7 @@ _STATES = {
 
 _NO_GROUP = "Dead"
 _TYPE = "classic"
-_CLIENT_HOST = "/127.0.0.1"
-"""Where all members are: the cluster listens on loopback only."""
-
+_CLIENT_HOST = "/127.0.0.1"  # where all members are: the cluster listens on loopback only
 _FIRST_NOT_FOUND = 6
 
 

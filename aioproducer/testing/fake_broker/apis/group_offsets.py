@@ -84,7 +84,6 @@ class _Named(NamedTuple):
     topic_id: uuid.UUID | None
 
     def error(self, topic: Topic | None) -> int:
-        """Return the error if there is no such topic."""
         if topic is not None:
             return 0
         return codes.UNKNOWN_TOPIC_ID if self.name is None else codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -103,7 +102,6 @@ def _committed_topics(
 def _reaches_coordinator(
     exchange: Exchange, asked_for: "Iterable[tuple[_Named, Sequence[OffsetCommitRequestPartition]]]"
 ) -> bool:
-    """Whether any of these partitions exists."""
     topics = exchange.cluster.topics
     return any(
         topic is not None and any(topic.partition(asked.partition_index) is not None for asked in partitions)
@@ -191,8 +189,7 @@ def _everything(exchange: Exchange, group: ConsumerGroup) -> Sequence[tuple[_Nam
 class _Look(NamedTuple):
     exchange: Exchange
     group: ConsumerGroup
-    require_stable: bool
-    """Whether offsets that an open transaction is about to change are withheld."""
+    require_stable: bool  # whether offsets that an open transaction is about to change are withheld
 
 
 def _fetched_topic(look: _Look, named: _Named, indexes: Sequence[int]) -> Tree:

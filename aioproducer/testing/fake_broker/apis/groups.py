@@ -32,7 +32,6 @@ _FIRST_LEAVE_FOR_MANY = 3
 
 
 def answer_join_group(exchange: Exchange) -> None:
-    """Add a consumer to its group; the response follows when all members have joined."""
     request = cast("JoinGroupRequest", exchange.request())
     groups = exchange.cluster.groups
     error = exchange.injected_error() or _join_request_error(exchange, request) or _place_error(exchange, request)
@@ -145,7 +144,6 @@ def answer_heartbeat(exchange: Exchange) -> None:
 
 
 def answer_leave_group(exchange: Exchange) -> None:
-    """Remove one consumer or, since version 3, several."""
     request, leaving = _leaving(exchange)
     group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _place_error(exchange, request)

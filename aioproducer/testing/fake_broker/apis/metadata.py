@@ -26,11 +26,8 @@ _RequestTopic: TypeAlias = Union["TopicUpTo10", "TopicUpTo13"]
 _LAST_WITH_CLUSTER_OPERATIONS = 10
 _FIRST_WITH_NULL_FOR_ALL = 1
 _EVERYTHING_WITH_TOPICS = 3576
-_EVERYTHING_WITH_CLUSTERS = 8096
-"""Operations that a client may perform where nothing is forbidden, as bits."""
-
-_NAMES_ONLY = {10, 11}
-"""Versions with a field for topic ids that must not be used yet."""
+_EVERYTHING_WITH_CLUSTERS = 8096  # operations that a client may perform where nothing is forbidden, as bits
+_NAMES_ONLY = {10, 11}  # versions with a field for topic ids that must not be used yet
 
 
 def answer_metadata(exchange: Exchange) -> None:

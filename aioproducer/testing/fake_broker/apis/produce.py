@@ -43,12 +43,8 @@ from aioproducer.testing.fake_broker.wire.produce_wire import (
 
 _ALL = -1
 
-_LOOK_FOR_MARKERS_S = 0.020
-"""`add.partitions.to.txn.retry.backoff.ms`."""
-
-_LOOKS_FOR_MARKERS = 5
-"""So many fit into `add.partitions.to.txn.retry.backoff.max.ms`."""
-
+_LOOK_FOR_MARKERS_S = 0.020  # `add.partitions.to.txn.retry.backoff.ms`
+_LOOKS_FOR_MARKERS = 5  # so many fit into `add.partitions.to.txn.retry.backoff.max.ms`
 _SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 53, 76, 100})
 
 
@@ -69,7 +65,6 @@ class _Waiting:
         self.min_insync_replicas = min_insync_replicas
 
     def is_done(self, node_id: int) -> bool:
-        """Whether the result is known; then it is complete."""
         if self.partition.is_deleted:
             self.result.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         elif self.partition.leader != node_id:
@@ -195,7 +190,6 @@ class _ProduceJob:
         return batch
 
     def _check_transaction(self, batch: memoryview, topic: Topic, partition: Partition, *, index: int) -> None:
-        """Verify the first batch of a transaction in this partition with the transaction coordinator."""
         producer = transactional_producer(batch)
         is_leader = partition.leader == self._exchange.broker.node_id
         if producer is None or not is_leader or partition.is_in_transaction(*producer):

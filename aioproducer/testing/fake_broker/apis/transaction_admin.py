@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 
 NOT_HOSTED = "This server does not host this topic-partition."
-_NEVER_SEEN = ("PrepareEpochFence", "Dead")
-"""States of Kafka that do not last here."""
+_NEVER_SEEN = ("PrepareEpochFence", "Dead")  # states of Kafka that do not last here
 
 
 def answer_list_transactions(exchange: Exchange) -> None:
-    """List the transactional ids this broker coordinates that match the filters."""
     request = cast("ListTransactionsRequest", exchange.request())
     known = {*TransactionState, *_NEVER_SEEN}
     unknown = [name for name in request.state_filters if name not in known]
@@ -58,7 +56,6 @@ def answer_list_transactions(exchange: Exchange) -> None:
 
 
 def _passes(entry: TransactionEntry, request: "ListTransactionsRequest", now: float) -> bool:
-    """Whether an id matches the filters by state, producer id and age of its transaction (ms)."""
     if request.state_filters and entry.state not in request.state_filters:
         return False
     if request.producer_id_filters and entry.producer_id not in request.producer_id_filters:

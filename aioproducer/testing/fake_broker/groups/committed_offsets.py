@@ -53,11 +53,9 @@ class GroupOffsets:
         self._pending.setdefault(producer_id, {})[partition] = (self._sent, committed)
 
     def forget(self, producer_id: int, partition: TopicPartition) -> None:
-        """Drop the pending offset of one partition."""
         self._pending.get(producer_id, {}).pop(partition, None)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget all offsets of a deleted topic."""
         for known in (self._committed, *self._pending.values()):
             for partition in [partition for partition in known if partition.topic == topic]:
                 del known[partition]
@@ -67,7 +65,6 @@ class GroupOffsets:
         return any(partition in held for held in self._pending.values())
 
     def finish_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Commit or drop the pending offsets of a producer."""
         held = self._pending.pop(producer_id, {})
         for partition, (sent, committed) in held.items():
             if is_commit and sent > self._committed.get(partition, (0, NOT_COMMITTED))[0]:

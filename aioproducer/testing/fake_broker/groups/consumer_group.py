@@ -25,8 +25,7 @@ from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
-NEW_MEMBER_JOIN_S = 300.0
-"""Longest wait of a new member's JoinGroup; no setting of Kafka changes it."""
+NEW_MEMBER_JOIN_S = 300.0  # longest wait of a new member's JoinGroup; no setting of Kafka changes it
 
 _SHORTEST_WAIT_S = 0.1
 """Shortest time between two checks of the members, as rebalance time-outs may be 0: the clock must advance."""
@@ -118,7 +117,6 @@ class ConsumerGroup:
 
     @property
     def members(self) -> Sequence[Member]:
-        """Members in the order in which they joined."""
         return tuple(self._members)
 
     # Requests
@@ -178,7 +176,6 @@ class ConsumerGroup:
         return errors
 
     def expect_none(self) -> None:
-        """Withdraw all pending ids, as the group is deleted."""
         self._members.expect_no_more()
 
     def unload(self, now: float) -> None:
@@ -312,7 +309,6 @@ class ConsumerGroup:
             self._rebalance(now)
 
     def _forget(self, member: Member, now: float, *, error: int = codes.UNKNOWN_MEMBER_ID) -> None:
-        """Remove a member; its waiting requests are refused."""
         self._members.remove(member)
         fenced_id = member.member_id if error == codes.FENCED_INSTANCE_ID else ""
         _answer_join(member, join_refused(error, fenced_id), now)

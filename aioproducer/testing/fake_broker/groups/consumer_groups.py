@@ -29,7 +29,6 @@ class ConsumerGroups:
         self._groups: dict[str, ConsumerGroup] = {}
 
     def named(self, group_id: str) -> ConsumerGroup:
-        """Return the group of this name; it is created if there is none."""
         group = self._groups[group_id] = self.found(group_id)
         group.exists = True
         return group
@@ -43,7 +42,6 @@ class ConsumerGroups:
         return self._groups
 
     def delete(self, group_id: str) -> None:
-        """Forget a group and its offsets, pending ones too."""
         self._groups.pop(group_id).expect_none()
 
     def unload(self, group_id: str, now: float) -> None:
@@ -57,7 +55,6 @@ class ConsumerGroups:
     def hold(
         self, group_id: str, producer: ProducerIdAndEpoch, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        """Keep offsets of a group until the producer's transaction ends."""
         self.producers.note_offsets(producer, self.offsets_partition_of(group_id))
         group = self.named(group_id)
         for partition, committed in offsets.items():
@@ -70,7 +67,6 @@ class ConsumerGroups:
                 self.found(group_id).offsets.forget(producer.producer_id, partition)
 
     def finish_transaction(self, producer: ProducerIdAndEpoch, *, is_commit: bool, offsets_partition: int) -> None:
-        """Let the groups in one partition of the offsets topic commit or drop what a producer sent."""
         self.producers.note_marker(producer, offsets_partition)
         for group_id, group in self._groups.items():
             if self.offsets_partition_of(group_id) == offsets_partition:

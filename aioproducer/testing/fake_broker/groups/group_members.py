@@ -21,8 +21,7 @@ from aioproducer.testing.fake_broker.wire.messages import Tree
 if TYPE_CHECKING:
     from aioproducer.testing.fake_broker.schedule import Appointment
 
-Reply = Callable[[Tree, float], None]
-"""Sends the response to a waiting JoinGroup or SyncGroup: (response, now)."""
+Reply = Callable[[Tree, float], None]  # sends the response to a waiting JoinGroup or SyncGroup: (response, now)
 
 
 class Member:
@@ -66,7 +65,6 @@ class Member:
         return list(self.protocols.items()) == list(other.protocols.items())
 
     def take_terms_of(self, again: Member) -> None:
-        """Take the arguments of a repeated JoinGroup."""
         self.protocols = again.protocols
         self.session_timeout_s = again.session_timeout_s
         self.rebalance_timeout_s = again.rebalance_timeout_s

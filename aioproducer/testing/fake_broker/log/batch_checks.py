@@ -161,11 +161,7 @@ def _header_error(header: BatchHeader) -> int:
 def _check_records(
     batch: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
 ) -> int:
-    """Walk the records.
-
-    Returns:
-        The highest timestamp, in ms.
-    """
+    """Check the records and return their highest timestamp, in ms."""
     section = _uncompressed(batch, header)
     low, high = _times_allowed(config, wall_clock_ms)
     try:
@@ -187,7 +183,6 @@ def _check_records(
 def _walk_slowly(
     section: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
 ) -> int:
-    """Walk records of which the native walk has found something wrong."""
     try:
         records = walk_records(section, header)
     except EndlessLengthError as error:

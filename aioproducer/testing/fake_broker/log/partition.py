@@ -135,7 +135,6 @@ class Partition:
         self._replicate(now)
 
     def delete(self, now: float) -> None:
-        """Notify the requests that wait for this partition that its topic is deleted."""
         self.is_deleted = True
         self._notify(now)
 

@@ -20,11 +20,8 @@ class LoggedBatch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     last_sequence: int
-    data: bytes
-    """The whole batch, its base offset and leader epoch written in."""
-
-    attributes: int = 0
-    """Of its header: codec, timestamp type, transactional, control."""
+    data: bytes  # the whole batch, its base offset and leader epoch written in
+    attributes: int = 0  # of its header: codec, timestamp type, transactional, control
 
     @property
     def is_transactional(self) -> bool:
@@ -76,7 +73,6 @@ class PartitionLog:
         """Return batches from the one that holds `offset` on, as a Fetch does: the last may be cut off.
 
         Args:
-            offset: first offset wanted; the batch may begin before it.
             limit: no batch that begins at or after this offset (the high watermark).
             max_bytes: no more than this, and nothing if not even the first batch fits.
             at_least_one: the first batch whole, of any size (KIP-74).
@@ -155,14 +151,12 @@ class PartitionLog:
         return None
 
     def highest_timestamp(self) -> LoggedRecord | None:
-        """Return the first record with the highest timestamp of the log."""
         latest = max(self.batches(), key=attrgetter("max_timestamp"), default=None)
         if latest is None:
             return None
         return max(decode_records(latest.data), key=attrgetter("timestamp"))
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """Return the largest leader epoch up to this one, and the offset after its last record; (-1, -1) if none."""
         epoch, end = -1, -1
         for batch in self.batches():
             if batch.leader_epoch > leader_epoch:

@@ -45,10 +45,8 @@ class ProducerEntry:
 
     def __init__(self, epoch: int, coordinator_epoch: int = -1) -> None:
         self.epoch: int = epoch
-        self.coordinator_epoch: int = coordinator_epoch
-        """Of the last transaction marker; -1: there was none."""
-        self.last_timestamp: int = -1
-        """Of its last batch or marker, in ms since 1970."""
+        self.coordinator_epoch: int = coordinator_epoch  # of the last transaction marker; -1: there was none
+        self.last_timestamp: int = -1  # of its last batch or marker, in ms since 1970
         self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
@@ -82,12 +80,10 @@ class ProducerStates:
         self._entries: dict[int, ProducerEntry] = {}
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
-        """Return the remembered batch with the same epoch and sequence range, or None."""
         entry = self._entries.get(header.producer_id)
         return entry.duplicate_of(header) if entry else None
 
     def rejection_of(self, header: BatchHeader) -> int:
-        """Return the error for a batch that is not a duplicate; 0 if it comes next."""
         entry = self._entries.get(header.producer_id)
         if entry is not None:
             return entry.rejection_of(header)
@@ -96,7 +92,6 @@ class ProducerStates:
         return 0
 
     def note(self, batch: LoggedBatch) -> None:
-        """Remember a batch or a transaction marker that was appended."""
         if batch.producer_id < 0:
             return
         entry = self._entries.get(batch.producer_id)
@@ -168,7 +163,6 @@ class VerificationStates:
         self._asked: dict[int, _Asked] = {}
 
     def ask(self, producer: ProducerIdAndEpoch, sequence: int, *, is_version_2: bool) -> None:
-        """Note a batch about which the coordinator is asked."""
         asked = self._asked.get(producer.producer_id)
         if asked is None or (asked.is_version_2 and producer.epoch > asked.epoch):
             self._asked[producer.producer_id] = _Asked(producer.epoch, sequence, is_version_2=is_version_2)

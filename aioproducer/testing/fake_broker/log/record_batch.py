@@ -83,7 +83,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; 0 follows 2^31 - 1."""
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
 
@@ -96,7 +95,6 @@ def checksum(batch: Buffer) -> int:
 
 
 def placed(batch: memoryview, *, base_offset: int, leader_epoch: int) -> bytes:
-    """Copy a batch with its base offset and leader epoch."""
     front = _PLACED.pack(base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
     return b"".join((front, batch[16:]))
 
@@ -181,7 +179,6 @@ class LoggedRecord(NamedTuple):
 
 
 def decode_records(batch: Buffer) -> list[LoggedRecord]:
-    """Decode all records of a batch that passed the checks."""
     header = read_header(batch)
     data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
     is_log_time = header.is_log_append_time

@@ -80,7 +80,6 @@ class TopicCatalogue:
         return self._by_id.get(topic_id) if topic_id is not None else None
 
     def find(self, name: str | None, topic_id: uuid.UUID | None) -> Topic | None:
-        """Return the topic by name or, without a name, by id."""
         return self.named(name) if name is not None else self.with_id(topic_id)
 
     def create(self, request: TopicRequest, *, validate_only: bool = False) -> Topic:
@@ -111,7 +110,6 @@ class TopicCatalogue:
                 raise TopicRefusedError(codes.INVALID_TOPIC_EXCEPTION, message)
 
     def delete(self, topic: Topic, now: float) -> None:
-        """Forget a topic, its records and the groups' offsets."""
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         for partition in topic.partitions:

@@ -44,7 +44,6 @@ class Coordinators:
         return self._seat(kind, key, now).node_id
 
     def epoch_of(self, kind: CoordinatorKind, key: str, now: float) -> int:
-        """Return how often the coordinator of a key has changed."""
         return self._seat(kind, key, now).epoch
 
     def error_at(self, node_id: int, kind: CoordinatorKind, key: str, *, now: float) -> int:
@@ -88,7 +87,6 @@ class ProducerIds:
         self._next = 1000
 
     def take(self, now: float) -> int | None:
-        """Return the next id; None while the first block is being loaded."""
         if self._loaded_at is None:
             self._loaded_at = now + self._load_s
         if now < self._loaded_at:

@@ -53,7 +53,6 @@ def admit(cluster: SharedState, claim: Claim, partition: TopicPartition, *, adds
 
 
 def produce_error(error: int, version: int) -> int:
-    """Translate the coordinator's error for a version of Produce."""
     if error in COORDINATOR_ERRORS or (error == codes.CONCURRENT_TRANSACTIONS and version < FIRST_PRODUCE_THAT_ADDS):
         return codes.NOT_ENOUGH_REPLICAS
     if error == codes.TRANSACTION_ABORTABLE and version < FIRST_PRODUCE_WITH_ABORTABLE:

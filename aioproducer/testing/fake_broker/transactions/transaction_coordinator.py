@@ -159,7 +159,6 @@ class TransactionCoordinator:
         return 0 if entry.epoch == claim.epoch else codes.PRODUCER_FENCED
 
     def refusal_to_add(self, claim: Claim, now: float) -> int:
-        """Return the error for adding any partition now."""
         error, entry = self._error_of(claim), self._entries.get(claim.transactional_id)
         if entry is not None and self._is_pending(entry, now) and (self._coordinates_as_4_0 or not error):
             return codes.CONCURRENT_TRANSACTIONS

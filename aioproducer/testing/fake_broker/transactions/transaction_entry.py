@@ -67,8 +67,7 @@ class TransactionEntry:
     partitions: dict[TopicPartition, None] = field(default_factory=dict)
     """Those of the present transaction, in the order in which they were added."""
 
-    started_at: float | None = None
-    """When the present or last transaction began, in seconds of the driver's clock."""
+    started_at: float | None = None  # when the present or last transaction began, in seconds of the driver's clock
 
     used_at: float = 0.0
     """When the entry was last changed, in seconds of the driver's clock; it expires a while after that."""
@@ -87,7 +86,6 @@ class TransactionEntry:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no epoch is left."""
         return self.epoch >= LAST_EPOCH - 1
 
     def bump(self, last_epoch: int) -> None:
@@ -95,7 +93,6 @@ class TransactionEntry:
         self.epoch += 1
 
     def change_producer_id(self, producer_id: int, *, last_epoch: int) -> None:
-        """Begin again at epoch 0 of another producer id."""
         self.previous_producer_id = self.producer_id
         self.producer_id = producer_id
         self.last_epoch = last_epoch
@@ -104,8 +101,7 @@ class TransactionEntry:
 
 class ErrorAction(NamedTuple):
     error: int = 0
-    ends: bool = False
-    """Whether to write markers; otherwise the error, 0 for what has ended already, is the answer."""
+    ends: bool = False  # whether to write markers; otherwise the error, 0 for what has ended already, is the answer
 
 
 # With version 1 a transaction that has already ended that way is a success: a repeated request looks the same as one

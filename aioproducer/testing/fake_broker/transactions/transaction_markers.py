@@ -99,7 +99,6 @@ class _MarkerJob:
         self._finish(now)
 
     def _look(self, partition: Partition, now: float) -> None:
-        """Write the marker of a partition, or wait for its copies or its leader."""
         if partition.is_deleted:
             del self.missing[partition]
             return

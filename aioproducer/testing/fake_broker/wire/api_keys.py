@@ -49,9 +49,7 @@ class ApiKey(IntEnum):
         return version >= FIRST_FLEXIBLE_VERSION[self]
 
 
-API_BY_NUMBER: dict[int, ApiKey] = {int(api): api for api in ApiKey}
-"""A look-up here is cheaper than `ApiKey(number)`."""
-
+API_BY_NUMBER: dict[int, ApiKey] = {int(api): api for api in ApiKey}  # a look-up here is cheaper than `ApiKey(number)`
 _FLEXIBLE_SINCE = {
     0: "DESCRIBE_PRODUCERS DESCRIBE_TRANSACTIONS LIST_TRANSACTIONS",
     1: "WRITE_TXN_MARKERS INCREMENTAL_ALTER_CONFIGS",

@@ -46,7 +46,6 @@ def check_counts(message_class: "type[DataclassInstance]", payload: memoryview) 
 
 
 def dataclasses_in(hint: object) -> "Iterable[type[DataclassInstance]]":
-    """Yield the message classes of a field's type; at most one."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         yield hint
     for argument in getattr(hint, "__args__", ()):

@@ -37,8 +37,7 @@ class FetchedPartition:
     aborted: Sequence[AbortedTransaction] | None = None
     """Aborted transactions that may have records here; None for read_uncommitted."""
 
-    leader: tuple[int, int] | None = None
-    """Node id and leader epoch, if another node leads the partition."""
+    leader: tuple[int, int] | None = None  # node id and leader epoch, if another node leads the partition
 
     @property
     def size_bytes(self) -> int:

@@ -27,10 +27,7 @@ Tree: TypeAlias = Mapping[str, object]
 _EARLIER_SHAPES: dict[ApiKey, tuple[int, ...]] = {
     ApiKey.METADATA: (10,),
     ApiKey.OFFSET_COMMIT: (9,),
-    ApiKey.OFFSET_FETCH: (
-        7,
-        9,
-    ),
+    ApiKey.OFFSET_FETCH: (7, 9),
     ApiKey.FIND_COORDINATOR: (3,),
     ApiKey.LEAVE_GROUP: (2,),
     ApiKey.DELETE_TOPICS: (5,),
@@ -41,9 +38,7 @@ _EARLIER_SHAPES: dict[ApiKey, tuple[int, ...]] = {
 
 _VERSIONS = next(iter(PROFILES.values())).versions
 
-_KEPT_BYTES = 512
-"""Larger requests are decoded each time: they hardly come again, and would take memory."""
-
+_KEPT_BYTES = 512  # larger requests are decoded each time: they hardly come again, and would take memory
 _USUAL = (
     ApiKey.API_VERSIONS,
     ApiKey.METADATA,

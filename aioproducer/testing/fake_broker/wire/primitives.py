@@ -20,12 +20,7 @@ class MalformedRequestError(Exception):
 
 
 class Reader:
-    """Reads one message from front to back.
-
-    Args:
-        data: the message; slices handed out by `bytes_view` share its memory.
-        flexible: whether lengths are compact and tagged fields follow.
-    """
+    """Reads one message from front to back; the slices of `bytes_view` share its memory."""
 
     __slots__ = ("data", "flexible", "position")
 

@@ -22,8 +22,7 @@ FIRST_WITH_TOPIC_IDS = 13
 
 _RESULT = struct.Struct(">ihqq")
 _LEADER = struct.Struct(">iib")
-_NO_ERROR = b"\x01\x00\x00"
-"""No record errors, no message, no tagged fields; compact."""
+_NO_ERROR = b"\x01\x00\x00"  # no record errors, no message, no tagged fields; compact
 
 
 _TopicKey: TypeAlias = tuple[str | None, uuid.UUID | None]
@@ -33,19 +32,15 @@ class ProducedPartition(NamedTuple):
     topic: str | None
     topic_id: uuid.UUID | None
     partition_index: int
-    records: memoryview | None
-    """A slice of the frame."""
+    records: memoryview | None  # a slice of the frame
 
 
 class ProduceRequest(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    partitions: list[ProducedPartition]
-    """Each partition once, with its last batch in the request, topic by topic."""
-
-    as_sent: list[ProducedPartition]
-    """All of them, in the order of the request."""
+    partitions: list[ProducedPartition]  # each partition once, with its last batch in the request, topic by topic
+    as_sent: list[ProducedPartition]  # all of them, in the order of the request
 
 
 @dataclass(slots=True)
@@ -61,8 +56,7 @@ class PartitionResult:
     log_start_offset: int = -1
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
-    leader: tuple[int, int] | None = None
-    """Node id and leader epoch, if another node leads the partition."""
+    leader: tuple[int, int] | None = None  # node id and leader epoch, if another node leads the partition
 
     answered_instead: BatchRefusedError | None = None
     """The error of another batch of the same partition, which replaces this result."""
