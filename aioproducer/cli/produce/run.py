@@ -40,7 +40,7 @@ class Run:
     def __init__(
         self, config: ProducerConfig, settings: FeedSettings, *, drain_timeout_s: float, has_progress: bool
     ) -> None:
-        self.tally = Tally()
+        self.tally: Tally = Tally()
         self._config = config
         self._settings = settings
         self._drain_timeout_s = drain_timeout_s
@@ -184,8 +184,10 @@ class InputTransaction:
     """The transaction of `--transactional`: all of the input becomes visible at once, or nothing does."""
 
     def __init__(self, producer: Producer, tally: Tally) -> None:
-        self.outcome = TransactionOutcome.OPEN
-        self.fenced: ProducerFencedError | None = None  # set if another run uses the transactional id
+        self.outcome: TransactionOutcome = TransactionOutcome.OPEN
+        self.fenced: ProducerFencedError | None = None
+        """Set if another run uses the transactional id."""
+
         self._producer = producer
         self._tally = tally
 
