@@ -90,8 +90,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def __init__(self, context: NetworkContext, label: str, on_closed: OnClosed) -> None:
         loop, settings = context.loop, context.settings
-        self.versions = ApiVersions({})
-        """Empty until ready."""
+        self.versions = ApiVersions({})  # empty until ready
         self._produce_versions: dict[int, int] = {}  # by `at_most`
         self.ready: asyncio.Future[None] = loop.create_future()
         """Done after the handshake; fails if the connection closes before."""

@@ -68,8 +68,7 @@ class NodeConnection:
         self.last_error: KafkaError | None = None  # reason of the last failure; None while connected
         self.retry_at = 0.0  # earliest time of the next attempt, monotonic seconds
         self.is_throttled = False
-        self.failures = 0
-        """Number of attempts and connections that failed."""
+        self.failures = 0  # number of attempts and connections that failed
         self._context = context
         self._on_change = on_change
         self._backoff = ExponentialBackoff(
@@ -349,7 +348,6 @@ class ConnectionPool:
         )
 
     def retries_failed_node(self) -> bool:
-        """Tell whether a node that metadata names has failed and is tried again."""
         return any(node_connection.has_failed and node_connection.is_connecting for node_connection in self.known())
 
     def update(self, nodes: Mapping[int, Node]) -> None:

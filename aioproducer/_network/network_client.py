@@ -116,7 +116,6 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             node_connection.apply_throttle_and_versions(response, api, now)
 
     def requests_in_flight(self) -> dict[int, int]:
-        """Return the number of unfinished requests by node id, for the nodes that metadata names."""
         return {node_connection.node.id: node_connection.in_flight for node_connection in self._pool.known()}
 
     def last_error(self, node_id: int) -> KafkaError | None:

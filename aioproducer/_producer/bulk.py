@@ -35,22 +35,16 @@ class OffsetRange(NamedTuple):
     first: int
     """-1 if a broker did not give the offset of some of them: with `acks=0`, or for a duplicate of an old batch."""
 
-    last: int
-    """-1 if `first` is."""
-
-    records: int
-    """Number of records of this call in the partition."""
+    last: int  # -1 if `first` is
+    records: int  # number of records of this call in the partition
 
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
     """The result of one `send_many`."""
 
-    delivered: int
-    """Number of acknowledged records."""
-
-    offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
-    """Their offsets, by partition."""
+    delivered: int  # number of acknowledged records
+    offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)  # their offsets, by partition
 
     errors: Mapping[int, KafkaError | TypeError | ValueError] = field(default_factory=dict)
     """Errors of the other records, by position in the call, from 0, in that order."""
@@ -255,8 +249,7 @@ class _Admitting:
         self._enqueue = enqueue
         self._fail_unseen = fail_unseen
         self._ended: KafkaError | None = None
-        self._behind: KafkaError | None = None
-        """Error of all rows behind the last attempt."""
+        self._behind: KafkaError | None = None  # error of all rows behind the last attempt
         self._not_tried = 0
         self._refused = 0
 

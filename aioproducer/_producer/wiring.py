@@ -97,7 +97,6 @@ class Parts:
 
 
 def build_parts(dependencies: ProducerDependencies) -> Parts:
-    """Build all parts, from the accumulator up to the sender."""
     config, log = dependencies.config, dependencies.log
     records = _record_parts(dependencies)
     client = _client(dependencies, records.timers)

@@ -53,8 +53,7 @@ class LineRanges:
     def __init__(self, max_ranges: int = MAX_RANGES) -> None:
         self._max_ranges = max_ranges
         self._ranges: list[tuple[int, int]] = []  # (first, last), both included; ascending, never adjacent
-        self.count: int = 0
-        """All added lines."""
+        self.count: int = 0  # all added lines
 
     def add(self, first: int, last: int) -> None:
         self.count += last - first + 1

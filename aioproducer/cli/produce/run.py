@@ -185,9 +185,7 @@ class InputTransaction:
 
     def __init__(self, producer: Producer, tally: Tally) -> None:
         self.outcome: TransactionOutcome = TransactionOutcome.OPEN
-        self.fenced: ProducerFencedError | None = None
-        """Set if another run uses the transactional id."""
-
+        self.fenced: ProducerFencedError | None = None  # set if another run uses the transactional id
         self._producer = producer
         self._tally = tally
 

@@ -77,12 +77,8 @@ class SeenRequest(NamedTuple):
     version: int
     node_id: int
     client_id: str | None
-    at: float
-    """In seconds of the driver's clock."""
-
-    size: int
-    """Bytes of the frame, without its length."""
-
+    at: float  # in seconds of the driver's clock
+    size: int  # bytes of the frame, without its length
     connection_id: int
 
 

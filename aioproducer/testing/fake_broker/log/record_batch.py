@@ -29,18 +29,12 @@ from crc32c import crc32c
 from aioproducer.testing.fake_broker.effects import Buffer
 
 HEADER_SIZE = 61
-LENGTH_OVERHEAD = 12
-"""A batch is this much longer than its batchLength says."""
-
+LENGTH_OVERHEAD = 12  # a batch is this much longer than its batchLength says
 CRC_COVERS_FROM = 21
 MAX_SEQUENCE = 2**31 - 1
 _CODEC_BITS = 0x07
-_MORE = 0x80
-"""A byte of a varint that is not its last is at least this."""
-
-_NULL = 1
-"""The varint -1, a length where there is nothing."""
-
+_MORE = 0x80  # a byte of a varint that is not its last is at least this
+_NULL = 1  # the varint -1, a length where there is nothing
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PLACED = struct.Struct(">qii")
 
@@ -167,13 +161,9 @@ class LoggedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    timestamp: int
-    """In ms; the broker's own when the topic keeps the time of appending."""
-
+    timestamp: int  # in ms; the broker's own when the topic keeps the time of appending
     leader_epoch: int
-    producer_id: int
-    """-1 when the record was sent without idempotence."""
-
+    producer_id: int  # -1 when the record was sent without idempotence
     producer_epoch: int
     sequence: int
 
