@@ -249,8 +249,7 @@ async def test_header_pair_of_a_subclass_is_read_once(producer: Producer, one_br
 
 
 @pytest.mark.parametrize(
-    "verb, is_known",
-    [*((verb, True) for verb in VERBS), *((verb, False) for verb in VERBS if verb != "send_nowait")],
+    "verb, is_known", [*((verb, True) for verb in VERBS), *((verb, False) for verb in VERBS if verb != "send_nowait")]
 )
 async def test_members_of_enums_are_accepted(  # noqa: PLR0917  # fixtures, and the parts of a row
     producer: Producer,

@@ -5,13 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aioproducer import (
-    IllegalStateError,
-    NoTransactionError,
-    Producer,
-    ProducerFencedError,
-    TopicPartition,
-)
+from aioproducer import IllegalStateError, NoTransactionError, Producer, ProducerFencedError, TopicPartition
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.log_capture import LogCapture
 from tests.fakes.transactional_cluster import V2_RELEASE, asked, cluster_of, committed, one_more, producer_of

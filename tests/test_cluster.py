@@ -74,9 +74,7 @@ def test_unusable_nodes_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "epoch, expected",
-    [(4, 1), (5, 2), (6, 2), (NO_EPOCH, 2)],
-    ids=["lower", "same", "higher", "none given"],
+    "epoch, expected", [(4, 1), (5, 2), (6, 2), (NO_EPOCH, 2)], ids=["lower", "same", "higher", "none given"]
 )
 def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
     cluster = merge(knowing(seen((1, 5))), answer(seen((2, epoch))), 2.0)

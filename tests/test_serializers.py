@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from aioproducer._native.plain_json import PlainJson
 from aioproducer.errors import Outcome, SerializationError
-from aioproducer.serializers import (
-    BytesSerializer,
-    JsonSerializer,
-    StringSerializer,
-    bind_serializer,
-    check_serializer,
-)
+from aioproducer.serializers import BytesSerializer, JsonSerializer, StringSerializer, bind_serializer, check_serializer
 
 
 async def async_function(value: object) -> bytes:

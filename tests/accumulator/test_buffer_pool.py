@@ -43,8 +43,7 @@ def take_all(pool: BufferPool, node_id: int, size: int = SMALLEST_CHUNK) -> int:
 
 
 @pytest.mark.parametrize(
-    "size, capacity",
-    [(1, 1024), (1024, 1024), (1025, 2048), (8192, 8192), (8193, 8193), (50_000, 50_000)],
+    "size, capacity", [(1, 1024), (1024, 1024), (1025, 2048), (8192, 8192), (8193, 8193), (50_000, 50_000)]
 )
 def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capacity: int) -> None:
     pool = pool_of()

@@ -5,10 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioproducer import (
-    BlockingProducer,
-    UndeliveredError,
-)
+from aioproducer import BlockingProducer, UndeliveredError
 from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
 
 

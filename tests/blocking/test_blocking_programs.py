@@ -9,10 +9,7 @@ from itertools import product
 
 import pytest
 
-from aioproducer import (
-    BlockingProducer,
-    IllegalStateError,
-)
+from aioproducer import BlockingProducer, IllegalStateError
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
 pytestmark = pytest.mark.timing

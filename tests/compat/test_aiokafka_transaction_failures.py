@@ -232,8 +232,7 @@ async def test_exception_of_the_body_outranks_fencing(release: Release) -> None:
 
 
 @pytest.mark.parametrize(
-    "code,expected",
-    [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)],
+    "code,expected", [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)]
 )
 @in_virtual_time
 async def test_refused_id_fails_the_start(code: int, expected: type[Exception]) -> None:

@@ -115,9 +115,7 @@ async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, s
 
 
 @pytest.mark.kafka
-async def test_fenced_producer_does_not_abort_its_successor(
-    broker_of_release: tuple[str, str],
-) -> None:
+async def test_fenced_producer_does_not_abort_its_successor(broker_of_release: tuple[str, str]) -> None:
     """The fenced one aborts its own, after a failed record in its block, during the successor's next one."""
     _, servers = broker_of_release
     topic = new_name()

@@ -123,10 +123,7 @@ class ForeignColumn:
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
         """Export: capsules that release what nobody took out of them."""
-        return (
-            self._capsule(self.schema(), Schema, SCHEMA_NAME),
-            self._capsule(self.array(), Array, ARRAY_NAME),
-        )
+        return (self._capsule(self.schema(), Schema, SCHEMA_NAME), self._capsule(self.array(), Array, ARRAY_NAME))
 
     def _capsule(self, made: Schema | Array, kind: type[Schema | Array], name: bytes) -> object:
         def destroy(capsule: int) -> None:

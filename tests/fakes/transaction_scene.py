@@ -20,9 +20,7 @@ from aioproducer._transactions.identity import TransactionalIdentity
 from aioproducer._transactions.manager import TransactionManager
 from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest, TransactionResponse
 from aioproducer._transactions.states import TransactionState
-from aioproducer.errors import (
-    BrokerConnectionError,
-)
+from aioproducer.errors import BrokerConnectionError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 State = TransactionState

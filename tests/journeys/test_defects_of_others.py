@@ -25,14 +25,7 @@ from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.log_capture import LogCapture
 from tests.fakes.virtual_cluster import in_virtual_time
-from tests.fakes.wrong_servers import (
-    HTTP_ANSWER,
-    HUGE_FRAME,
-    NEGATIVE_FRAME,
-    TLS_ALERT,
-    dead_port,
-    server_that_says,
-)
+from tests.fakes.wrong_servers import HTTP_ANSWER, HUGE_FRAME, NEGATIVE_FRAME, TLS_ALERT, dead_port, server_that_says
 from tests.produced import produce_requests, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)

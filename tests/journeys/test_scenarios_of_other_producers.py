@@ -19,14 +19,7 @@ from aioproducer import (
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_broker.apis import metadata as metadata_of_model
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from tests.fakes.transactional_cluster import (
-    PRODUCE,
-    Release,
-    cluster_of,
-    committed,
-    on_every_release,
-    producer_of,
-)
+from tests.fakes.transactional_cluster import PRODUCE, Release, cluster_of, committed, on_every_release, producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.fakes.virtual_loop import virtual_loop
 from tests.produced import produce_requests, values
@@ -485,10 +478,7 @@ async def test_briefly_missing_topic_loses_no_later_transaction(release: Release
 @in_virtual_time
 async def test_unreachable_group_coordinator_is_tried_again(release: Release, *, moves: bool) -> None:
     """0105, do_test_disconnected_group_coord: librdkafka tried to connect once."""
-    async with (
-        cluster_of(release, 3, topics={"t": 1, "source": 1}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with cluster_of(release, 3, topics={"t": 1, "source": 1}) as cluster, producer_of(cluster) as producer:
         cluster.move_coordinator("billing-1", 1)
         cluster.move_coordinator("readers", 2, kind=CoordinatorKind.GROUP)
         cluster.move_leader("t", 0, 3)

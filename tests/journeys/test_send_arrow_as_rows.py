@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer import (
-    BulkDelivery,
-    BulkResult,
-    KafkaError,
-    Producer,
-    ProducerClosedError,
-    ProducerOptions,
-)
+from aioproducer import BulkDelivery, BulkResult, KafkaError, Producer, ProducerClosedError, ProducerOptions
 from aioproducer.testing import FakeCluster
 from tests.arrow_tables import RecordTable, record_tables
 from tests.fakes.foreign_arrow import ForeignColumn, numbers, rows_of

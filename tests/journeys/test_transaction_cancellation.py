@@ -406,10 +406,7 @@ async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None
             raise AssertionError
 
     await producer.begin_transaction()
-    waiting = [
-        asyncio.ensure_future(producer.begin_transaction(wait=True)),
-        asyncio.ensure_future(in_a_block()),
-    ]
+    waiting = [asyncio.ensure_future(producer.begin_transaction(wait=True)), asyncio.ensure_future(in_a_block())]
     await asyncio.sleep(0.01)
     return waiting
 

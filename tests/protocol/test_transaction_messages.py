@@ -99,13 +99,7 @@ def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: Co
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_answer_is_read(version: int) -> None:
     """The coordinator of the requested key, among others in the same response."""
-    place = {
-        "node_id": 3,
-        "host": "h",
-        "port": 9092,
-        "error_code": KioErrorCode.none,
-        "error_message": "no reason",
-    }
+    place = {"node_id": 3, "host": "h", "port": 9092, "error_code": KioErrorCode.none, "error_message": "no reason"}
     coordinators = tuple(
         made_by_kio("find_coordinator", "Coordinator", version, key=key, **(place | {"node_id": node_id}))
         for key, node_id in (("other", 1), ("billing-1", 3))
@@ -208,11 +202,7 @@ def test_add_partitions_answer_is_read(version: int) -> None:
         for number, code in ((1, KioErrorCode.none), (2, KioErrorCode.topic_authorization_failed))
     ]
     topic = made_by_kio(
-        "add_partitions_to_txn",
-        "AddPartitionsToTxnTopicResult",
-        version,
-        name="a",
-        results_by_partition=tuple(results),
+        "add_partitions_to_txn", "AddPartitionsToTxnTopicResult", version, name="a", results_by_partition=tuple(results)
     )
     data = written_by_kio(
         made_by_kio(
@@ -340,12 +330,7 @@ def test_finalized_features_are_read(version: int) -> None:
     """The level in effect, and the epoch that says which of two responses is newer."""
     levels = tuple(
         made_by_kio(
-            "api_versions",
-            "FinalizedFeatureKey",
-            version,
-            name=name,
-            max_version_level=level,
-            min_version_level=0,
+            "api_versions", "FinalizedFeatureKey", version, name=name, max_version_level=level, min_version_level=0
         )
         for name, level in (("metadata.version", 29), ("transaction.version", 2))
     )

@@ -16,15 +16,7 @@ from aioproducer.testing import FakeCluster
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.virtual_cluster import ClusterLoop
 from tests.states.calls import CALLS, TOPIC, cells, outcome, transactional_cells
-from tests.states.situations import (
-    METADATA,
-    PRODUCE,
-    STATES,
-    after_its_loop,
-    in_a_fork,
-    on_another_thread,
-    on_the_loop,
-)
+from tests.states.situations import METADATA, PRODUCE, STATES, after_its_loop, in_a_fork, on_another_thread, on_the_loop
 from tests.states.transactional_situations import SITUATIONS, TRANSACTIONAL_CALLS, made_in
 
 ELSEWHERE = {

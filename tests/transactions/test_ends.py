@@ -140,9 +140,7 @@ def test_v2_fenced_commit_after_timeout_is_abortable(code: int) -> None:
 @pytest.mark.parametrize(
     "described", [("CompleteAbort", (77, 2)), ("CompleteAbort", (78, 1)), ("Ongoing", (77, 1)), 53]
 )
-def test_v2_fenced_commit_without_timeout_is_fatal(
-    described: tuple[str, tuple[int, int]] | int,
-) -> None:
+def test_v2_fenced_commit_without_timeout_is_fatal(described: tuple[str, tuple[int, int]] | int) -> None:
     """A successor may have aborted it, or committed after it; without permission to look, the refusal is raised."""
     scene = Scene().begun(0)
     scene.manager.commit()

@@ -3,9 +3,7 @@
 import pytest
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._protocol.transaction_messages import (
-    CoordinatorResponse,
-)
+from aioproducer._protocol.transaction_messages import CoordinatorResponse
 from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.begin_delays import TRANSACTIONS_WITH_PAUSE
 from aioproducer._transactions.requests import OffsetsToSend

@@ -1,11 +1,7 @@
 """What any client of the cluster may have chosen plays no tricks with a terminal, and fits on a line."""
 
 from aioproducer._admin.transactions import OpenTransaction
-from aioproducer._protocol.transaction_admin_messages import (
-    ActiveProducer,
-    ListedTransaction,
-    TransactionDescription,
-)
+from aioproducer._protocol.transaction_admin_messages import ActiveProducer, ListedTransaction, TransactionDescription
 from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
 
 EVIL = "\x1b]0;owned\x07\nPrepareCommit " + "x" * 32_000

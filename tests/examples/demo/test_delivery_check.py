@@ -95,9 +95,7 @@ def test_key_in_two_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"value": b"{}"}, {"value": None}, {"key": b"N9"}, {"key": None}, {"headers": (("row", b"7"),)}],
-    ids=str,
+    "change", [{"value": b"{}"}, {"value": None}, {"key": b"N9"}, {"key": None}, {"headers": (("row", b"7"),)}], ids=str
 )
 def test_one_altered(change: "dict[str, object]") -> None:
     """Whatever part of it changed."""

@@ -57,8 +57,7 @@ class Administration:
         """Give every partition back to the first of its replicas, where that is in sync."""
         kind = confluent_kafka.ElectionType.PREFERRED
         await self._do(  # given a timeout, confluent-kafka 2.16.1 fails with a SystemError
-            lambda: self._client.elect_leaders(kind, None),
-            done=KafkaError.ELECTION_NOT_NEEDED,
+            lambda: self._client.elect_leaders(kind, None), done=KafkaError.ELECTION_NOT_NEEDED
         )
 
     async def topic_id(self, topic: str) -> str:

@@ -81,10 +81,7 @@ def _python_places(text: str, function: str, old: str) -> Iterator[tuple[int, in
     for first, last in found(scope, wanted):
         assert last.end_lineno is not None
         assert last.end_col_offset is not None
-        yield (
-            starts[first.lineno - 1] + first.col_offset,
-            starts[last.end_lineno - 1] + last.end_col_offset,
-        )
+        yield (starts[first.lineno - 1] + first.col_offset, starts[last.end_lineno - 1] + last.end_col_offset)
 
 
 def _scope(module: ast.Module, function: str) -> ast.AST:

@@ -112,12 +112,7 @@ PUBLISHED: Final = (
         breaks="a caller that gives up waiting for memory is counted forever",
         families=("D8",),
         changes=(
-            Change(
-                "_accumulator/wait_queues.py",
-                "WaitQueues._leave",
-                "self.bytes -= record.size",
-                "pass",
-            ),
+            Change("_accumulator/wait_queues.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
             Change(
                 "_accumulator/wait_queues.py",
                 "WaitQueues._placed",
@@ -297,12 +292,7 @@ PUBLISHED: Final = (
         breaks="what waits in line when the producer is closed never ends",
         families=("D16",),
         changes=(
-            Change(
-                "_producer/runtime.py",
-                "ProducerRuntime._fail_everything",
-                "self.lines.fail_all(error)",
-                "pass",
-            ),
+            Change("_producer/runtime.py", "ProducerRuntime._fail_everything", "self.lines.fail_all(error)", "pass"),
         ),
     ),
     Mutant(
@@ -357,14 +347,7 @@ PUBLISHED: Final = (
         name="acks_0_waits",
         breaks="with acks=0 an answer is awaited that never comes",
         families=("D4",),
-        changes=(
-            Change(
-                "_sender/sender.py",
-                "Sender._send",
-                "acks != 0",
-                "True",
-            ),
-        ),
+        changes=(Change("_sender/sender.py", "Sender._send", "acks != 0", "True"),),
     ),
     Mutant(
         name="throttle_ignored",

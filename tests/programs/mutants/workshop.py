@@ -116,10 +116,5 @@ class Tree:
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(self.folder)}
         return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )

@@ -31,13 +31,7 @@ def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
     return live_on(_loop(plan), plan, is_recording=is_recording)
 
 
-def live_on(
-    loop: SimulatedLoop,
-    plan: Plan,
-    life: "Life | None" = None,
-    *,
-    is_recording: bool = False,
-) -> Verdict:
+def live_on(loop: SimulatedLoop, plan: Plan, life: "Life | None" = None, *, is_recording: bool = False) -> Verdict:
     """Live a plan through on a loop of one's own.
 
     Args:

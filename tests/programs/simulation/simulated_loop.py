@@ -49,10 +49,7 @@ class SimulatedLoop(LeanLoop):
         return await self.network.connect(factory, host, port)
 
     def run_in_executor(
-        self,
-        executor: Executor | None,
-        func: Callable[[*ArgumentsT], ResultT],
-        *args: *ArgumentsT,
+        self, executor: Executor | None, func: Callable[[*ArgumentsT], ResultT], *args: *ArgumentsT
     ) -> asyncio.Future[ResultT]:
         """Run a job that would go to a thread as an event of its own, some time later."""
         del executor

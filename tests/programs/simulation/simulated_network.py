@@ -442,11 +442,7 @@ class NameServer:
 
 # What comes from a port on which something else listens, and answers that were changed on their way.
 
-STRANGERS: Final = (
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    b"\x15\x03\x03\x00\x02\x02\x46",
-    b"SSH-2.0-OpenSSH_9.2\r\n",
-)
+STRANGERS: Final = (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46", b"SSH-2.0-OpenSSH_9.2\r\n")
 """Answers of a web server, a TLS listener and another server to a Kafka request."""
 
 _SIZE: Final = struct.Struct(">i")

@@ -11,14 +11,7 @@ from tests.programs.mutants.workshop import Tree
 TOLD_WHO_GAVE_UP = Mutant(
     name="flush_tells_who_gave_up",
     breaks="an answer in the same turn of the loop in which a flush gives up ends the producer",
-    changes=(
-        Change(
-            "_sender/flush.py",
-            "",
-            "not finished.done()",
-            "finished.cancelled() or not finished.done()",
-        ),
-    ),
+    changes=(Change("_sender/flush.py", "", "not finished.done()", "finished.cancelled() or not finished.done()"),),
 )
 
 

@@ -25,13 +25,7 @@ class Workload:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        producer: Producer,
-        history: History,
-        *,
-        topic: str,
-        on_beat: Callable[[float], float],
+        self, plan: Plan, producer: Producer, history: History, *, topic: str, on_beat: Callable[[float], float]
     ) -> None:
         self.plan = plan
         self.producer = producer

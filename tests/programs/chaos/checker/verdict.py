@@ -28,11 +28,7 @@ class Verdict:
         return not self.violations
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "violations": dict(sorted(self.violations.items())),
-            "told": self.told,
-            "figures": self.figures,
-        }
+        return {"violations": dict(sorted(self.violations.items())), "told": self.told, "figures": self.figures}
 
     def lines(self) -> Iterator[str]:
         for check, count in sorted(self.violations.items()):
