@@ -39,7 +39,6 @@ class Column(NamedTuple):
 
 
 def bytes_columns(rows: int) -> st.SearchStrategy[Column]:
-    """Values or keys of any type."""
     of_bytes = st.builds(
         lambda kind, found: Column(pa.array(found, kind), found),
         st.sampled_from(BYTES_TYPES),
@@ -94,7 +93,6 @@ def headers_columns(draw: st.DrawFn, rows: int) -> Column:
 
 
 def as_headers(pairs: Sequence[tuple[str | None, str | None] | None] | None) -> tuple[object, ...] | None:
-    """A row of headers as `enqueue` takes it."""
     if not pairs:
         return None
     return tuple(pair and (pair[0], None if pair[1] is None else pair[1].encode()) for pair in pairs)

@@ -15,14 +15,12 @@ def layers() -> list[list[str]]:
 
 
 def layers_above(module: str) -> set[str]:
-    """The modules of all layers above that of a module."""
     found = layers()
     own = next(index for index, layer in enumerate(found) if module in layer)
     return {name for layer in found[:own] for name in layer}
 
 
 def layers_below(module: str) -> set[str]:
-    """The modules of all layers below that of a module."""
     found = layers()
     own = next(index for index, layer in enumerate(found) if module in layer)
     return {name for layer in found[own + 1 :] for name in layer}

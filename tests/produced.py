@@ -12,7 +12,6 @@ VERBS = ("send", "send_and_wait", "enqueue", "send_nowait")
 
 
 def produce_requests(cluster: FakeCluster) -> int:
-    """Return the number of Produce requests that the brokers have seen."""
     return sum(seen.api is ApiKey.PRODUCE for seen in cluster.requests)
 
 
@@ -34,7 +33,6 @@ def until_refused(send: Callable[[], object], kind: type[ErrorT], *, most: int =
 
 
 async def give(producer: Producer, verb: str, *arguments: object, **options: object) -> RecordMetadata:
-    """Send a record by one of the verbs and wait for its acknowledgement."""
     given = getattr(producer, verb)(*arguments, **options)
     if verb == "enqueue":
         given = await given

@@ -158,7 +158,6 @@ async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0917  # fixtures, 
     kind: type[Exception],
     message: str,
 ) -> None:
-    """The right class, the argument's name, nothing sent, and the next valid record is accepted."""
     await producer.partitions_for("orders")
     record = {"topic": "orders", "value": b"bad", **arguments}
     topic = record.pop("topic")
@@ -189,7 +188,6 @@ async def test_bad_record_is_refused_before_its_topic_is_known(  # noqa: PLR0917
 
 
 async def test_too_large_record_has_sizes_and_outcome(producer: Producer) -> None:
-    """The error has the sizes and the option's name, and the outcome is NOT_WRITTEN."""
     with pytest.raises(RecordTooLargeError) as caught:
         producer.send("orders", bytes(2_000_000))
 
@@ -240,7 +238,6 @@ async def test_headers_may_come_from_a_generator_and_be_null(
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_header_pair_of_a_subclass_is_read_once(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
-    """Regression: a subclass of tuple that made a new name for each read had freed memory sent."""
     await producer.partitions_for("orders")
 
     await give(producer, verb, "orders", b"v", partition=0, headers=[Lazy(("name", b"value"))] * 100)
@@ -318,7 +315,6 @@ async def test_topic_that_the_broker_refuses_fails_at_once(  # noqa: PLR0917  # 
 async def test_topic_that_may_not_be_written_fails_its_records_alone(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """The Produce response has the error; the topic's next record is tried again."""
     one_broker.faults.error(TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE, topic="orders"))
 
     with pytest.raises(TopicAuthorizationError, match="orders") as caught:

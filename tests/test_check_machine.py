@@ -12,7 +12,6 @@ CHECK = Path(__file__).parent.parent / ".ci" / "check_machine.py"
 
 
 def check(**environment: str) -> tuple[int, list[str]]:
-    """Exit code and lines of the check in an environment."""
     ended = subprocess.run(
         [sys.executable, CHECK],
         capture_output=True,

@@ -102,7 +102,6 @@ def test_omitted_partition_has_no_leader_and_keeps_its_epoch() -> None:
 
 
 def test_new_topic_id_replaces_everything() -> None:
-    """Deleted and created again: epochs and partitions start again."""
     cluster = merge(knowing(seen((1, 50), (1, 50))), answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)
 
     assert cluster.leader_of("a", 0) == 2
@@ -332,7 +331,6 @@ class TestLeaderHint:
         assert _hinted(cluster, leader, topic=topic, partition=partition, endpoints=endpoints) is cluster
 
     def test_each_of_many_counts_by_itself(self) -> None:
-        """An old or leaderless hint does not affect the others; topics without news stay the same."""
         cluster = knowing(
             seen((1, 5), (1, 5), (1, 5), (1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]))
         )

@@ -64,7 +64,6 @@ def test_kafka_properties_are_read() -> None:
     ids=lambda value: None if isinstance(value, str) else str(value)[:60],
 )
 def test_kafka_properties_are_refused(properties: dict[str, object], message: str) -> None:
-    """A text that cannot be parsed, or an invalid value."""
     servers = {"bootstrap.servers": "h:1"} if properties else {}
 
     with pytest.raises(ConfigurationError, match=re.escape(message)):
@@ -85,7 +84,6 @@ def test_invalid_properties_are_a_type_error(properties: object, message: str) -
 
 
 def test_number_with_thousands_of_leading_zeros_is_read() -> None:
-    """Java reads it too; Python's int() has a limit of its own."""
     config = ProducerConfig.from_kafka_properties({"bootstrap.servers": "h:1", "linger.ms": "+" + "0" * 5000 + "7"})
 
     assert config.linger_ms == 7

@@ -32,7 +32,6 @@ def test_histogram_counts_a_batch_at_once() -> None:
 
 @given(st.floats(1e-6, 4000))
 def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
-    """Over the whole range, and never above the longest time."""
     histogram = LatencyHistogram()
     histogram.record(latency_s)
     quantile = histogram.quantile_s(0.5)

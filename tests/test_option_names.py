@@ -115,7 +115,6 @@ def test_python_value_that_asks_for_something_else_is_refused(value: object) -> 
 )
 @pytest.mark.parametrize("type_name", ["compression_type", "compression.type"])
 def test_compression_level_names_the_codecs_own(type_name: str, codec: object, hint: str) -> None:
-    """One option for all codecs exists in librdkafka alone."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(hint)) as caught:
         ProducerConfig(bootstrap_servers="h:1", **{type_name: codec, "compression_level": 3})  # type: ignore[arg-type]
 

@@ -131,6 +131,5 @@ def test_secrets_are_not_in_errors(name: str, value: str, tmp_path: Path) -> Non
 
 
 def test_file_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
-    """`open` raises it."""
     with pytest.raises(FileNotFoundError):
         ProducerConfig.from_properties_file(tmp_path / "none.properties")

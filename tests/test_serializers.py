@@ -83,7 +83,6 @@ def test_bound_serializer_gets_the_topic() -> None:
     ],
 )
 def test_bound_serializer_fails_by_name(serializer: object, value: object, message: str) -> None:
-    """The error names the serializer; the original error is the cause."""
     bound = bind_serializer("value_serializer", serializer)  # type: ignore[arg-type]
 
     with pytest.raises(SerializationError, match=message) as caught:
@@ -219,7 +218,6 @@ class Level(enum.IntEnum):
 @example(value=[2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1])
 @example(value={"\uffff": 1, "\U0001f600": 2, "a": 3, "B": 4, "\x7f": 5, "": 6})
 def test_json_is_the_same_by_a_fast_library(library: str, value: object, *, sort_keys: bool) -> None:
-    """Byte for byte; errors have the same text, which says where in the value."""
     fast, slow = json_serializer(library, sort_keys=sort_keys), json_serializer(sort_keys=sort_keys)
 
     assert outcome(fast, value) == outcome(slow, value)

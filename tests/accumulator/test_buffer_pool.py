@@ -53,7 +53,6 @@ def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capac
 
 
 def test_batch_size_not_a_power_of_two_has_its_own_free_list() -> None:
-    """Batches of the usual size are kept for the next use, for any usual size."""
     pool = pool_of(batch_size=5000)
 
     pool.give_back(lend(pool, 4097))
@@ -119,7 +118,6 @@ def test_large_chunk_is_freed_at_once() -> None:
 
 
 def test_free_chunks_of_other_sizes_make_way() -> None:
-    """Memory kept for small batches serves a large one."""
     pool = pool_of()
     for chunk in [lend(pool, SMALLEST_CHUNK) for _ in range(TOTAL // SMALLEST_CHUNK)]:
         pool.give_back(chunk)
@@ -207,7 +205,6 @@ def test_partition_of_no_known_leader_lives_on_the_common_memory(node_id: int | 
 
 
 def test_claimed_common_memory_leaves_a_node_its_reserve() -> None:
-    """The earliest waiter has the first claim on common memory."""
     pool = pool_of(nodes=(1, 2))
 
     taken = 0

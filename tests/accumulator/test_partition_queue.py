@@ -35,7 +35,6 @@ def send_all(core: CoreParts, connection: int = 1) -> list[ProducerBatch]:
 
 
 def confirm(core: CoreParts, connection: int = 1) -> None:
-    """Have a batch of its own acknowledged, so that the others may be pipelined."""
     batch = send_next(core, connection)
     assert batch is not None
     core.acknowledge(batch)
@@ -279,7 +278,6 @@ def test_batch_is_not_first_unresolved_behind_a_stamped_one(where: str) -> None:
 
 
 def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
-    """The batch is found in any state; one whose callers were notified is not looked at again."""
     core, queue, batches = with_batches(2)
     core.now += 1
     core.send()

@@ -26,7 +26,6 @@ def producer_of(producer_id: int | None = 7, *, epoch: int = 0) -> ProducerIdent
 
 
 def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) -> ProducerBatch:
-    """A batch that was sent under an identity, on a connection."""
     core = CoreParts()
     core.send()
     core.flush()
@@ -196,7 +195,6 @@ def test_offset_with_another_time_is_no_repetition() -> None:
 
 
 def test_duplicate_has_the_log_append_time() -> None:
-    """The time is the one of the first response, neither the current time nor that of the records."""
     partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW, log_append_time=5000)
@@ -224,7 +222,6 @@ def test_unknown_offset_is_never_a_repetition() -> None:
 
 
 def test_offset_that_another_log_gave_is_no_repetition() -> None:
-    """A leader elected with a shorter log reuses offsets: a first attempt must not be taken for a duplicate."""
     partition = IdempotentPartitionIdentity(producer_of())
     for offset in (0, 1):
         partition.acknowledge(batch_of(partition.stamp(1)), offset, NOW)
@@ -337,7 +334,6 @@ def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5) | st.none()), max_size=40))
 def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) -> None:
-    """In any order of batches and changes, within each (id, epoch) of a partition."""
     producer = producer_of(epoch=LAST_EPOCH - 3)
     partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     given_out: set[tuple[int, int, int, int]] = set()
@@ -357,7 +353,6 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 
 @pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
-    """Without a transactional id `is_send_allowed` is always true."""
     partition = IdempotentPartitionIdentity(producer_of())
     assert partition.is_send_allowed
     batch = batch_of(partition.stamp(1))

@@ -13,7 +13,6 @@ def producer(producer_id: int, *, first_offset: int = 5, idle_ms: int = HOUR_MS)
 
 
 def description(transactional_id: str, producer_id: int, *places: tuple[str, int]) -> TransactionDescription:
-    """What a coordinator knows."""
     return TransactionDescription(0, transactional_id, "Ongoing", 60_000, NOW_MS, producer_id, 0, list(places))
 
 

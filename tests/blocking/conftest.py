@@ -11,7 +11,6 @@ from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ClusterElsewhere]:
-    """One for all tests that count only what they sent themselves."""
     with cluster_elsewhere() as elsewhere:
         yield elsewhere
 

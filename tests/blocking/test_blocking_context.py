@@ -75,7 +75,6 @@ def test_refused_records_callback_sees_the_calls_context(cluster: ClusterElsewhe
 
 
 def test_interceptor_of_a_table_sees_the_context_of_the_call(cluster: ClusterElsewhere) -> None:
-    """Interceptors are the only hooks that run per row."""
     tracing = Tracing()
     with BlockingProducer(cluster.bootstrap_servers, interceptors=[tracing]) as producer:
         REQUEST.set("a")

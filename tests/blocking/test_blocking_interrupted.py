@@ -45,7 +45,6 @@ class CtrlC:
         return press_ctrl_c if self._left < 0 else self.tracing
 
     def handle(self, _signal: int, _frame: FrameType | None) -> None:
-        """Do what Python's own handler does."""
         sys.settrace(None)
         if not self.has_come:
             self.has_come = True

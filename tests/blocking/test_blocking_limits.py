@@ -39,7 +39,6 @@ def go_on() -> Iterator[threading.Event]:
 
 
 def blocked(cluster: ClusterElsewhere, go_on: threading.Event, **options: str) -> BlockingProducer:
-    """Return a producer whose thread is inside a callback."""
     producer = BlockingProducer(cluster.bootstrap_servers, **LIMITS, **options).start()  # type: ignore[arg-type]
     is_inside = threading.Event()
 

@@ -103,8 +103,6 @@ def test_serializer_that_raises_anything_fails_its_record_alone(
 def test_failure_whose_callback_raised_stays_unretrieved(
     cluster: ClusterElsewhere, teller: Callable[[BlockingProducer], None]
 ) -> None:
-    """Also of a record that the producer did not take; what the callback raised is logged as any other."""
-
     def note(*_: object) -> None:
         raise RuntimeError("a defect of the application")
 

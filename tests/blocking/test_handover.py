@@ -64,7 +64,6 @@ async def running(handover: HandoffQueue) -> AsyncIterator[None]:
 
 
 async def turn(handover: HandoffQueue) -> None:
-    """Wait until all that was queued has been given."""
     mark = Barrier()
     handover.put_barrier(mark)
     await asyncio.wait_for(mark.reached.wait(), PATIENCE_S)
@@ -162,7 +161,6 @@ async def test_room_comes_back_with_each_record_that_is_taken() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 async def test_refusal_sticks_only_if_the_producer_takes_nothing_more(error: Exception, *, sticks: bool) -> None:
-    """Else the next records are given, however many were refused before."""
     handover, records = new_handover(), Records()
     async with running(handover):
         for _ in range(2):

@@ -32,7 +32,6 @@ def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", list[int
 
 
 def rest_of(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    """What an ending process still says on both streams, once it has ended."""
     assert process.stdout is not None
     assert process.stderr is not None
     said = process.stdout.read(), process.stderr.read()
@@ -50,7 +49,6 @@ def refused(*arguments: str, path: str | None = None) -> tuple[int, list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 async def test_embedded_cluster_runs_until_told_to_stop(end: signal.Signals) -> None:
-    """Exit code 0, and its ports are free again."""
     with running("--nodes", "2", "--port", "0", "--topic", "orders:6") as (process, ports):
         view = await ask_for_cluster("127.0.0.1", ports[0])
 
@@ -83,7 +81,6 @@ def test_what_takes_long_to_import_is_there_before_it_is_ready(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_printed_line_sends_a_record() -> None:
-    """The Python line works as it stands."""
     with running("--port", "0") as (process, _):
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
@@ -96,7 +93,6 @@ def test_printed_line_sends_a_record() -> None:
 
 
 def test_busy_port_is_one_line() -> None:
-    """It names the port and the way out."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -124,7 +120,6 @@ def test_busy_port_is_one_line() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:
-    """It names the argument, and nothing is started."""
     code, lines = refused(*arguments)
 
     assert code == 2
@@ -134,7 +129,6 @@ def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:
 
 @pytest.mark.slow
 def test_missing_java_is_one_line() -> None:
-    """With the command that installs it; another for Maven."""
     code, lines = refused("--kafka", "4.3.0", "--port", "0", path="/nonexistent")
 
     assert code == 2

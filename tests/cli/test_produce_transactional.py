@@ -54,7 +54,6 @@ async def produce(bootstrap_servers: str, topic: str, *arguments: str, stdin: by
 
 
 async def test_whole_input_is_committed(broker: str, topic: str) -> None:
-    """And said to be."""
     produced = await produce(broker, topic)
 
     assert produced.code == 0
@@ -77,7 +76,6 @@ async def test_one_bad_line_and_nothing_is_there(broker: str, topic: str, tmp_pa
 
 
 async def test_bad_lines_may_be_passed_over(broker: str, topic: str) -> None:
-    """Then what is left is the whole."""
     produced = await produce(broker, topic, "-f", "jsonl", "--skip-bad-lines", stdin=b'{"a": 1}\n{broken\n{"a": 2}\n')
 
     assert produced.code == 1
@@ -115,7 +113,6 @@ async def test_killed_run_is_cleared_away_by_the_next(broker: str, topic: str) -
 
 
 async def test_second_run_with_the_same_id_stops_the_first(broker: str, topic: str) -> None:
-    """Loudly, and nothing of it is there."""
     async with started("produce", topic, "-b", broker, "--transactional") as process:
         await feed(process, LINES)
         await asyncio.to_thread(_wait_for_records, broker, topic)
@@ -128,7 +125,6 @@ async def test_second_run_with_the_same_id_stops_the_first(broker: str, topic: s
 
 
 async def test_id_without_a_transaction_is_told() -> None:
-    """It would be of no use."""
     told = await run("produce", "t", "--transactional-id", "x")
 
     assert (told.code, told.errors) == (2, ["--transactional-id 'x' needs --transactional"])
@@ -143,7 +139,6 @@ async def test_what_no_transaction_can_have_is_told() -> None:
 
 
 def _wait_for_records(bootstrap_servers: str, topic: str) -> None:
-    """Until something of an open transaction is in the log."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

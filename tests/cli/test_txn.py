@@ -27,23 +27,19 @@ def begun(bootstrap_servers: str, topic: str) -> confluent_kafka.Producer:
 
 
 async def txn(bootstrap_servers: str, command: str, *arguments: str) -> Ended:
-    """The command."""
     return await run("txn", command, *arguments, "-b", bootstrap_servers)
 
 
 def rows(ended: Ended) -> list[dict[str, object]]:
-    """The JSON lines of an answer."""
     assert (ended.code, ended.errors) == (0, [])
     return [json.loads(line) for line in ended.output.splitlines()]
 
 
 def listed(ended: Ended, transactional_id: str) -> list[object]:
-    """States of one id in the list."""
     return [row["state"] for row in rows(ended) if row["transactional_id"] == transactional_id]
 
 
 async def test_open_transaction_is_listed_and_described(broker: str, topic: str) -> None:
-    """With where it has written, until it ends."""
     producer = await asyncio.to_thread(begun, broker, topic)
 
     ongoing = await txn(broker, "list", "--state", "Ongoing", "--json")
@@ -118,7 +114,6 @@ async def test_marker_ends_a_transaction_at_its_place(broker: str, topic: str) -
 
 
 async def test_nothing_at_all() -> None:
-    """A cluster that never saw a transaction."""
     async with FakeCluster(nodes=3) as cluster:
         ended = await txn(cluster.bootstrap_servers, "list")
         hanging = await txn(cluster.bootstrap_servers, "list", "--hanging")
@@ -146,7 +141,6 @@ async def test_nothing_at_all() -> None:
     ],
 )
 async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None:
-    """It names the argument, and no request is sent."""
     ended = await run("txn", *arguments)
 
     assert (ended.code, ended.output, len(ended.errors)) == (2, "", 1)
@@ -154,7 +148,6 @@ async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None
 
 
 async def test_unknown_state_is_told() -> None:
-    """With those that there are."""
     async with FakeCluster(nodes=1) as cluster:
         ended = await txn(cluster.bootstrap_servers, "list", "--state", "ongoing")
 
@@ -170,7 +163,6 @@ async def test_topic_that_is_not_there_is_told() -> None:
 
 
 async def test_reader_that_has_gone_is_no_failure() -> None:
-    """As with `| true`."""
     reading, writing = os.pipe()
     os.close(reading)
 
@@ -193,7 +185,6 @@ async def test_output_that_is_full_is_one_line() -> None:
 
 
 async def test_nobody_answers() -> None:
-    """One line, after the time that was given."""
     ended = await run("txn", "list", "-b", "127.0.0.1:1", "--timeout", "0.5")
 
     assert (ended.code, ended.output, len(ended.errors)) == (1, "", 1)

@@ -38,11 +38,9 @@ class Hanging(NamedTuple):
     start_offset: int
 
     async def txn(self, *arguments: str) -> Ended:
-        """The command."""
         return await run("txn", *arguments, "-b", self.kafka.bootstrap_servers)
 
     async def committed(self) -> list[bytes]:
-        """Return the records that another client reads."""
         return await asyncio.to_thread(read, self.kafka.bootstrap_servers, self.topic, "read_committed")
 
     async def found_by_kafka(self) -> list[list[str]]:

@@ -42,7 +42,6 @@ async def silent_port() -> AsyncIterator[str]:
 
 
 async def said(command: list[str], address: str) -> tuple[int | None, list[str]]:
-    """Exit code and lines on standard error."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, *command, "-b", address),
         stdin=asyncio.subprocess.DEVNULL,
@@ -67,7 +66,6 @@ async def check(address: str, reasons: tuple[str, ...]) -> None:
 
 
 async def test_refused_port() -> None:
-    """Commands wait for a broker that is about to start, and say what they met."""
     async with dead_port() as address:
         await check(address, ("Connection refused",))
 

@@ -29,7 +29,6 @@ async def next_one_works(producer: AIOKafkaProducer, cluster: FakeCluster) -> No
 
 
 async def do_again(producer: AIOKafkaProducer) -> None:
-    """A transaction of what another producer has committed."""
     async with producer.transaction():
         await producer.send_and_wait("t", b"again", partition=0)
 
@@ -57,7 +56,6 @@ async def test_producer_forgotten_by_brokers_fails_for_good(release: Release) ->
 @on_every_release
 @in_virtual_time
 async def test_refused_offsets_raise_aiokafkas_error(release: Release) -> None:
-    """The transaction can only be aborted then."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(30, Where(api=ApiKey.TXN_OFFSET_COMMIT))
         await producer.begin_transaction()
@@ -124,7 +122,6 @@ async def test_partly_accepted_batch_is_not_committed(*, is_cancelled: bool) -> 
 @on_every_release
 @in_virtual_time
 async def test_commit_has_no_time_limit(release: Release) -> None:
-    """As in aiokafka."""
     async with cluster_of(release) as cluster, transactional(cluster, request_timeout_ms=500) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("t", b"a", partition=0)
@@ -160,7 +157,6 @@ async def test_block_cancelled_in_a_failing_commit(release: Release) -> None:
 
 @in_virtual_time
 async def test_begin_cancelled_at_once_begins_nothing() -> None:
-    """The next one would be refused otherwise."""
     async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster) as producer:
         beginning = asyncio.create_task(producer.begin_transaction())
         await asyncio.sleep(0)
@@ -236,7 +232,6 @@ async def test_exception_of_the_body_outranks_fencing(release: Release) -> None:
 )
 @in_virtual_time
 async def test_refused_id_fails_the_start(code: int, expected: type[Exception]) -> None:
-    """The start may be repeated."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID))
         producer = transactional(cluster)

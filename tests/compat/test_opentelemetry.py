@@ -15,7 +15,6 @@ from aioproducer.testing import FakeCluster
 
 @pytest.fixture
 def spans() -> InMemorySpanExporter:
-    """Return the spans that ended."""
     return InMemorySpanExporter()
 
 
@@ -31,7 +30,6 @@ def provider(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 async def send(cluster: FakeCluster) -> AIOKafkaProducer:
-    """Send by each method that aiokafka's instrumentation traces."""
     async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="orders") as producer:
         await (await producer.send("orders", b"1", b"k", 0))
         await producer.send_and_wait("orders", b"2", partition=0, headers=[("h", b"1")])

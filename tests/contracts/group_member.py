@@ -32,7 +32,6 @@ class GroupMember:
                 await asyncio.sleep(0.1)
 
     async def find(self):  # noqa: ANN201 - one of kio's classes
-        """Return the coordinator of the group."""
         return await self._client.ask(ApiKey.FIND_COORDINATOR, 1, key=self._group_id, key_type=0)
 
     async def describe_error(self) -> int:

@@ -50,7 +50,6 @@ def odd_batch(records: Sequence[bytes] = (record(0), record(1)), **wrong: int) -
 
 
 def body_of(wrong: dict[str, int], *, codec: int, count: int, first_time: int) -> bytes:
-    """The header from the attributes on."""
     return SECTION.pack(
         wrong.get("attributes", 0) | codec,
         wrong.get("last_delta", count - 1),

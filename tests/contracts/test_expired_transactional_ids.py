@@ -58,14 +58,12 @@ async def forgetful(forgetful_release: tuple[str, str | None]) -> AsyncIterator[
 
 @pytest.fixture
 async def client(forgetful: tuple[bool, str]) -> AsyncIterator[RawClient]:
-    """Connect to the broker."""
     client = await RawClient.connect(forgetful[1])
     yield client
     await client.close()
 
 
 def new_name() -> str:
-    """Return a name that no other test uses."""
     return f"t-{secrets.token_hex(6)}"
 
 
@@ -76,7 +74,6 @@ async def expired(client: RawClient, transactional_id: str) -> None:
 
 
 async def known_ids(client: RawClient) -> set[str]:
-    """The transactional ids that the coordinator has."""
     answer = await client.ask(ApiKey.LIST_TRANSACTIONS, 0, state_filters=(), producer_id_filters=())
     assert int(answer.error_code) == 0
     return {each.transactional_id for each in answer.transaction_states}
@@ -147,7 +144,6 @@ async def test_open_transaction_keeps_its_id(forgetful: tuple[bool, str], client
 
 
 async def job(producer: Producer, topic: str, value: bytes) -> None:
-    """Commit the work of a job."""
     async with producer.transaction() as txn:
         await txn.send(topic, value, partition=0)
 
@@ -180,7 +176,6 @@ async def test_fenced_producer_stays_out_when_its_id_has_expired(
 
 
 def codes_of(errors: Iterable[KafkaError]) -> list[int]:
-    """Return the codes of errors; -1 for an error without one."""
     return [error.code if isinstance(error, BrokerError) else -1 for error in errors]
 
 
@@ -205,6 +200,5 @@ async def test_offsets_of_a_fenced_producer_stay_out(forgetful: tuple[bool, str]
 
 
 async def commit_offset(producer: Producer, group: str, place: TopicPartition, offset: int) -> None:  # noqa: PLR0917
-    """Commit an offset in a transaction of its own."""
     async with producer.transaction() as txn:
         await txn.send_offsets({place: OffsetAndMetadata(offset)}, group)

@@ -21,18 +21,15 @@ async def member(client: RawClient, topic: str) -> GroupMember:
 
 
 async def described(client: RawClient, group_id: str, version: int = 5) -> Any:
-    """Describe a group."""
     answer = await client.ask(ApiKey.DESCRIBE_GROUPS, version, groups=(group_id,))
     return answer.groups[0]
 
 
 async def state_of(client: RawClient, group_id: str) -> str:
-    """Return the state of a group, once it is described without an error."""
     return str((await described(client, group_id)).group_state)
 
 
 async def listed(client: RawClient, group_id: str, **filters: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """Return protocol type, state and type of this group, if it is listed."""
     answer = await client.ask(ApiKey.LIST_GROUPS, 5, **filters)
     found = [group for group in answer.groups if group.group_id == group_id]
     return [(group.protocol_type, group.group_state, group.group_type) for group in found]
@@ -58,7 +55,6 @@ async def test_group_is_described_in_each_state(client: RawClient, topic: str, m
 
 
 async def settled(client: RawClient, group_id: str) -> None:
-    """Wait until what was written shows: brokers describe what their log has copied."""
     async with asyncio.timeout(5):
         while await state_of(client, group_id) == "Dead":  # noqa: ASYNC110 - asks a broker
             await asyncio.sleep(0.02)
@@ -128,7 +124,6 @@ async def test_group_without_members_is_deleted_with_its_offsets(
 
 
 async def test_group_that_only_commits_is_a_group(client: RawClient, topic: str, member: GroupMember) -> None:
-    """It has no protocol."""
     await client.create_topic(topic)
     await member.commit(topic, 3)
 

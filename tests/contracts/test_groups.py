@@ -24,7 +24,6 @@ async def test_id_of_a_member_that_left_is_unknown(room: Room) -> None:
 
 
 async def test_id_of_a_dropped_member_is_unknown(room: Room) -> None:
-    """The member did not join again in time."""
     silent, other = await room.consumer(), await room.consumer()
     await silent.enter(rebalance_s=0.5)
     await silent.sync(**{silent.member_id: b""})
@@ -36,7 +35,6 @@ async def test_id_of_a_dropped_member_is_unknown(room: Room) -> None:
 
 
 async def test_id_is_good_for_one_group(room: Room) -> None:
-    """Another group does not know the id, existing or not."""
     (member,) = await room.settled(None)
     stranger = await room.consumer(group=room.group + "-other")
     stranger.member_id = member.member_id
@@ -48,7 +46,6 @@ async def test_id_is_good_for_one_group(room: Room) -> None:
 
 
 async def test_id_can_be_given_back_before_it_is_used(room: Room) -> None:
-    """It can be given back once; then no client can join with it."""
     pending = await room.consumer()
 
     given = await pending.join()
@@ -58,7 +55,6 @@ async def test_id_can_be_given_back_before_it_is_used(room: Room) -> None:
 
 
 async def test_rebalance_waits_for_those_who_were_given_an_id(room: Room) -> None:
-    """It waits until they join or give the id back."""
     (leader,), pending, watch = await room.settled(None), await room.consumer(), await room.consumer()
     await pending.join()
     watch.member_id, watch.generation = leader.member_id, leader.generation

@@ -80,7 +80,6 @@ async def test_batch_is_answered_as_kafka_does(client: RawClient, topic: str, na
 
 
 async def test_records_at_fault_are_named(client: RawClient, topic: str) -> None:
-    """The response has their index in the batch (KIP-467)."""
     await client.create_topic(topic, NO_FUTURE)
     late = record(1, time_delta=2 * HOUR_MS)
 
@@ -91,7 +90,6 @@ async def test_records_at_fault_are_named(client: RawClient, topic: str) -> None
 
 @pytest.mark.parametrize("acks, error", [(5, 21), (1, 0), (-1, 0)])
 async def test_acks(client: RawClient, topic: str, *, acks: int, error: int) -> None:
-    """Only -1, 0 and 1 are valid."""
     await client.create_topic(topic)
 
     assert (await client.produce(topic, GOOD, acks=acks)).error_code == error

@@ -35,11 +35,9 @@ class FeatureApi(IntEnum):
 
     @property
     def schema_name(self) -> str:
-        """As `ApiKey` has it."""
         return self.name.lower()
 
     def is_flexible(self, _: int) -> bool:
-        """As `ApiKey` has it."""
         return True
 
 
@@ -53,7 +51,6 @@ class Node:
     """The broker dies with the thread that starts it."""
 
     def producer(self) -> Producer:
-        """Return a producer with its own transactional id."""
         options = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 60_000}
         return Producer(self.kafka.bootstrap_servers, transactional_id=f"id-{self.topic}", **options)  # type: ignore[arg-type]
 
@@ -76,7 +73,6 @@ class Node:
         await asyncio.wrap_future(self.thread.submit(lambda: asyncio.run(self.kafka.restart(1))))
 
     async def committed(self) -> list[bytes]:
-        """Return the records that another client reads."""
         return await asyncio.to_thread(read, self.kafka.bootstrap_servers, self.topic, "read_committed")
 
 
@@ -89,18 +85,15 @@ async def finalized(client: RawClient) -> int:
 
 @pytest.fixture(scope="module")
 def kafka(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    """A node of the module's own."""
     yield from running_kafka("4.3.1", kafka_thread)
 
 
 @pytest.fixture
 def node(kafka: KafkaCluster, kafka_thread: ThreadPoolExecutor) -> Node:
-    """Return the broker with names for one test."""
     return Node(kafka, f"t-{secrets.token_hex(6)}", kafka_thread)
 
 
 async def end_and_go_on(producer: Producer, topic: str, verb: str) -> None:
-    """Commit or abort the open transaction; the next one works."""
     await getattr(producer, verb)()
     async with producer.transaction() as txn:
         await txn.send(topic, b"next", partition=0)

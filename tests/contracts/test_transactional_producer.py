@@ -43,7 +43,6 @@ async def committed(servers: str, topic: str) -> list[bytes]:
 
 
 def new_name() -> str:
-    """Return the name of a topic or transactional id that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"
 
 
@@ -102,7 +101,6 @@ async def taken_over(servers: str, topic: str) -> AsyncIterator[tuple[Producer, 
 
 @pytest.mark.kafka
 async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, str]) -> None:
-    """Its open transaction is aborted; its commit raises that."""
     _, servers = broker_of_release
     topic = new_name()
     async with taken_over(servers, topic) as (older, newer):
@@ -116,7 +114,6 @@ async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, s
 
 @pytest.mark.kafka
 async def test_fenced_producer_does_not_abort_its_successor(broker_of_release: tuple[str, str]) -> None:
-    """The fenced one aborts its own, after a failed record in its block, during the successor's next one."""
     _, servers = broker_of_release
     topic = new_name()
     async with taken_over(servers, topic) as (older, newer):
@@ -157,7 +154,6 @@ async def test_timed_out_transaction_ends_as_its_version_allows(broker_of_releas
 
 @pytest.mark.kafka
 async def test_abort_fails_what_is_not_answered(broker_of_release: tuple[str, str]) -> None:
-    """The next transaction is complete."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), linger_ms=5000) as producer:
@@ -174,7 +170,6 @@ async def test_abort_fails_what_is_not_answered(broker_of_release: tuple[str, st
 
 
 async def make_again(servers: str, topic: str) -> None:
-    """Delete and recreate a topic; producers are not notified."""
     client = await RawClient.connect(servers)
     try:
         await client.delete_topic(topic)

@@ -85,7 +85,6 @@ async def test_gather_raises_the_first_failure(producer: Producer, one_broker: F
 
 
 async def test_gather_returns_exceptions(producer: Producer, one_broker: FakeCluster) -> None:
-    """Exceptions are in their places; flush raises nothing, because they were retrieved."""
     refuse(one_broker)
     results = await asyncio.gather(
         producer.send("orders", b"bad", partition=0),
@@ -256,8 +255,6 @@ async def test_callback_that_raises_goes_to_the_loops_handler(producer: Producer
 
 
 async def test_awaiting_in_a_task_group(producer: Producer) -> None:
-    """`create_task` takes the delivery's coroutine function, and coroutines around it."""
-
     async def sends(value: bytes) -> RecordMetadata:
         return await producer.send("orders", value, partition=0)
 

@@ -141,7 +141,6 @@ async def test_threads_that_wait_get_their_metadata(producer: Producer) -> None:
 
 
 async def test_errors_of_send_threadsafe_come_by_its_future(producer: Producer) -> None:
-    """Errors of arguments, too; a closed producer raises at the call."""
     with pytest.raises(TypeError, match="partition"):
         await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", partition=0.0))  # type: ignore[arg-type]
     await producer.close()

@@ -89,7 +89,6 @@ def test_names_of_the_code_exist(page: Path) -> None:
 
 
 def test_a_name_that_is_gone_is_noticed() -> None:
-    """The check itself works, in Python and in Cython."""
     here = "`_sender/sender.py : Sender.run_once`, `_sender/sender.py : Sender.gone`"
     text = f"{here}, `_sender/gone.py`, `_native/append.pyx : gone`"
 

@@ -49,7 +49,6 @@ class Trace:
         self._floors = {name: floor for floor, names in enumerate(reversed(layers())) for name in names}
 
     def start(self) -> None:
-        """Trace from here on."""
         monitoring, events = sys.monitoring, sys.monitoring.events
         handlers = {
             events.PY_START: self._started,
@@ -68,7 +67,6 @@ class Trace:
         monitoring.set_events(TOOL, sum(handlers) & ~(events.C_RETURN | events.C_RAISE))  # those come with CALL
 
     def stop(self) -> None:
-        """Trace no more."""
         sys.monitoring.set_events(TOOL, 0)
         sys.monitoring.free_tool_id(TOOL)
 
@@ -117,7 +115,6 @@ def _relative(filename: str) -> str | None:
 
 
 async def trace_of_a_record(servers: str) -> Trace:
-    """Send bytes to a known topic with the default options, and await the delivery."""
     async with Producer(servers) as producer:
         await producer.send("orders", b"before")
         await asyncio.sleep(LINGER_IS_OVER_S)
@@ -129,14 +126,12 @@ async def trace_of_a_record(servers: str) -> Trace:
 
 
 def shortest_trace() -> Trace:
-    """The trace with the fewest files and climbs."""
     with FakeCluster.in_thread(1, topics={"orders": 1}) as cluster:
         traces = [asyncio.run(trace_of_a_record(cluster.bootstrap_servers)) for _ in range(TRACES)]
     return min(traces, key=lambda trace: (len(trace.climbs), len(trace.files)))
 
 
 def listed_files() -> list[str]:
-    """The files of the page's table, in the order of its rows."""
     section = PAGE.read_text("utf-8").partition("## The files it passes")[2].partition("\n## ")[0]
     return re.findall(r"^\| \d+ \| `([\w/.]+)`", section, re.MULTILINE)
 

@@ -22,8 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 class Command(NamedTuple):
-    """One command of the tutorial and what it is said to print."""
-
     words: list[str]
     output: str
 
@@ -36,12 +34,10 @@ def port() -> int:
 
 @pytest.fixture
 def page(port: int) -> str:
-    """The tutorial."""
     return TUTORIAL.read_text("utf-8").replace("9092", str(port))
 
 
 def programs(page: str) -> dict[str, str]:
-    """The Python blocks, by the name they are to be saved under."""
     found = {}
     for block in BLOCK.finditer(page):
         if block["language"] == "python":
@@ -52,7 +48,6 @@ def programs(page: str) -> dict[str, str]:
 
 
 def commands(page: str) -> list[Command]:
-    """The console blocks: one command each, and its output."""
     found = []
     for block in BLOCK.finditer(page):
         if block["language"] == "console":
@@ -85,7 +80,6 @@ def running(command: list[str]) -> Iterator[None]:
 
 
 def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
-    """How to install it, three programs, and a command for the broker, for each of them, and for the reader."""
     languages = {block["language"] for block in BLOCK.finditer(page)}
 
     assert languages == {"sh", "python", "console"}
@@ -94,7 +88,6 @@ def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
 
 
 def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> None:
-    """From the first terminal to the last output."""
     for name, program in programs(page).items():
         (tmp_path / name).write_text(program, "utf-8")
     broker, *rest = commands(page)

@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 def test_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    """From the first terminal to the last output."""
     port = free_ports(1)[0]
     page = TUTORIAL.read_text("utf-8").replace("9092", str(port))
     for name, program in programs(page).items():

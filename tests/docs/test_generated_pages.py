@@ -18,14 +18,12 @@ def test_page_is_current(generator: ModuleType) -> None:
 
 
 def test_api_page_has_every_public_name() -> None:
-    """Once; a new one needs its place there."""
     public = [name for module in generate_api.modules() for name in importlib.import_module(module).__all__]
 
     assert sorted(generate_api.names()) == sorted(public)
 
 
 def test_public_classes_have_only_documented_names() -> None:
-    """Completion shows what `dir` holds: internal names begin with an underscore."""
     page = generate_api.render()
     sections = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^###? |\Z)", page, re.MULTILINE | re.DOTALL))
     undocumented = [

@@ -28,7 +28,6 @@ def calls_of_the_log() -> Iterator[tuple[str, set[str], set[str]]]:
 
 
 def events_of_the_page() -> dict[str, tuple[set[str], set[str]]]:
-    """Levels and values by event."""
     found = {}
     for section in PAGE.read_text("utf-8").split("\n## ")[1:]:
         levels = LEVELS[section.split(":")[0]]

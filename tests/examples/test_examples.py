@@ -25,7 +25,6 @@ async def started(name: str, *arguments: str) -> asyncio.subprocess.Process:
 
 
 async def output_of(process: asyncio.subprocess.Process) -> tuple[int | None, list[str], str]:
-    """Exit code, lines and errors of an example that ends."""
     output, errors = await process.communicate()
     return process.returncode, output.decode().splitlines(), errors.decode()
 
@@ -87,7 +86,6 @@ def service(bootstrap_servers: str, **options: int) -> FastAPI:
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:
-    """A web client that talks to the application without a socket."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://orders")
 
 

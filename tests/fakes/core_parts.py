@@ -93,7 +93,6 @@ class CoreParts:
 
     @property
     def wakes(self) -> int:
-        """How often the sender was woken."""
         return self.events.wakes
 
     # What tests do
@@ -118,7 +117,6 @@ class CoreParts:
         is_counted: bool = True,
         choose_partition: Callable[[], int] | None = None,
     ) -> WaitingRecord:
-        """Let a record wait; one whose partition the user's partitioner chooses, for its topic to be described."""
         from aioproducer._native.delivery import BatchResult  # noqa: PLC0415
 
         _, _, timestamp, size = self.appender.measure(topic, value, key, partition, None, None)

@@ -79,7 +79,6 @@ class ForeignColumn:
     _kept: list[object] = field(default_factory=list, init=False)
 
     def schema(self) -> Schema:
-        """Return a structure for an export."""
         children = (ctypes.POINTER(Schema) * max(len(self.children), 1))()
         for number, child in enumerate(self.children):
             children[number] = ctypes.pointer(child.schema())
@@ -90,7 +89,6 @@ class ForeignColumn:
         return made
 
     def array(self) -> Array:
-        """Return a structure for an export."""
         blocks = [None if data is None else ctypes.create_string_buffer(data, len(data)) for data in self.buffers]
         addresses = [None if block is None else ctypes.addressof(block) for block in blocks]
         buffers = (ctypes.c_void_p * max(len(blocks), 1))(*addresses)

@@ -22,7 +22,6 @@ class MemoryTransport(asyncio.Transport):
         self._unread: list[bytes] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes; the other end gets them in the next turn."""
         assert not self._is_closing
         self.written += len(data)
         self._buffer += data
@@ -47,7 +46,6 @@ class MemoryTransport(asyncio.Transport):
         self.loop.call_soon(self.peer.feed, sent)
 
     def feed(self, data: bytes) -> None:
-        """Hand bytes from the other end to the protocol."""
         if self._is_closing:
             return
         if not self._is_reading:

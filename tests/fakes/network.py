@@ -35,7 +35,6 @@ class Ends:
         )
 
     def names(self) -> list[str]:
-        """Names of the requests that have ended, in that order."""
         return [name for name, _ in self.all]
 
     def errors(self) -> list[KafkaError]:

@@ -15,7 +15,6 @@ class Moves:
         self.renewed: list[tuple[int, bool]] = []
 
     def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        """Give a partition another leader."""
         queue.leader_id = leader_id
         self.seen.append((queue.topic_partition.partition, leader_id))
 
@@ -25,7 +24,6 @@ class Moves:
 
 
 def use_all(partitions: TopicPartitions) -> None:
-    """Have a record go to each partition that metadata has named."""
     for topic in partitions.topics.values():
         for number in range(len(topic.slots)):
             partitions.slot(topic, number)

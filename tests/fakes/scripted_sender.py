@@ -50,7 +50,6 @@ class CallbackQueue:
         self._soon: deque[Callable[[], object]] = deque()
 
     def call_soon(self, callback: Callable[[*ArgumentsT], object], *args: *ArgumentsT) -> None:
-        """Call back in `run`."""
         self._soon.append(partial(callback, *args))
 
     def run(self) -> None:

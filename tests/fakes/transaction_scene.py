@@ -136,7 +136,6 @@ class Scene:
         return sending
 
     def is_in(self, state: TransactionState) -> bool:
-        """Whether the manager is in a state now."""
         return self.manager.state is state
 
     def pass_time(self, seconds: float) -> None:

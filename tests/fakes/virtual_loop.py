@@ -63,7 +63,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def timers(self) -> int:
-        """Number of timers that are set and not cancelled."""
         return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]  # the base class's
 
     def time(self) -> float:

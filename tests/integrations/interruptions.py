@@ -35,8 +35,6 @@ Way = Callable[[Step, Reached], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A loop, and what it is made of."""
-
     cluster: FakeCluster
     consumer: AIOKafkaConsumer
     producer: Producer
@@ -44,15 +42,12 @@ class Worker:
 
     @property
     def servers(self) -> str:
-        """Return the address of the cluster."""
         return self.cluster.bootstrap_servers
 
     async def has_read(self) -> int:
-        """Return how many records the consumer has returned, less those it was moved back over."""
         return sum([await self.consumer.position(partition) for partition in self.consumer.assignment()])
 
     async def takes_a_batch(self) -> None:
-        """The first, copied and not committed."""
         await copy(*await anext(self.batches))
 
 
@@ -240,7 +235,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def by_task_cancel(step: Step, reached: Reached) -> bool:
-    """Cancel the task."""
     task = asyncio.ensure_future(step)
     await _once(reached, step)
     task.cancel()
@@ -249,7 +243,6 @@ async def by_task_cancel(step: Step, reached: Reached) -> bool:
 
 
 async def by_asyncio_timeout(step: Step, reached: Reached) -> bool:
-    """Let the time be over."""
     try:
         async with asyncio.timeout(None) as limit:
             striking = asyncio.create_task(_once(reached, step))

@@ -18,7 +18,6 @@ TOTAL = 60
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FakeCluster]:
-    """Start one broker with input."""
     async with FakeCluster(nodes=1, topics={"input": 4, "output": 4}) as cluster:
         await fill(cluster.bootstrap_servers, "input", range(TOTAL))
         yield cluster

@@ -81,11 +81,7 @@ async def test_worker_begins_anew_after_an_interrupted_step(place: Place, way: W
 
 
 async def step_of_a_loop_that_is_left(batches: ExactlyOnce) -> None:
-    """The end of its `async with`, whose beginning is elsewhere.
-
-    Raises:
-        CancelledError: as it was.
-    """
+    """The end of its `async with`, whose beginning is elsewhere."""
     try:
         await anext(batches)
     except asyncio.CancelledError as cancelled:
@@ -94,7 +90,6 @@ async def step_of_a_loop_that_is_left(batches: ExactlyOnce) -> None:
 
 
 async def test_reading_cancelled_from_outside_starts_over() -> None:
-    """Shutdown code may cancel all tasks it does not know; the waiting step itself was not cancelled."""
     async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
         async with PLACES["gathering"](worker) as reached:
             before = asyncio.all_tasks()
@@ -119,7 +114,6 @@ class Stumble:
         self.has_stumbled = False
 
     async def copy(self, records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
-        """Copy, except the first time."""
         if not self.has_stumbled:
             await copy(records[: BATCH // 2], txn)
             await self.stand_still()
@@ -132,22 +126,18 @@ class Stumble:
         await txn.enqueue("dead", record.value)
 
     async def stand_still(self) -> None:
-        """Wait until it is cancelled."""
         self.has_stumbled = True
         await asyncio.Event().wait()
 
     async def reached(self, _: Step) -> bool:
-        """Whether the step has reached that point."""
         return self.has_stumbled
 
 
 async def runs(batches: ExactlyOnce, stumble: Stumble) -> None:
-    """Use `run`."""
     await batches.run(stumble.copy)
 
 
 async def iterates(batches: ExactlyOnce, stumble: Stumble) -> None:
-    """Use `async for`."""
     async for records, txn in batches:
         await stumble.copy(records, txn)
 

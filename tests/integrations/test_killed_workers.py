@@ -21,12 +21,10 @@ WORKER_S = 60
 
 
 async def begun(orders: WorkerOrders) -> Process:
-    """Start a worker's process."""
     return await asyncio.create_subprocess_exec(*orders.command(), stdin=DEVNULL, stdout=PIPE)
 
 
 async def ended(orders: WorkerOrders) -> int:
-    """Return its exit code."""
     process = await begun(orders)
     try:
         await asyncio.wait_for(process.communicate(), WORKER_S)
@@ -39,7 +37,6 @@ async def ended(orders: WorkerOrders) -> int:
 
 
 async def input_of(bootstrap_servers: str, topic: str) -> None:
-    """Create topics with input."""
     await make_topics(bootstrap_servers, topic, f"{topic}-out")
     await fill(bootstrap_servers, topic, range(TOTAL))
 

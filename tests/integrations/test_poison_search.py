@@ -12,12 +12,10 @@ NO_MEMBERSHIP = object.__new__(Membership)
 
 
 def record(partition: int, offset: int) -> ConsumerRecord:
-    """A record of topic "t"."""
     return ConsumerRecord("t", partition, offset, 0, 0, None, b"v", None, 0, 1, ())
 
 
 def batch(*places: tuple[int, int]) -> RecordBatch:
-    """Records by partition and offset."""
     return RecordBatch([record(*place) for place in places], NO_MEMBERSHIP)
 
 

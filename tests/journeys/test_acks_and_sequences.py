@@ -28,7 +28,6 @@ async def test_acks_0_records_complete_in_order_without_an_offset() -> None:
 
 @in_virtual_time
 async def test_refusal_with_acks_0_costs_a_connection() -> None:
-    """The broker hangs up; the next records are delivered."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, acks=0, linger_ms=0) as producer,
@@ -92,7 +91,6 @@ async def test_too_few_replicas_is_tried_until_there_are_enough(code: int) -> No
 
 @in_virtual_time
 async def test_used_up_retries_end_with_the_outcome_that_is_known() -> None:
-    """NOT_WRITTEN after 19, UNKNOWN after 20; the error gives the attempts and the broker's last error."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, retries=2) as producer,

@@ -155,7 +155,6 @@ def other_node(cluster: FakeCluster, partition: int) -> int:
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
 async def test_records_follow_the_leader_in_order(profile: str) -> None:
-    """With and without hints in the response, and without an error for any caller."""
     async with (
         FakeCluster(3, topics={"orders": 1}, profile=profile) as cluster,
         Producer(cluster.bootstrap_servers, batch_size=100, linger_ms=0) as producer,

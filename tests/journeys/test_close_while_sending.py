@@ -123,7 +123,6 @@ async def test_second_close_joins_the_first() -> None:
 
 @in_virtual_time
 async def test_nothing_is_left_after_the_close() -> None:
-    """No task, no connection, and no timer that would keep the loop going."""
     async with FakeCluster(3, topics={"orders": 3}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         await asyncio.gather(*(producer.send("orders", b"x", partition=number) for number in range(3)))

@@ -107,11 +107,9 @@ class Cancelling:
     """A serializer, a partitioner and an interceptor, each of which looks at a future that was cancelled."""
 
     def partition(self, *_: object) -> int:
-        """Choose."""
         raise asyncio.CancelledError
 
     def serialize(self, topic: str, value: object) -> bytes:
-        """Serialize."""
         raise asyncio.CancelledError(topic, value)
 
 
@@ -157,7 +155,6 @@ class Noting(ProducerInterceptor):
 
 
 async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) -> None:
-    """Sends before callbacks, acknowledgements, failures, failures at the call, and the end."""
     noting = Noting()
     seen = (("seen", b"1"),)
     producer = Producer(one_broker.bootstrap_servers, interceptors=[noting], value_serializer=StringSerializer())
@@ -332,14 +329,11 @@ class Defect(BaseException):
 
 
 class FailingFilter(logging.Filter):
-    """Raises for every record."""
-
     def __init__(self, error: BaseException) -> None:
         super().__init__()
         self._error = error
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature of its base
-        """Fail."""
         raise self._error
 
 

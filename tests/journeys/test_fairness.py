@@ -39,7 +39,6 @@ class Load:
         self.acknowledged[partition] += metadata is not None
 
     async def run(self) -> None:
-        """Give records for a minute, and stop where that stands."""
         callers = [asyncio.create_task(self._call(number)) for number in range(PARTITIONS)]
         await asyncio.sleep(SECONDS)
         for caller in callers:

@@ -23,7 +23,6 @@ FORBIDDEN = 29
 
 
 async def fail_all_with_a_flush(producer: Producer, cluster: FakeCluster, records: int) -> None:
-    """Let records fail unretrieved, each in its own batch."""
     fault = cluster.faults.error(FORBIDDEN, PRODUCE, times=None)
     for _ in range(records):
         delivery = producer.send("orders", b"v", partition=0)

@@ -20,8 +20,6 @@ NEW_LOOPS: dict[str, NewLoop] = {"asyncio": asyncio.new_event_loop, "uvloop": uv
 
 
 def called(verb: Callable[[Producer], object]) -> Verb:
-    """Make a coroutine function of one that accepts its record in the call."""
-
     async def call(producer: Producer) -> object:
         return verb(producer)
 
@@ -174,7 +172,6 @@ def open_sockets() -> int:
 @pytest.mark.skipif(not FILES.is_dir(), reason="no /proc")
 @pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
 def test_sockets_are_closed_when_asyncio_run_ends(new_loop: NewLoop) -> None:
-    """Nothing could close them afterwards; a later close says so."""
     gc.collect()
     before = open_sockets()
 

@@ -100,7 +100,6 @@ async def trouble(cluster: FakeCluster, chance: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(6))
 @in_virtual_time
 async def test_every_call_has_an_end_and_nothing_is_left(acks: int, seed: int) -> None:
-    """No bytes in the buffer, no waiting records, and no missing callbacks."""
     chance = random.Random(seed)
     async with FakeCluster(3, topics=TOPICS, auto_create_topics=False) as cluster:
         producer = Producer(

@@ -100,7 +100,6 @@ async def test_offsets_are_unknown_if_a_broker_omits_some(producer: Producer, on
 
 
 def row(position: int) -> bytes:
-    """A value of some size that holds its position in the call."""
     return b"%06d" % position + bytes(40 + position * 7 % 160)
 
 
@@ -118,7 +117,6 @@ def positions_in_logs(cluster: FakeCluster) -> dict[TopicPartition, dict[int, in
 
 
 def check_result(result: BulkResult, cluster: FakeCluster, count: int) -> None:
-    """Compare a result with the logs: every record is in the range of its partition, or in the errors by position."""
     logged = positions_in_logs(cluster)
     expected = {
         place: OffsetRange(min(offsets.values()), max(offsets.values()), len(offsets))
@@ -144,7 +142,6 @@ async def give_many(producer: Producer, form: str, count: int) -> BulkDelivery:
 
 
 async def send_others(producer: Producer, count: int | None = None) -> None:
-    """Send records of another caller, to each partition in turn; without a count until cancelled."""
     for number in itertools.count() if count is None else range(count):
         await producer.enqueue("orders", b"other", partition=number % 3)
         if count is None:

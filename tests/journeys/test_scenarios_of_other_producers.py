@@ -101,7 +101,6 @@ async def test_next_batch_waits_for_an_expired_one_in_flight() -> None:
 
 @in_virtual_time
 async def test_refusal_that_comes_after_the_deadline_splits_nothing() -> None:
-    """SenderTest.testExpiredBatchDoesNotSplitOnMessageTooLargeError: its callers were notified, its memory is free."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(

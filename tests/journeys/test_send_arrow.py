@@ -77,7 +77,6 @@ async def test_every_kind_of_bytes_is_read(producer: Producer, one_broker: FakeC
 
 
 async def test_bytes_of_one_size_are_read(producer: Producer, one_broker: FakeCluster) -> None:
-    """Fixed-size binary, and a column that has only nulls."""
     batch = pa.table({"value": pa.array([b"ab", None], pa.binary(2)), "key": pa.nulls(2), "partition": [0, 0]})
 
     await sent(producer, batch)
@@ -142,7 +141,6 @@ async def test_null_partition_is_chosen_by_the_key(producer: Producer) -> None:
 
 
 async def test_chunks_and_slices_keep_their_rows(producer: Producer, one_broker: FakeCluster) -> None:
-    """A table of many chunks, more rows than a window, and a slice of a slice."""
     numbers = [str(number) for number in range(5_000)]
     table = pa.concat_tables([pa.table({"value": numbers[:2_000]}), pa.table({"value": numbers[2_000:]})])
     table = table.append_column("partition", pa.array([0] * 5_000)).slice(10).slice(5, 4_900)

@@ -18,7 +18,6 @@ TIGHT: ProducerOptions = {"buffer_memory": 16_384, "batch_size": 1_024, "max_req
 
 
 async def sent_as_rows(producer: Producer, topic: str, rows: RecordTable) -> BulkResult:
-    """One by one."""
     bulk = BulkDelivery()
     for position, (value, key, partition, timestamp, headers) in enumerate(rows.rows):
         try:
@@ -103,7 +102,6 @@ async def test_rows_behind_the_close_are_refused(one_broker: FakeCluster) -> Non
 
 
 async def test_rows_of_a_transaction_are_committed_with_it(one_broker: FakeCluster) -> None:
-    """And those of one that was aborted are not."""
     async with Producer(one_broker.bootstrap_servers, transactional_id="arrow") as producer:
         async with producer.transaction() as transaction:
             await transaction.send_arrow("orders", pa.table({"value": ["a", "b"], "partition": [0, 0]}))
@@ -115,12 +113,10 @@ async def test_rows_of_a_transaction_are_committed_with_it(one_broker: FakeClust
 
 
 def foreign(offsets: bytes, *, name: bytes = b"value", kind: bytes = b"z") -> ForeignColumn:
-    """A batch of two rows, by a library that is not pyarrow."""
     return rows_of(ForeignColumn(kind, [None, offsets, b"abc"], 2, name=name), length=2)
 
 
 async def test_batch_of_another_library_is_sent_and_released(producer: Producer, one_broker: FakeCluster) -> None:
-    """Once."""
     batch = foreign(numbers("i", 0, 1, 3))
 
     await (await producer.send_arrow("orders", batch))

@@ -37,7 +37,6 @@ FORBIDDEN = 29
 
 
 async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCluster) -> None:
-    """The result has counts, and the first and last offset per partition."""
     column = [b"%d" % number for number in range(1_000)]
 
     bulk = await producer.send_many("orders", column, partition=1)
@@ -51,8 +50,6 @@ async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCl
 
 
 async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeCluster) -> None:
-    """Generators work, too; each partition has its own range."""
-
     def keys() -> Iterator[bytes]:
         yield from (b"%d" % (number % 7) for number in range(70))
 
@@ -240,7 +237,6 @@ async def test_split_batches_keep_their_positions(producer: Producer, one_broker
 async def test_closed_during_rows_without_end_lets_the_loop_run(
     one_broker: FakeCluster, keys: Iterator[bytes] | None
 ) -> None:
-    """Records that were not read have no outcome; the generator's caller is cancelled."""
     producer = Producer(one_broker.bootstrap_servers)
     await producer.start()
     giving = asyncio.create_task(producer.send_many("orders", itertools.repeat(b"x"), keys=keys))

@@ -33,7 +33,6 @@ from tests.produced import VERBS, give, produce_requests, values
 
 
 def raises(_value: object) -> bytes:
-    """Fail."""
     raise KeyError("inner")
 
 
@@ -221,7 +220,6 @@ async def test_every_verb_sends(orders: Topic[str, Order], one_broker: FakeClust
 
 
 async def test_nulls_stay_null(orders: Topic[str, Order], one_broker: FakeCluster) -> None:
-    """A tombstone, and a record without a key: serializers never get None."""
     await orders.send(key="customer-7", partition=0)
     await orders.send(Order(7), partition=0)
 
@@ -232,8 +230,6 @@ async def test_nulls_stay_null(orders: Topic[str, Order], one_broker: FakeCluste
 async def test_wrong_type_is_an_error_of_the_call(
     orders: Topic[str, Order], one_broker: FakeCluster, verb: str
 ) -> None:
-    """The error names the argument; nothing was sent, and the next record is accepted."""
-
     async def send(value: object, key: object) -> None:
         await getattr(orders, verb)(value, key=key)
 
@@ -378,7 +374,6 @@ async def test_handle_may_be_made_before_the_start(one_broker: FakeCluster) -> N
 
 
 async def test_enqueue_cancelled_while_it_waits_is_withdrawn(one_broker: FakeCluster) -> None:
-    """The record of an unknown topic is not written, as with `Producer.enqueue`."""
     async with Producer(one_broker.bootstrap_servers) as producer:
         unknown = producer.topic("unknown", value=str)
         with contextlib.suppress(TimeoutError):
@@ -394,7 +389,6 @@ def test_wrong_name_is_refused(name: str) -> None:
 
 
 def test_frameworks_know_what_to_await(producer_unstarted: Producer) -> None:
-    """Frameworks ask `iscoroutinefunction`."""
     orders = producer_unstarted.topic("orders", value=Order)
 
     verbs = [orders.send, orders.send_and_wait, orders.enqueue, orders.send_many]

@@ -226,7 +226,6 @@ async def test_failures_of_an_unawaited_close_are_raised_next(one_broker: FakeCl
 
 
 async def test_close_0_fails_the_remaining_records(one_broker: FakeCluster) -> None:
-    """Records in batches, waiting records, and all other waiters."""
     one_broker.faults.stall(PRODUCE)
     producer = await Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000).start()
     on_the_wire = await producer.enqueue("orders", b"v")
@@ -255,7 +254,6 @@ async def fill(producer: Producer) -> None:
 
 
 async def test_close_while_others_send(one_broker: FakeCluster) -> None:
-    """Every record is either refused at the call, or ends."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     accepted: list[asyncio.Future[object]] = []
 
@@ -326,7 +324,6 @@ async def test_dropped_unclosed_warns_and_lets_go(one_broker: FakeCluster) -> No
 
 
 async def start_with(cluster: FakeCluster) -> Producer:
-    """Start a producer, and let its loop end without closing it."""
     await cluster.start()
     return await Producer(cluster.bootstrap_servers).start()
 
@@ -359,7 +356,6 @@ async def test_nothing_is_sent_by_starting_and_closing(one_broker: FakeCluster) 
 
 
 async def test_start_finished_during_cancellation_is_closed(one_broker: FakeCluster) -> None:
-    """The body of `async with` never begins, so nothing would ever close the producer."""
     producer = Producer(one_broker.bootstrap_servers)
     entering = asyncio.create_task(producer.__aenter__())
     await asyncio.sleep(0)
@@ -400,7 +396,6 @@ class LeftWaiting(NamedTuple):
 
 
 async def drop_with_records(cluster: FakeCluster) -> LeftWaiting:
-    """Drop a producer with a record on the wire, an unawaited one in a wait queue, and a call that waits."""
     producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
     await producer.send("orders", b"0")
     cluster.faults.stall(PRODUCE)

@@ -118,7 +118,6 @@ async def test_transaction_whose_records_are_gone_is_not_committed(release: Rele
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
 async def test_old_answer_names_no_leader_of_the_new_topic(profile: str) -> None:
-    """The topic is deleted and created again between two Metadata responses: its epochs start again."""
     async with (
         FakeCluster(nodes=3, topics={"orders": 1}, auto_create_topics=False, profile=profile) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, metadata_max_age_ms=1_000) as producer,

@@ -38,13 +38,11 @@ STEP_S = 0.002
 
 
 async def one_block(producer: Producer, value: bytes = b"v") -> None:
-    """A whole transaction of one record."""
     async with producer.transaction() as txn:
         await txn.send("t", value, partition=1)
 
 
 def now() -> float:
-    """Virtual seconds."""
     return asyncio.get_running_loop().time()
 
 
@@ -128,7 +126,6 @@ async def test_commit_ends_when_another_task_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_fatal_error_after_abortable_one_fails_producer(release: Release) -> None:
-    """The second error was once ignored: flush succeeded, and the producer continued."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -398,7 +395,6 @@ class HastyClock(asyncio.SelectorEventLoop):
     gone_by_s = 0.0
 
     def time(self) -> float:
-        """Later each time."""
         self.gone_by_s += STEP_S
         return super().time() + self.gone_by_s
 

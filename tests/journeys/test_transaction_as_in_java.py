@@ -83,7 +83,6 @@ async def test_close_ends_the_wait_for_offsets(release: Release, where: Where) -
 
 
 async def commit_that_waits(producer: Producer) -> asyncio.Future[None]:
-    """A commit of one record that has asked for the end, and has no answer."""
     await producer.begin_transaction()
     producer.send("t", b"v", partition=0)
     waiting = asyncio.ensure_future(producer.commit_transaction())
@@ -109,7 +108,6 @@ async def test_close_lets_a_running_commit_end(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_close_without_time_leaves_commit_unknown(release: Release) -> None:
-    """`testForceShutdownWithIncompleteTransaction`."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.stall(END_TXN)
         waiting = await commit_that_waits(producer)

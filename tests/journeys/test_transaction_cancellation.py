@@ -70,7 +70,6 @@ async def test_cancelled_end_is_joined_by_the_same_call(release: Release, verb: 
 @on_every_release
 @in_virtual_time
 async def test_unsent_commit_is_dropped_by_abort(release: Release) -> None:
-    """Records must not be committed after a successful abort."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.throttle(1_000, PRODUCE)
         await producer.begin_transaction()
@@ -128,7 +127,6 @@ async def test_commit_times_out_and_continues(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_cancelled_block_aborts_only_itself(release: Release) -> None:
-    """Cancelled in its body, and during its commit."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
 
         async def work(name: bytes, seconds: float) -> None:
@@ -171,18 +169,15 @@ async def test_exception_of_the_body_outranks_the_aborts(release: Release) -> No
 
 
 async def in_vain(waits: TransactionWaits) -> None:
-    """Wait, and be out of time."""
     with contextlib.suppress(TransactionTimeoutError):
         await waits.until(lambda: False, waits.deadline(), "it is not so")
 
 
 async def for_a_while(waits: TransactionWaits) -> None:
-    """Pause, and go on."""
     await waits.pause(0.5, waits.deadline())
 
 
 async def cancelled(waits: TransactionWaits) -> None:
-    """Wait, and be cancelled."""
     waiting = asyncio.ensure_future(waits.until(lambda: False, None, "it is not so"))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -300,7 +295,6 @@ async def test_record_without_room_fails_no_transaction(release: Release) -> Non
 
 @in_virtual_time
 async def test_tasks_begin_in_order() -> None:
-    """One transaction at a time, each of them whole."""
     order: list[int] = []
 
     async def work(producer: Producer, number: int) -> None:

@@ -40,7 +40,6 @@ from tests.fakes.virtual_cluster import in_virtual_time
 @on_every_release
 @in_virtual_time
 async def test_records_become_visible_together(release: Release) -> None:
-    """None before the end, then all."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             for number in range(10):
@@ -71,7 +70,6 @@ async def test_aborted_records_never_become_visible(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_java_methods_do_the_same(release: Release) -> None:
-    """Between begin and end the producer's own send methods belong to the transaction."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.init_transactions()
         await producer.partitions_for("t")
@@ -104,7 +102,6 @@ async def test_large_transaction_is_whole(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_bulk_and_typed_records_join_the_transaction(release: Release) -> None:
-    """`send_many`, and typed topics."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             bulk = await txn.send_many("t", [b"a", b"b", b"c"], partition=0)
@@ -128,7 +125,6 @@ async def test_v2_sends_only_produce_and_end() -> None:
 
 @in_virtual_time
 async def test_v1_adds_partitions_and_groups_once() -> None:
-    """Each once per transaction."""
     async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster) as producer:
         for _ in range(3):
             async with producer.transaction() as txn:
@@ -482,7 +478,6 @@ async def test_partition_is_added_before_first_produce(release: Release) -> None
 @on_v1
 @in_virtual_time
 async def test_adding_a_partition_stops_no_other(release: Release) -> None:
-    """Added partitions are sent to meanwhile."""
     async with cluster_of(release, 2) as cluster, producer_of(cluster) as producer:
         cluster.move_leader("t", 0, 1)
         cluster.move_coordinator("billing-1", 2)

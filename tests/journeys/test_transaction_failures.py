@@ -76,7 +76,6 @@ async def test_unseen_failure_fails_the_commit(release: Release, code: int, face
 @on_every_release
 @in_virtual_time
 async def test_unknown_identity_ends_the_producer(release: Release) -> None:
-    """The record was not awaited; each later call raises the same."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"first", partition=1)
@@ -92,7 +91,6 @@ async def test_unknown_identity_ends_the_producer(release: Release) -> None:
 
 @in_virtual_time
 async def test_failed_commit_is_not_counted() -> None:
-    """Neither is its time."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, FIRST)
         await producer.begin_transaction()
@@ -189,7 +187,6 @@ async def test_record_names_refused_add_at_its_deadline(release: Release) -> Non
 @on_every_release
 @in_virtual_time
 async def test_failed_transaction_raises_until_aborted(release: Release, face: Face) -> None:
-    """All other calls raise, too; waiting records fail."""
     async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
         await (await face.send(producer, b"first", partition=1))
@@ -218,7 +215,6 @@ async def test_failed_transaction_raises_until_aborted(release: Release, face: F
 @on_every_release
 @in_virtual_time
 async def test_records_behind_a_failure_fail_with_it(release: Release) -> None:
-    """They are not sent, and their error names the first."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"ok", partition=0)

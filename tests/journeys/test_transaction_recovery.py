@@ -58,7 +58,6 @@ def on_each_that_asks(*rows: Where) -> pytest.MarkDecorator:
 
 
 async def found_offsets(producer: Producer) -> dict[TopicPartition, int | None]:
-    """What the group has committed."""
     found = await producer.committed_offsets("readers", OFFSETS.keys())
     return {place: offset.offset for place, offset in found.items() if offset is not None}
 
@@ -77,7 +76,6 @@ async def next_one_is_whole(producer: Producer, cluster: FakeCluster, before: li
 @on_each_that_asks(FIND, INIT, ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, COMMIT_OFFSETS, END_TXN)
 @in_virtual_time
 async def test_transaction_survives_any_lost_request(release: Release, where: Where, *, verb: str, after: bool) -> None:
-    """Its connection is lost with it, and the producer finds out whether it was done."""
     async with cluster_of(release) as cluster:
         lost = cluster.faults.drop_connection(where, after_append=after)
         async with producer_of(cluster) as producer:
@@ -341,7 +339,6 @@ async def test_topic_recreated_within_transaction_fails_it(release: Release) -> 
 
 
 async def one_to_each(producer: Producer, keys: list[bytes]) -> None:
-    """A whole transaction of one record for each key."""
     async with producer.transaction() as txn:
         await asyncio.gather(*(txn.send("t", b"next", key=key) for key in keys))
 
@@ -397,14 +394,12 @@ async def test_upgrades_and_downgrades_are_followed() -> None:
 
 
 async def restart(cluster: FakeCluster) -> None:
-    """Restart connections and coordinators."""
     await cluster.kill(1)
     await cluster.restart(1)
     cluster.move_coordinator("billing-1", 1)
 
 
 async def end(producer: Producer, verb: str) -> None:
-    """Commit or abort the open transaction."""
     await getattr(producer, verb)()
 
 

@@ -140,7 +140,6 @@ async def test_enqueue_waits_for_room_in_the_order_of_calls(one_broker: FakeClus
 
 
 async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
-    """The error comes after max_block_ms, and the record is not written."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, max_block_ms=1_000, **SMALL) as producer:  # type: ignore[arg-type]
         with pytest.raises(BufferTimeoutError, match="max_block_ms=1000") as caught:
@@ -226,7 +225,6 @@ async def test_send_nowait_before_the_topic_is_known(producer: Producer) -> None
 
 
 async def test_send_nowait_without_room(one_broker: FakeCluster) -> None:
-    """The error gives the sizes and names enqueue; nothing of the record is kept."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
         await small.partitions_for("orders")

@@ -79,7 +79,6 @@ def join(parts: CoreParts, row: "Row") -> None:
 
 
 def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
-    """End what was closed, and let in what waits."""
     while batches := parts.drain():
         for batch in batches:
             ends.sent.append((batch.queue.topic_partition, batch.count, bytes(memoryview(batch.chunk)[: batch.size])))
@@ -112,7 +111,6 @@ def test_columns_are_appended_as_their_rows_are(given_table: RecordTable, settin
 
 @given(record_tables(partitions=PARTITIONS, is_keyed=False), SETTINGS)
 def test_keyless_columns_fill_one_batch_after_another(given_table: RecordTable, settings: dict[str, int]) -> None:
-    """To its end, as rows do (KIP-794)."""
     expected, found = both(given_table, settings)
 
     assert found == expected
@@ -120,7 +118,6 @@ def test_keyless_columns_fill_one_batch_after_another(given_table: RecordTable, 
 
 @given(record_tables(partitions=PARTITIONS))
 def test_rows_of_columns_are_objects_again(given_table: RecordTable) -> None:
-    """For interceptors, and for rows that wait."""
     parts = CoreParts()
     many = ArrowAppend(parts.appender, "t", iter(ArrowRecords(given_table.table, ColumnNames())))
 
@@ -159,7 +156,6 @@ def test_position_is_the_calls_whatever_the_batches(rows: int) -> None:
 
 
 def test_appending_goes_on_after_a_pause() -> None:
-    """Enough was written that the loop should run once."""
     parts = CoreParts()
     many = ArrowAppend(parts.appender, "t", iter(ArrowRecords(pa.table({"value": [b"v"] * 10}), ColumnNames())))
     parts.appender.pause_wanted = True

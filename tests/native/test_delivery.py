@@ -31,7 +31,6 @@ def note(told: list[int], number: int) -> Callable[[object], None]:
 
 
 def test_each_record_has_its_own_offset_and_timestamp() -> None:
-    """The offset is the base offset plus the position; the timestamp is the record's own."""
     result = result_of()
     deliveries = [result.delivery(index, 1_000 + index) for index in range(3)]
 
@@ -63,7 +62,6 @@ def test_unknown_offset_is_unknown_for_every_record() -> None:
 
 
 def test_each_record_of_a_failed_batch_gets_an_error_of_its_own() -> None:
-    """Errors have the same text and outcome; a traceback is never shared."""
     result, error = result_of(), BrokerError.of(19, "no replicas", outcome=Outcome.NOT_WRITTEN)
     deliveries = [result.delivery(index, 0) for index in range(2)]
 

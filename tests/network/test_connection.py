@@ -22,7 +22,6 @@ def echo(broker: ScriptedBroker, heard: Heard) -> None:
 
 
 async def refused(broker: ScriptedBroker) -> KafkaError:
-    """Why a connection to this broker does not become ready."""
     surroundings = environment()
     connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
     connect_in_memory(surroundings.loop, connection, broker)
@@ -33,7 +32,6 @@ async def refused(broker: ScriptedBroker) -> KafkaError:
 
 
 async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) -> tuple[list[str], KafkaError]:
-    """Return the ends of two requests when the broker sends this after them."""
     pair = await connected(settings=settings)
     ends = Ends()
     pair.connection.send(ends.request("a"))
@@ -73,8 +71,6 @@ def test_versions_are_known_when_it_is_ready() -> None:
 
 
 def test_answers_come_in_order() -> None:
-    """Five requests are pipelined; each gets its own answer."""
-
     async def story() -> list[tuple[str, object]]:
         pair = await connected(ScriptedBroker(echo))
         ends = Ends()
@@ -139,7 +135,6 @@ def test_retiring_connection_closes_after_its_last_answer() -> None:
 
 
 def test_large_frame_is_refused_at_its_size() -> None:
-    """Four bytes are enough; nothing is kept of what follows."""
     _, error = run(lost_after(struct.pack(">i", 2000), settings=NetworkSettings(max_frame_bytes=1024)))
 
     assert "1024 allowed" in str(error)
@@ -156,7 +151,6 @@ def test_large_frame_is_refused_at_its_size() -> None:
     ],
 )
 def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError], text: str) -> None:
-    """The error names the server that answers instead of Kafka."""
     error = run(refused(ScriptedBroker(lambda broker, _: broker.say(words), greets=False)))
 
     assert type(error) is kind
@@ -170,7 +164,6 @@ def test_silent_hang_up_in_the_handshake_hints_at_tls() -> None:
 
 
 def test_broker_too_old_is_named() -> None:
-    """A broker without a common version of Produce is not used."""
     error = run(refused(ScriptedBroker(spoken=((0, 0, 2), (3, 0, 13), (18, 0, 4)))))
 
     assert type(error) is UnsupportedVersionError
@@ -320,8 +313,6 @@ def test_request_times_out_from_the_end_of_a_pause() -> None:
 
 
 def test_idle_connection_closes_after_its_time() -> None:
-    """Unused for connections_max_idle_ms, counted from the last answer."""
-
     async def story() -> float:
         pair = await connected(ScriptedBroker(echo), NetworkSettings(connections_max_idle_ms=60_000))
         start = pair.environment.loop.time()

@@ -207,8 +207,6 @@ def test_pause_begins_when_its_answer_is_read() -> None:
 
 
 def test_topic_not_used_is_forgotten() -> None:
-    """After metadata_max_idle_ms without a use; one that is used is known all the time."""
-
     async def story() -> tuple[list[str], list[str]]:
         answers = Answers([(0, "a", ID, [(1, 0)]), (0, "b", ID, [(1, 0)])])
         settings = MetadataSettings(metadata_max_age_ms=10_000, metadata_max_idle_ms=30_000)
@@ -226,8 +224,6 @@ def test_topic_not_used_is_forgotten() -> None:
 
 
 def test_leader_hint_is_published() -> None:
-    """Listeners see the new leader without a refresh; the same hint again is no news."""
-
     async def story() -> tuple[int | None, int]:
         answers = Answers([(0, "a", ID, [(1, 5)])], nodes=[(1, "seed", 9092), (2, "other", 2)])
         async with refreshing(answers) as (refresher, network):
@@ -272,8 +268,6 @@ def test_broker_down_is_asked_ever_more_slowly() -> None:
 
 
 def test_answer_without_a_broker_is_a_failure() -> None:
-    """Kafka answers like that while it starts; what was known stays."""
-
     async def story() -> tuple[int, list[int]]:
         answers = Answers()
         async with refreshing(answers) as (refresher, _):

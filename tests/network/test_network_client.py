@@ -72,8 +72,6 @@ def test_every_address_of_a_name_is_tried() -> None:
 
 
 def test_unreachable_address_is_given_up_for_the_next() -> None:
-    """An address that swallows packets costs its set-up time-out, not the request."""
-
     async def story() -> float:
         network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=2000))
         network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]

@@ -49,8 +49,6 @@ def test_refused_version_ends_a_connection_without_waiters() -> None:
 
 
 def test_answer_names_the_node_behind_a_bootstrap_connection() -> None:
-    """Metadata may come before it; a pause it asks for is that node's."""
-
     async def story() -> int:
         network = client_on()
         named = MetadataResponse(-1, (Node(5, "seed", 9092),), ())

@@ -27,7 +27,6 @@ async def fixture_one() -> AsyncIterator[FakeCluster]:
 
 
 async def test_member_has_the_coordinators_generation_and_id(one: FakeCluster) -> None:
-    """Generation and member id, as its next heartbeat would say them."""
     async with consuming(one, "t") as consumer:
         group = ConsumerGroupMetadata.of(consumer)
 
@@ -137,7 +136,6 @@ def test_too_long_member_fields_are_refused(arguments: tuple[str, int, str, str]
 
 
 def test_other_consumers_are_named() -> None:
-    """Only aiokafka's is understood."""
     with pytest.raises(TypeError, match="must be an AIOKafkaConsumer, not object"):
         ConsumerGroupMetadata.of(object())
 

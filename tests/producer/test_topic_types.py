@@ -137,7 +137,6 @@ def test_serializer_decides_itself(given: object) -> None:
     ],
 )
 def test_value_of_another_type_is_refused(kind: object, value: object, name: str) -> None:
-    """The message names the argument, the topic, what is allowed and what was given."""
     part = part_type("value", kind)
     text = f"value for topic 'orders' must be {name} or None, not {type(value).__name__}"
 
@@ -166,7 +165,6 @@ def test_new_type_is_the_type_below() -> None:
 
 
 def test_number_gets_a_hint() -> None:
-    """A user that meant the digits finds the line that says so."""
     with pytest.raises(TypeError, match=r"key=LongSerializer\(\) or .* or lambda number: str\(number\)\.encode\(\)"):
         part_type("key", int)
 

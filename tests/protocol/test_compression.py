@@ -67,5 +67,4 @@ def test_garbage_is_refused(codec: CompressionType) -> None:
 
 
 def test_codecs_have_kafkas_names_and_numbers() -> None:
-    """Names from the configuration, numbers in a batch's attributes."""
     assert [CompressionType[name] for name in ("NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD")] == [0, 1, 2, 3, 4]

@@ -118,7 +118,6 @@ def metadata_by_kio(version: int) -> bytes:
 
 @pytest.mark.parametrize("version", range(4, 14))
 def test_metadata_answer_is_read(version: int) -> None:
-    """Nodes, topics, leaders; partitions by number, in any order."""
     answer = decode_metadata_response(version, metadata_by_kio(version), from_node=9)
 
     epoch = 4 if version >= 7 else NO_EPOCH

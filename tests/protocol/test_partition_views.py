@@ -25,7 +25,6 @@ class Entry(NamedTuple):
 
 
 def encoded(entries: Sequence[Entry], version: int) -> bytes:
-    """An array of them; lengths stay below 127, so that varints take a byte."""
     flexible = version >= 9
     parts = [varint(len(entries) + 1) if flexible else struct.pack(">i", len(entries))]
     for entry in entries:

@@ -51,7 +51,6 @@ def whole_answer(version: int, *partitions: bytes) -> bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_request_is_what_kafka_describes(version: int) -> None:
-    """Read back by the generated decoder, topics are grouped and every byte is accounted for."""
     batches = [batch("a", 0), batch("b", 7, b"x" * 300), batch("a", 1, b"")]
 
     request = b"".join(
@@ -165,7 +164,6 @@ def written_again(version: int, response: ProduceResponse) -> bytes:
 
 
 def test_record_errors_are_read() -> None:
-    """KIP-467, in both encodings."""
     flexible = (
         struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x00" + b"\x04all\x00"
     )
@@ -180,7 +178,6 @@ def test_record_errors_are_read() -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_record_errors_are_read_however_many_are_alike(version: int) -> None:
-    """Some in a row for one reason, some for another, some for none; the last at the end of the frame."""
     reasons = [None, None, "bad", "bad", "bad", "sad", "bad", None, "worse", "worse"]
     flexible = version >= 9
     head = struct.pack(">ihqqq", 0, 87, -1, -1, -1)

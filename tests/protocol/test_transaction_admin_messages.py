@@ -39,7 +39,6 @@ NO_TIME = dt.timedelta(0)
 
 
 def schema(message: str, version: int, side: str) -> Any:
-    """The generated classes of one side of a message."""
     return importlib.import_module(f"kio.schema.{message}.v{version}.{side}")
 
 
@@ -56,7 +55,6 @@ def read(kind: Any, data: bytes) -> Any:
 
 
 def test_offset_fetch_request() -> None:
-    """Partitions of a topic go together, in any order given."""
     data = encode_offset_fetch_request("g", PARTITIONS, require_stable=True)
 
     entity = read(schema("offset_fetch", 7, "request").OffsetFetchRequest, data)
@@ -147,7 +145,6 @@ def test_describe_transactions() -> None:
 
 
 def test_describe_one_transaction() -> None:
-    """The requested transaction, with the broker's pause; never another."""
     made = schema("describe_transactions", 0, "response")
     state = partial(
         made.TransactionState,
@@ -171,7 +168,6 @@ def test_describe_one_transaction() -> None:
 
 
 def test_describe_producers() -> None:
-    """A producer in a transaction, and a partition that this broker does not lead."""
     data = encode_describe_producers_request(PARTITIONS)
     made = schema("describe_producers", 0, "response")
     producer = made.ProducerState(

@@ -98,7 +98,6 @@ def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: Co
 
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_answer_is_read(version: int) -> None:
-    """The coordinator of the requested key, among others in the same response."""
     place = {"node_id": 3, "host": "h", "port": 9092, "error_code": KioErrorCode.none, "error_message": "no reason"}
     coordinators = tuple(
         made_by_kio("find_coordinator", "Coordinator", version, key=key, **(place | {"node_id": node_id}))
@@ -146,7 +145,6 @@ def test_find_coordinator_answer_without_the_key_is_refused() -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_transactional_init_producer_id_matches_kafka(version: int) -> None:
-    """The identity to be renewed is included where the version has a field for it."""
     data = encode_init_producer_id_request(
         version, transactional_id="billing-1", transaction_timeout_ms=60_000, producer_id=77, producer_epoch=5
     )
@@ -235,7 +233,6 @@ def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("version", range(6))
 def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_commit: bool) -> None:  # noqa: FBT001
-    """From version 5 on the response has the identity of the next transaction."""
     data = encode_end_txn_request(version, IDENTITY, is_commit=is_commit)
     answer = made_by_kio(
         "end_txn",
@@ -327,7 +324,6 @@ def features_by_kio(version: int, **features: object) -> bytes:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_finalized_features_are_read(version: int) -> None:
-    """The level in effect, and the epoch that says which of two responses is newer."""
     levels = tuple(
         made_by_kio(
             "api_versions", "FinalizedFeatureKey", version, name=name, max_version_level=level, min_version_level=0
@@ -364,7 +360,6 @@ DECODERS: dict[Api, Callable[[int, bytes], object]] = {
 @given(st.sampled_from(versions_of(*DECODERS)), st.binary(max_size=120))
 @settings(max_examples=600)
 def test_garbage_never_gets_through_as_another_error(case: tuple[Api, int], payload: bytes) -> None:
-    """Any bytes give a response or a ProtocolError, and never end the process."""
     api, version = case
     with contextlib.suppress(ProtocolError):
         DECODERS[api](version, payload)

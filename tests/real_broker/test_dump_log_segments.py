@@ -31,7 +31,6 @@ def kafka(request: pytest.FixtureRequest) -> KafkaCluster:
 
 @pytest.fixture(params=["none", "gzip", "snappy", "lz4", "zstd"])
 def codec(request: pytest.FixtureRequest) -> Codec:
-    """Each codec, by Kafka's name."""
     name: Codec = request.param
     return name
 
@@ -43,7 +42,6 @@ async def printed(kafka: KafkaCluster, codec: Codec, topic: str) -> str:
 
 
 async def dump(kafka: KafkaCluster, topic: str) -> str:
-    """Return the output of this version's own tool for the first log file of partition 0."""
     with_tools, main_class = TOOLS[kafka.version]
     jars = await kafka_jars(kafka.version, tools=with_tools)
     log = kafka.node(1).log_folder / f"{topic}-0" / "00000000000000000000.log"
@@ -60,12 +58,10 @@ async def send_one_batch(kafka: KafkaCluster, topic: str, codec: Codec) -> None:
 
 
 def fields(line: str) -> dict[str, str]:
-    """The `name: value` pairs of a line."""
     return dict(re.findall(r"(\w+): (\S*)", line))
 
 
 def test_batch_is_listed_as_it_was_sent(printed: str, codec: Codec, tmp_path: Path) -> None:
-    """One valid batch of its codec and with its identity, and each of its records."""
     (tmp_path / "listing.txt").write_text(printed, "utf-8")  # for the reader of a failure
     [batch] = [fields(line) for line in printed.splitlines() if line.startswith("baseOffset")]
     records = [fields(line) for line in printed.splitlines() if line.startswith("| offset")]

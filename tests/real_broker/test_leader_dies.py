@@ -30,7 +30,6 @@ async def read(kafka: KafkaCluster, topic: str, count: int) -> list[bytes]:
 
 
 async def leader_of(producer: Producer, kafka: KafkaCluster, topic: str) -> int:
-    """The node that leads partition 0, asked of the cluster itself."""
     client = aiokafka.AIOKafkaClient(bootstrap_servers=kafka.bootstrap_servers)
     await producer.partitions_for(topic)
     await client.bootstrap()

@@ -22,14 +22,12 @@ async def test_waits_for_earlier_generations_too() -> None:
 
 
 async def test_nothing_unfinished_is_waited_for_no_time() -> None:
-    """No waiter is kept."""
     waiters = FlushWaiters(asyncio.get_running_loop())
     assert waiters.when_finished(waiters.generations.close()).done()
     assert repr(waiters).startswith(NO_WAITERS)
 
 
 async def test_caller_that_gives_up_is_forgotten_at_once() -> None:
-    """Records may have hours to end in."""
     waiters = FlushWaiters(asyncio.get_running_loop())
     waiters.generations.enter()
     waiting = asyncio.create_task(waiters.wait_for(waiters.generations.close()))

@@ -96,7 +96,6 @@ ROWS: dict[int, tuple[str, type]] = {
 
 
 def answer(code: int, *, base_offset: int = -1, records: tuple[tuple[int, str | None], ...] = ()) -> PartitionResponse:
-    """A broker's word on one batch."""
     return PartitionResponse(
         topic="t",
         topic_id=None,
@@ -113,7 +112,6 @@ def answer(code: int, *, base_offset: int = -1, records: tuple[tuple[int, str | 
 
 
 def outcome_of(decided: ProduceOutcome) -> Outcome | None:
-    """The outcome of a failure."""
     return decided.outcome if isinstance(decided, Fail) else None
 
 
@@ -202,7 +200,6 @@ def test_not_written_and_passing_is_tried_again(code: int) -> None:
 
 @pytest.mark.parametrize("code", range(-10, 200))
 def test_in_a_transaction_no_batch_ever_takes_another_identity(code: int) -> None:
-    """The epoch is the coordinator's: a batch that would need another one fails, and its transaction with it."""
     refused = ((0, "because"),)
 
     for facts in (FIRST, FIRST._replace(records=3), FIRST._replace(maybe_written=True)):
@@ -241,7 +238,6 @@ def test_final_refusal_fails_at_once(code: int) -> None:
 
 @pytest.mark.parametrize("code", sorted(NOT_WRITTEN_RETRIED | NOT_WRITTEN_REFRESHED | {45, 59}))
 def test_retries_bound_the_attempts(code: int) -> None:
-    """With no attempt left the batch fails, also for trouble with its sequence."""
     assert outcome_of(decide(answer(code), FIRST, ONCE)) is Outcome.NOT_WRITTEN
 
 
@@ -290,14 +286,12 @@ def test_too_large_is_split_if_it_can_be(code: int) -> None:
 
 @pytest.mark.parametrize("code", [32, 87])
 def test_refused_records_are_named_once_and_in_order(code: int) -> None:
-    """The order of the response does not matter."""
     records = ((3, "bad"), (1, None), (3, "bad"))
 
     assert decide(answer(code, records=records), FIRST, IDEMPOTENT) == Refuse(code, ((1, None), (3, "bad")))
 
 
 def test_refused_single_record_has_its_own_message() -> None:
-    """Of the batch less is said."""
     decided = decide(answer(32, records=((0, "timestamp out of range"),)), SINGLE, IDEMPOTENT)
 
     assert isinstance(decided, Fail)
@@ -311,7 +305,6 @@ def test_refusal_without_a_valid_record_fails_the_batch(records: tuple[tuple[int
 
 
 def test_out_of_order_waits_for_the_predecessor() -> None:
-    """It says that one is missing, and one is still without an end."""
     later = BatchFacts(attempts=1, records=5, is_first_unresolved=False)
 
     assert decide(answer(45), later, IDEMPOTENT) == Retry(maybe_written=False, is_consequence=True)
@@ -332,7 +325,6 @@ def test_out_of_order_of_an_ambiguous_batch_is_the_end() -> None:
 
 @pytest.mark.parametrize("code", [45, 59])
 def test_overtaken_batch_gets_no_other_identity(code: int) -> None:
-    """Order would break."""
     overtaken = BatchFacts(attempts=2, records=5, successor_acked=True)
 
     assert outcome_of(decide(answer(code), overtaken, IDEMPOTENT)) is Outcome.NOT_WRITTEN

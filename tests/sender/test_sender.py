@@ -29,14 +29,12 @@ NOT_LEADER = 6
 
 
 def answer(leader_id: int, leader_epoch: int) -> memoryview:
-    """The response of a node that leads partition 0 of topic t no longer, and names the new leader."""
     hint = b"\x01\x00\x09" + struct.pack(">ii", leader_id, leader_epoch) + b"\x00"
     partition = struct.pack(">ihqqq", 0, NOT_LEADER, -1, -1, -1) + b"\x01\x00" + hint
     return memoryview(b"\x02\x02t\x02" + partition + b"\x00" + struct.pack(">i", 0) + b"\x00")
 
 
 def test_record_is_sent_and_acknowledged() -> None:
-    """The delivery has the offset, and the memory is back."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
@@ -49,7 +47,6 @@ def test_record_is_sent_and_acknowledged() -> None:
 
 
 def test_one_request_takes_batches_of_many_partitions() -> None:
-    """At most one batch per partition."""
     script = ScriptedSender(leaders=[1] * 10)
     deliveries = [script.core.send(b"v", partition=number) for number in range(10)]
     script.turn()
@@ -61,7 +58,6 @@ def test_one_request_takes_batches_of_many_partitions() -> None:
 
 
 def test_node_that_is_not_ready_is_sent_nothing() -> None:
-    """The batch goes when the node is ready."""
     script = ScriptedSender()
     script.client.connections[1] = 0
     script.core.send(b"v")
@@ -441,7 +437,6 @@ def test_hint_that_names_node_0_is_taken() -> None:
 
 
 def test_deadline_error_has_the_last_broker_error() -> None:
-    """It tells the user the cause."""
     script = ScriptedSender(delivery_timeout_s=1)
     delivery = script.core.send(b"v")
     script.turn()

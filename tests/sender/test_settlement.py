@@ -20,7 +20,6 @@ UNKNOWN_PRODUCER_ID = 59
 
 
 def split(script: ScriptedSender, *, records: int) -> None:
-    """Send one batch of so many records, and have it refused as too large."""
     for _ in range(records):
         script.core.send(b"v" * 100)
     script.turn()
@@ -62,7 +61,6 @@ def test_parts_that_fail_are_parts_no_more() -> None:
 
 
 def test_part_keeps_the_attempts_of_its_batch() -> None:
-    """An error without an attempt would mean that the record was never sent; `retries` count again from 0."""
     script = ScriptedSender(retries=0, delivery_timeout_s=10)
     for _ in range(4):
         last = script.core.send(b"v" * 100)
@@ -82,7 +80,6 @@ def test_part_keeps_the_attempts_of_its_batch() -> None:
 
 
 def test_part_of_a_part_was_handed_over_as_often_as_both_together() -> None:
-    """All that was tried is told, and not only what the last split knew of."""
     script = ScriptedSender(retries=0)
     refused = [script.core.send(b"v" * 100) for _ in range(4)]
     script.turn()
@@ -277,7 +274,6 @@ def test_long_queue_ends_in_one_go(ends: str) -> None:
 
 
 def attempts_of(delivery: Delivery) -> int | None:
-    """As its error says."""
     error = delivery.exception()
     assert isinstance(error, KafkaError)
     return error.attempts

@@ -16,7 +16,6 @@ def failed_batch(records: int = 1, text: str = "no") -> BatchResult:
 
 
 def test_failure_is_raised_by_the_next_flush_and_by_no_other() -> None:
-    """With the number of its records."""
     unseen = UnseenFailures()
     unseen.record(failed_batch(3), 0)
 
@@ -211,7 +210,6 @@ def test_trimming_forgets_what_was_looked_at_first() -> None:
 
 @pytest.mark.parametrize("batches", [KEPT + 1, 3 * KEPT])
 def test_failure_looked_at_after_it_was_trimmed_is_not_raised(batches: int) -> None:
-    """The caller held its delivery and read it late."""
     unseen = UnseenFailures()
     failed = [failed_batch(2) for _ in range(batches)]
     for batch in failed:

@@ -61,12 +61,10 @@ def test_call_elsewhere(place: str, call: str) -> None:
 
 
 def state_of(producer: Producer) -> str:
-    """The word that `repr` has for it."""
     return repr(producer).split()[2]
 
 
 def reachable(before: str, after: str) -> bool:
-    """Whether the state machine leads from one to the other."""
     seen, ahead = set[ProducerState](), [ProducerState(before)]
     while ahead:
         state = ahead.pop()

@@ -10,7 +10,6 @@ from aioproducer.testing.cluster_driver import FrameReader
 
 
 def feed(reader: FrameReader, data: bytes, sizes: list[int]) -> list[bytes]:
-    """Give the bytes in pieces of these sizes, then the rest."""
     frames = []
     while data:
         room = reader.room()
@@ -35,6 +34,5 @@ def test_any_split_gives_the_same_frames(sizes: list[int], pieces: list[int]) ->
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 def test_impossible_size_is_refused_at_its_four_bytes(size: int) -> None:
-    """No byte of the frame has arrived yet."""
     with pytest.raises(ValueError, match="a frame of"):
         feed(FrameReader(1000), struct.pack(">i", size), [])

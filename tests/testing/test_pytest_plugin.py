@@ -107,7 +107,6 @@ async def test_loop_of_the_module(number, producer, kafka_producer, consumed):
 
 
 def run_pytest(project: Path, files: dict[str, str], *options: str) -> str:
-    """Run pytest on a project of its own; returns its output, the exit code in front."""
     for name, text in {"pytest.ini": SETTINGS, **files}.items():
         path = project / name
         path.parent.mkdir(exist_ok=True)

@@ -29,7 +29,6 @@ ABORTABLE_ANSWERS = (24, 30, 120)
 
 
 def test_v1_gap_takes_a_new_epoch() -> None:
-    """A batch with a sequence was not acknowledged: later ones would get 45, or a late copy be committed."""
     scene = Scene(version=0).ready()
     queue = scene.queue()
     assert scene.manager.begin(0)
@@ -160,7 +159,6 @@ def test_coordinator_replaces_used_up_epochs(version: int) -> None:
 
 @on_both()
 def test_failed_record_requires_an_abort(version: int) -> None:
-    """The abort is then an ordinary one."""
     scene = Scene(version=version).begun(0)
     cause = KafkaError("not delivered")
 
@@ -176,7 +174,6 @@ def test_failed_record_requires_an_abort(version: int) -> None:
 
 
 def test_failure_between_transactions_fails_none() -> None:
-    """The record belonged to the previous one."""
     scene = Scene().ready()
 
     scene.manager.fail_transaction(KafkaError("late"))
@@ -217,7 +214,6 @@ def test_v1_untried_partition_is_not_the_reason() -> None:
 
 
 def test_error_names_up_to_five_partitions() -> None:
-    """The rest are counted."""
     scene = Scene().begun(0)
     places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(7)}
     scene.send_offsets(places, READERS)
@@ -330,7 +326,6 @@ def test_abort_is_possible_until_commit_is_sent() -> None:
 
 
 def test_response_after_a_fatal_error_is_ignored() -> None:
-    """Success and refusal alike."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -353,7 +348,6 @@ def test_second_fatal_error_keeps_the_first() -> None:
 
 
 def test_unanswered_request_is_named() -> None:
-    """In the text of a time-out, and in the repr."""
     scene = Scene().begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -364,7 +358,6 @@ def test_unanswered_request_is_named() -> None:
 
 
 def test_unknown_code_is_shown_as_a_number() -> None:
-    """It does not count as success."""
     scene = Scene().ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(), scene.now)
@@ -374,7 +367,6 @@ def test_unknown_code_is_shown_as_a_number() -> None:
 
 
 def test_offsets_answered_after_an_abort_are_ignored() -> None:
-    """The request was on its way."""
     scene = Scene().begun(0)
     scene.send_offsets(OFFSETS, READERS)
     request = scene.ask()
@@ -387,7 +379,6 @@ def test_offsets_answered_after_an_abort_are_ignored() -> None:
 
 
 def test_abortable_error_is_not_wrapped_twice() -> None:
-    """The first error is the reason."""
     reason = TransactionAbortableError("the topic was made again")
     scene = Scene().begun(0)
 
@@ -405,7 +396,6 @@ def finding(scene: Scene) -> TransactionRequest:
 
 
 def refuse(scene: Scene, code: int) -> None:
-    """Answer it with a code."""
     scene.manager.answered(finding(scene), CoordinatorResponse(0, code, -1, "", -1), scene.now)
 
 
@@ -473,7 +463,6 @@ def test_refused_lookup_for_a_commit_is_raised(version: int, code: int) -> None:
 
 @on_both()
 def test_lookup_answered_after_abort_is_ignored(version: int) -> None:
-    """It was for offsets that are no longer wanted."""
     scene = Scene(version=version).begun()
     scene.send_offsets(OFFSETS, READERS)
     request = finding(scene)

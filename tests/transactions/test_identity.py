@@ -14,7 +14,6 @@ from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, STRAY_DELAY_S,
 
 @pytest.fixture
 def shared() -> TransactionalIdentity:
-    """Of a producer that has its identity."""
     identity = TransactionalIdentity()
     identity.assign(77, 3)
     return identity
@@ -22,7 +21,6 @@ def shared() -> TransactionalIdentity:
 
 @pytest.fixture
 def queue(shared: TransactionalIdentity) -> PartitionQueue:
-    """A partition that belongs to the open transaction."""
     queue = PartitionQueue(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
     shared.transaction = 1
     queue.identity.join_transaction()
@@ -30,7 +28,6 @@ def queue(shared: TransactionalIdentity) -> PartitionQueue:
 
 
 def sent_by(queue: PartitionQueue, *, sent_at: float = 10.0) -> ProducerBatch:
-    """A batch at its first attempt."""
     core = CoreParts()
     core.send()
     core.open_batches.close(core.queue())
@@ -41,7 +38,6 @@ def sent_by(queue: PartitionQueue, *, sent_at: float = 10.0) -> ProducerBatch:
 
 
 def identity_given(queue: PartitionQueue, count: int) -> tuple[int, int, int]:
-    """What the next batch of so many records gets."""
     identity = queue.identity.stamp(count)
     assert identity.is_transactional
     return identity.producer_id, identity.epoch, identity.base_sequence

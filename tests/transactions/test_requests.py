@@ -247,7 +247,6 @@ def test_v1_later_partition_stops_no_other() -> None:
 
 
 def test_v1_sequences_continue_across_transactions() -> None:
-    """The epoch stays the same."""
     scene = Scene(version=0).ready()
     queue = scene.queue()
     stamps = []
@@ -285,7 +284,6 @@ def test_v1_group_is_added_before_its_offsets() -> None:
 
 
 def test_each_transaction_has_a_new_number() -> None:
-    """It grows."""
     scene = Scene().begun(0)
     assert (scene.manager.number, scene.manager.has_ended) == (1, True)
     scene.manager.commit()
@@ -298,7 +296,6 @@ def test_each_transaction_has_a_new_number() -> None:
 
 
 def test_partition_joins_a_transaction_once() -> None:
-    """It joins only an open one."""
     scene = Scene().ready()
     queue = scene.queue()
     assert not scene.manager.use(queue, scene.now)
@@ -309,7 +306,6 @@ def test_partition_joins_a_transaction_once() -> None:
 
 
 def end_v2_transaction(scene: Scene, queue: PartitionQueue, *, first_response_s: float) -> None:
-    """Commit a transaction of one record."""
     assert scene.manager.begin(2)
     assert scene.manager.use(queue, scene.now)
     queue.identity.stamp(1)
@@ -468,7 +464,6 @@ def test_offsets_are_not_sent_without_their_member(group: ConsumerGroupMetadata)
 
 
 def test_offsets_of_a_bare_group_need_no_member() -> None:
-    """There is none to leave out."""
     scene = Scene(version=0).begun(0)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     scene.do("AddOffsetsToTxn")

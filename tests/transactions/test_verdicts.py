@@ -84,7 +84,6 @@ def test_code_has_the_action_in_the_table(api: Api, code: int) -> None:
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_only_zero_is_success(api: Api) -> None:
-    """For every 16-bit number."""
     verdicts = {code: verdict_on(api.key, code) for code in range(-32_768, 32_768)}
 
     assert [code for code, verdict in verdicts.items() if verdict is DONE] == [0]
@@ -131,7 +130,6 @@ def test_worst_code_counts(codes: list[int], expected: tuple[ErrorAction, int]) 
 
 @pytest.mark.parametrize("before, after", [*product(TransactionState, repeat=2)], ids=lambda state: state.name)
 def test_transition_is_allowed_or_not(before: TransactionState, after: TransactionState) -> None:
-    """All 64 pairs."""
     assert (after in TRANSITIONS[before]) is ((before, after) in ALLOWED)
 
 
@@ -141,7 +139,6 @@ def test_failed_transaction_is_never_committed() -> None:
 
 
 def test_diagram_shows_every_transition() -> None:
-    """One line each, and one for the fatal error."""
     lines = mermaid().splitlines()
 
     shown = {line.strip().partition(":")[0] for line in lines if "-->" in line and "[*]" not in line}

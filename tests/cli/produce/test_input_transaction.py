@@ -35,7 +35,6 @@ async def test_commit_that_may_have_been_done_is_not_said_to_be_aborted(release:
 @on_every_release
 @in_virtual_time
 async def test_commit_that_is_refused_is_said_to_be_aborted(release: Release) -> None:
-    """Another run came first."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         transaction = InputTransaction(producer, Tally())

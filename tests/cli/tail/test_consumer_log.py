@@ -11,24 +11,19 @@ LIBRARY = logging.getLogger("aiokafka")
 
 
 class Clock:
-    """A clock that the test sets."""
-
     now = 100.0
 
     def __call__(self) -> float:
-        """The time it is."""
         return self.now
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """What the log takes the time from."""
     return Clock()
 
 
 @pytest.fixture
 def log(clock: Clock) -> Iterator[ConsumerLog]:
-    """In place, and taken away again."""
     taken = ConsumerLog(clock)
     yield taken
     LIBRARY.removeHandler(taken)

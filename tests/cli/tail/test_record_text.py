@@ -10,8 +10,6 @@ from aioproducer.cli.tail.output import TailFormat, line_writer
 
 @dataclass
 class Shown:
-    """A record of a consumer."""
-
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -42,7 +40,6 @@ def test_text_is_one_printable_line(content: bytes | None, shown: str) -> None:
 
 
 def test_json_has_every_field() -> None:
-    """Bytes that are not text are marked."""
     record = Shown(
         b"\xff\x00", key="ü\n".encode(), headers=(("a", b"1"), ("a", None), ("b", b"\xfe")), timestamp_type=1
     )
@@ -63,7 +60,6 @@ def test_json_has_every_field() -> None:
 
 
 def test_value_is_its_bytes() -> None:
-    """For the next program in the pipe."""
     write = line_writer(TailFormat.VALUE)
 
     assert [write(Shown(value)) for value in (b"\xff\x00", None)] == [b"\xff\x00\n", b"\n"]

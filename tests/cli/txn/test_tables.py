@@ -13,7 +13,6 @@ def is_harmless(lines: list[str]) -> bool:
 
 
 def test_list_shows_no_raw_text() -> None:
-    """Of an id, and of a state."""
     lines = list(listed_lines([(ListedTransaction(EVIL, 7, EVIL), 1)]))
 
     assert is_harmless(lines)
@@ -21,7 +20,6 @@ def test_list_shows_no_raw_text() -> None:
 
 
 def test_description_shows_no_raw_text() -> None:
-    """Of an id, a state, a topic."""
     described = TransactionDescription(0, EVIL, EVIL, 1000, 1, 7, 0, [(EVIL, 0)])
 
     assert is_harmless(list(described_lines(described, [], 2000)))

@@ -47,11 +47,7 @@ _IN_ORDER = {ApiKey.FETCH}
 
 
 def answer_words(api: ApiKey, version: int, frame: bytes, *, symbols: Symbols) -> object:
-    """One answer's frame, its correlation id not looked at.
-
-    Raises:
-        ValueError: it is no answer to this request.
-    """
+    """One answer's frame, its correlation id not looked at."""
     has_tags = api.is_flexible(version) and api is not ApiKey.API_VERSIONS
     body = frame[4:]
     if api is ApiKey.API_VERSIONS and int.from_bytes(body[:2], "big") == UNSUPPORTED_VERSION:

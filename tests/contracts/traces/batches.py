@@ -29,7 +29,6 @@ _SAME_IN_HEADER = ("count", "last_delta", "base_offset", "magic", "crc", "codec"
 
 
 def batch_bytes(words: BatchWords, symbols: Symbols) -> bytes:
-    """The bytes of one batch."""
     if "raw" in words:
         return bytes.fromhex(str(words["raw"]))
     section = [bytes.fromhex(str(words["body"]))] if "body" in words else [*_records(words), _hex(words, "junk")]

@@ -11,8 +11,6 @@ ABSENT = "(not there)"
 
 
 class Difference(NamedTuple):
-    """One field that is not the same."""
-
     step: int
     request: Step
     field: str

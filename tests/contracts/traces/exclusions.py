@@ -17,8 +17,6 @@ Strip: TypeAlias = Callable[[Step, VersionProfile, Tree], None]
 
 
 class Exclusion(NamedTuple):
-    """One thing that is not compared."""
-
     api: str
     what: str
     why: str

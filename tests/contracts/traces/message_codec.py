@@ -71,18 +71,13 @@ class _Layout:
 
 
 def encode_message(api: ApiKey, version: int, tree: Mapping[str, object]) -> bytes:
-    """The body of a request; tagged fields are left out."""
     writer = Writer(flexible=api.is_flexible(version))
     _layout(api, version, "request").write(writer, tree)
     return b"".join(writer.finish())
 
 
 def decode_answer(api: ApiKey, version: int, body: bytes) -> Tree:
-    """Read the body of an answer.
-
-    Raises:
-        ValueError: there are bytes after its end.
-    """
+    """Read the body of an answer."""
     reader = Reader(memoryview(body), flexible=api.is_flexible(version))
     tree = _layout(api, version, "response").read(reader)
     if reader.position != len(body):

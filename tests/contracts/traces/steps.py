@@ -77,7 +77,6 @@ def request_bytes(step: Step, version: int, symbols: Symbols, *, correlation_id:
 
 
 def ask(broker: Broker, step: Step, symbols: Symbols, *, connection: int) -> Tree:
-    """Send a request of its own and return the response."""
     broker.send(connection, [request_bytes(step, step["v"], symbols, correlation_id=0)])
     frame, api = broker.receive(connection), ApiKey[step["api"]]
     assert frame is not None, f"{api.name} got no response"

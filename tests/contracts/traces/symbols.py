@@ -24,12 +24,7 @@ _MINUTE_MS = 60_000
 
 
 class Symbols:
-    """The meanings of a trace's symbols on one broker.
-
-    Args:
-        prefix: in front of the trace's topics, so that traces can share a broker.
-        now_ms: when the trace begins, in ms since 1970.
-    """
+    """The meanings of a trace's symbols on one broker."""
 
     def __init__(self, prefix: str, now_ms: int) -> None:
         self._prefix = prefix
@@ -51,7 +46,6 @@ class Symbols:
         self._topic_ids[f"#{symbol[1:]}"] = topic_id
 
     def learn_producer_id(self, producer_id: int) -> None:
-        """Take note of the next producer id."""
         if producer_id not in self._producer_ids.values():
             self._producer_ids[f"p{len(self._producer_ids)}"] = producer_id
 
@@ -89,16 +83,13 @@ class Symbols:
         return (self.own_topic(name) or name) if name is not None else None
 
     def of_topic_id(self, topic_id: uuid.UUID) -> str:
-        """An id as the trace calls it."""
         found = [symbol for symbol, known in self._topic_ids.items() if known == topic_id and "@" in symbol]
         return found[0] if found else str(topic_id)
 
     def of_producer_id(self, producer_id: int) -> str | int:
-        """A producer id as the trace calls it."""
         return next((symbol for symbol, known in self._producer_ids.items() if known == producer_id), producer_id)
 
     def of_time(self, time_ms: int) -> object:
-        """A time from the trace's start; `append` where it can only be when something was appended."""
         if abs(time_ms - self._now_ms) > 10 * DAY_MS:
             return ["at", time_ms]
         delta = time_ms - self._now_ms
@@ -177,5 +168,4 @@ class TransactionalProducers:
         self._by_symbol: dict[str, TransactionalProducer] = {}
 
     def named(self, symbol: str) -> TransactionalProducer:
-        """The producer of a transactional id."""
         return self._by_symbol.setdefault(symbol, TransactionalProducer())

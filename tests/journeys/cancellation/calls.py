@@ -125,7 +125,6 @@ async def leave_with_error(scene: Scene) -> None:
 
 
 def fail() -> NoReturn:
-    """Be the body."""
     raise BodyError
 
 

@@ -26,8 +26,6 @@ TURNS = 6
 
 
 class Case:
-    """One call in one state."""
-
     def __init__(
         self, target: Target, state: str, loop_factory: Callable[[], asyncio.AbstractEventLoop] = ClusterLoop
     ) -> None:

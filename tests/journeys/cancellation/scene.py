@@ -27,12 +27,7 @@ class Record(TypedDict):
 
 
 class Scene:
-    """See the top.
-
-    Args:
-        trouble: makes the trouble of the cluster before the call.
-        is_started: whether the producer runs already when the call comes.
-    """
+    """See the top."""
 
     topic = "orders"
 

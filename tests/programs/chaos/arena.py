@@ -45,7 +45,6 @@ class TopicInPlay:
 
     @property
     def name(self) -> str:
-        """Kafka's name of it."""
         return self.described["name"]
 
 

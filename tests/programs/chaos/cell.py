@@ -60,7 +60,6 @@ class CellResult:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was violated and nothing else went wrong."""
         return not self.problems and not self.verdict.get("violations")
 
 
@@ -194,7 +193,6 @@ async def _end_senders(arena: Arena) -> list[str]:
 
 
 def _keep_broker_files(arena: Arena) -> None:
-    """Copy the brokers' logs and the topics' partitions into the cell's folder."""
     for node in arena.nodes:
         shutil.copy(node.folder / "broker.log", arena.folder / f"broker-{node.ports.node_id}.log")
         for partition in node.log_folder.glob("chaos-*"):

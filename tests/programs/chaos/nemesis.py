@@ -72,7 +72,6 @@ class Nemesis:
         return self._deck.pop()
 
     async def _strike(self, kind: str, until: float) -> int:
-        """One fault, from its beginning to healing; the time of that."""
         arena = self._arena
         event = Event(kind=kind, leaders=await arena.leaders(), begin_us=now_us())
         async with self._faults[kind](arena) as strike:

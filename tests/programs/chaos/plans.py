@@ -93,7 +93,6 @@ No recovery is bounded with a shorter request timeout: on a busy machine followe
 
 
 def workloads(scale: Scale) -> list[Workload]:
-    """The idempotent one, the one with acks=1, and the short-lived ones."""
     rate, short = scale.records_per_s, scale.producers_per_s
     return [
         Workload("idempotent", "steady", 1, partitions=12, rate=rate * 0.75, idempotent=True),

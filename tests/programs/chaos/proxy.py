@@ -24,7 +24,6 @@ class Link:
     """The proxy of one broker: listens from `open` to `close`."""
 
     def __init__(self, port: int, target_port: int, seed: str) -> None:
-        """Listen on `port` for the broker on `target_port`, both on loopback."""
         self.port = port
         self.rng = random.Random(seed)
         self.trouble: Trouble = pass_on
@@ -48,7 +47,6 @@ class Link:
             self._server = None
 
     async def close(self) -> None:
-        """Accept no more, and reset every connection."""
         await self.refuse()
         for task in self._tasks:
             task.cancel()

@@ -69,8 +69,6 @@ HOOKS: dict[str, Callable[[], dict[str, object]]] = {
 
 
 class Call(NamedTuple):
-    """One call of a verb that takes records."""
-
     verb: str
     topic: object
     options: dict[str, object]

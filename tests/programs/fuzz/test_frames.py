@@ -19,7 +19,6 @@ PIECES = st.lists(st.integers(1, 50), min_size=1, max_size=20)
 @settings(max_examples=300)
 @given(steps=STEPS, sizes=PIECES)
 def test_damaged_stream_means_the_same_however_it_is_cut(steps: list[Step], sizes: list[int]) -> None:
-    """The same responses, then the same error: whole, in pieces, one byte at a time."""
     check_stream(steps, sizes)
 
 
@@ -52,7 +51,6 @@ def test_steps_are_bounded_by_the_pieces() -> None:
 @settings(max_examples=200)
 @given(steps=STEPS, sizes=PIECES)
 def test_embedded_broker_cuts_a_damaged_stream_the_same_way(steps: list[Step], sizes: list[int]) -> None:
-    """Frames up to an invalid size; frames before it in the same piece are dropped, too."""
     stream = damaged(STREAM, steps)
     finest, coarser = cut(in_pieces(stream, [1])), cut(in_pieces(stream, sizes))
 

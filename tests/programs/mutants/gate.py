@@ -24,7 +24,6 @@ HANG_S = 60.0
 
 
 def main() -> None:
-    """Run what the arguments say."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.mutants.gate", description=__doc__)
     parser.add_argument("runs", nargs="+", help="families, or single runs as FAMILY:SEED")
     parser.add_argument("--seeds", type=int, default=100, help="of each family")

@@ -34,7 +34,6 @@ class Change:
     new: str
 
     def replaced(self, text: str) -> str:
-        """Return the text of the file with the change made."""
         old, new = (textwrap.dedent(part).strip("\n") for part in (self.old, self.new))
         places = list((_python_places if self.file.endswith(".py") else _cython_places)(text, self.function, old))
         if len(places) != 1:
@@ -47,8 +46,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A bug that a person could have made."""
-
     name: str
     breaks: str
     families: tuple[str, ...] = ()
@@ -61,12 +58,10 @@ class Mutant:
 
     @property
     def native_modules(self) -> tuple[str, ...]:
-        """Names of the extension modules to build again."""
         paths = (Path(change.file) for change in self.changes)
         return tuple(sorted({path.stem for path in paths if path.suffix == ".pyx"}))
 
     def apply(self, package: Path) -> None:
-        """Change the files of a copy of the package."""
         for change in self.changes:
             path = package / change.file
             path.write_text(change.replaced(path.read_text("utf-8")), "utf-8")

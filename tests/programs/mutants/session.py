@@ -24,7 +24,6 @@ class Death:
 
     @property
     def is_good(self) -> bool:
-        """Whether the mutant was killed, and rightly."""
         return self.finding.is_kill and self.is_confirmed
 
     def line(self) -> str:
@@ -56,7 +55,6 @@ class Session:
         self.deaths: list[Death] = []
 
     def run(self) -> bool:
-        """Kill all; whether every one was killed."""
         self._clean.fill()
         for mutant in self._mutants:
             self.deaths.append(self._death(mutant))

@@ -71,7 +71,6 @@ class Tree:
         shutil.copy(ROOT / "pyproject.toml", self.folder)
 
     def mutated(self, mutant: Mutant) -> "Tree":
-        """Return another tree, with the mutant in it."""
         tree = Tree(self.folder.parent / mutant.name)
         tree.folder.mkdir()
         shutil.copytree(self.folder / "aioproducer", tree.folder / "aioproducer")

@@ -44,12 +44,7 @@ Key = tuple[int, int]
 
 
 class AskingWatch:
-    """Sees the requests to coordinators of one run.
-
-    Args:
-        history: is told of attempts that come too soon, or too late.
-        plan: says how long pauses are.
-    """
+    """Sees the requests to coordinators of one run."""
 
     def __init__(self, history: History, plan: Plan) -> None:
         self._violated = history.violated

@@ -48,7 +48,6 @@ class Caller:
         self._verbs = [getattr(self, f"verb_{name}") for name, weight in verbs.items() for _ in range(weight)]
 
     async def run(self) -> None:
-        """Send the share, then look at what a slow consumer has kept."""
         chance, verbs = self._chance, self._verbs
         while self._drafts.left > 0 and not self._load.is_closing:
             verb, sent = verbs[int(chance.random() * len(verbs))], self._drafts.sent
@@ -105,7 +104,6 @@ class Caller:
             await self._look_at(delivery)
 
     async def verb_nowait(self) -> None:
-        """`send_nowait`."""
         for _ in range(self._drafts.group()):
             story = self._drafts.story("send_nowait")
             delivery = self._call(story, self._load.producer.send_nowait)
@@ -215,7 +213,6 @@ class Caller:
         self._load.check_bound("flush", began, max(load.delivery_timeout_s, load.max_block_s))
 
     def _call(self, story: Story, verb: Callable[..., Delivery]) -> Delivery | None:
-        """Call a verb that does not wait."""
         try:
             delivery = verb(self._load.topic, **self._drafts.arguments(story))
         except CALL_ERRORS as error:

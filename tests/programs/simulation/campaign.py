@@ -36,8 +36,6 @@ class Campaign:
 
 @dataclass(slots=True, kw_only=True)
 class Failure:
-    """One run that broke an invariant."""
-
     family: str
     seed: int
     violations: list[str]
@@ -104,7 +102,6 @@ class Outcome:
 
 
 def live_through_many(campaign: Campaign) -> Outcome:
-    """Live all runs of a campaign through."""
     began = time.perf_counter()
     outcome = Outcome()
     load_message_classes()

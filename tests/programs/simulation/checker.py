@@ -96,7 +96,6 @@ def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Pr
 
 
 def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
-    """Read a record's id off its payload; return None if it is not our own."""
     text = (value if value is not None else key or b"").partition(b"|")[0]
     parts = text.split(b".")
     if len(parts) != len(RecordId._fields) or not all(part.isdigit() for part in parts):

@@ -104,11 +104,7 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class History:
-    """Everything that happened in one run.
-
-    Args:
-        is_recording: keep every event as text; costs several times the run itself.
-    """
+    """Everything that happened in one run."""
 
     is_recording: bool = False
     clock: Callable[[], float] = lambda: 0.0

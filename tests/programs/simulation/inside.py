@@ -225,13 +225,7 @@ def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], pl
 
 
 class ReadyWatch:
-    """Wraps a producer's queues of ready partitions, and sees which are taken, and in which order.
-
-    Args:
-        accumulator: whose they are.
-        violated: is told of an invariant that was broken, and how.
-        linger: is told of what goes.
-    """
+    """Wraps a producer's queues of ready partitions, and sees which are taken, and in which order."""
 
     def __init__(
         self, accumulator: RecordAccumulator, violated: Callable[[str, str], None], linger: LingerWatch

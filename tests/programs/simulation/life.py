@@ -151,7 +151,6 @@ class Run:
         await self._end()
 
     async def _start(self) -> None:
-        """Start, within `max_block_ms`, or without waiting."""
         wait = self._plan.seed % 4 != 0
         began = self._loop.time()
         try:

@@ -20,8 +20,6 @@ from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 
 class Nemesis:
-    """Does the strikes of one plan."""
-
     def __init__(self, plan: Plan, network: SimulatedNetwork, keeper: LogKeeper, history: History) -> None:  # noqa: PLR0917
         self.plan = plan
         self.network = network

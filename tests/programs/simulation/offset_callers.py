@@ -22,13 +22,7 @@ STALE = 0.06
 
 
 class OffsetCaller:
-    """Gives the offsets of one task's transactions.
-
-    Args:
-        plan: how many partitions there are.
-        chance: of one caller.
-        history: is told of offsets that should not have been taken, or were not.
-    """
+    """Gives the offsets of one task's transactions."""
 
     def __init__(self, plan: Plan, chance: Random, history: History) -> None:
         self._plan = plan

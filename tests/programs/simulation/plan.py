@@ -36,8 +36,6 @@ BURSTS = (16, 32, 64)
 
 
 class Strike(NamedTuple):
-    """Something goes wrong at a time."""
-
     at_s: float
     """Virtual seconds after the start."""
 

@@ -52,12 +52,7 @@ Key = tuple[int, int]
 
 
 class ResendWatch:
-    """Sees the batches of one run on the wire.
-
-    Args:
-        history: is told of attempts that should not have been.
-        plan: says how many attempts there are, and how long the pause is.
-    """
+    """Sees the batches of one run on the wire."""
 
     def __init__(self, history: History, plan: Plan) -> None:
         options = plan.options

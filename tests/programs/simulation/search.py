@@ -48,13 +48,7 @@ class Found:
 
 
 def search(scene: Scene, *, most_deviations: int = MOST_DEVIATIONS, most_schedules: int | None = None) -> Found:
-    """Try all schedules of a scene.
-
-    Args:
-        scene: what happens.
-        most_deviations: of one schedule.
-        most_schedules: stop after so many, drawn evenly, the same ones each time; None: exhaust them.
-    """
+    """Try all schedules of a scene, or `most_schedules` of them, drawn evenly, the same ones each time."""
     found = Found()
     draw = random.Random(0)
     left: list[tuple[Deviation, ...]] = [()]
@@ -74,7 +68,6 @@ def search(scene: Scene, *, most_deviations: int = MOST_DEVIATIONS, most_schedul
 
 
 def schedule_of(deviations: Sequence[Deviation]) -> DeviatingSchedule:
-    """The schedule with these deviations."""
     return DeviatingSchedule(dict(deviations), lag_s=LAG_S)
 
 

@@ -15,11 +15,7 @@ _PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|la
 
 
 class Secrecy:
-    """Looks for payloads where none may be.
-
-    Args:
-        violated: is told of an invariant that was broken, and how.
-    """
+    """Looks for payloads where none may be."""
 
     def __init__(self, violated: Callable[[str, str], None]) -> None:
         self._violated = violated

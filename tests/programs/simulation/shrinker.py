@@ -66,12 +66,7 @@ class Shrinkage:
 
 
 def shrink(plan: Plan, is_broken: Callable[[Plan], bool]) -> Shrinkage:
-    """Return the smallest run found that is still broken.
-
-    Args:
-        plan: of a run that is.
-        is_broken: whether a run is; may raise ValueError for options that cannot go together.
-    """
+    """Return the smallest broken run found; `is_broken` may raise ValueError for options that exclude each other."""
     present = Shrinkage(plan)
     runs = 0
     is_smaller = True

@@ -45,7 +45,6 @@ class SimulatedLoop(LeanLoop):
     async def create_connection(  # type: ignore[override]  # as much of it as is used
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.Protocol]:
-        """Connect on the simulated network."""
         return await self.network.connect(factory, host, port)
 
     def run_in_executor(

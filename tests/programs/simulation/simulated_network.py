@@ -432,7 +432,6 @@ class NameServer:
         return self._addresses() if host == BOOTSTRAP_NAME else [host]
 
     def clear_up(self) -> None:
-        """Answer every request, waiting ones too."""
         self.is_failing = self.is_silent = False
         waiting, self._waiting = self._waiting, []
         for answer in waiting:
@@ -461,7 +460,6 @@ def is_whole(frame: bytes) -> bool:
 
 
 def changed(frame: bytes, chance: Random) -> bytes:
-    """Return it with some of its bytes changed."""
     spoilt = bytearray(frame)
     if chance.random() < _WRONG_TAGS and len(frame) > _HEADER_END:
         tags = chance.choice(_TAGS)

@@ -27,8 +27,6 @@ _SCALE = 256
 
 
 class SimulatedSocket:
-    """Keeps the options that are set, and does nothing with them."""
-
     def __init__(self) -> None:
         self.options: dict[tuple[int, int], int] = {}
 
@@ -39,14 +37,7 @@ class SimulatedSocket:
 
 
 class SimulatedTransport(asyncio.Transport):
-    """One connection of the producer to one node.
-
-    Args:
-        network: carries the bytes.
-        protocol: the producer's.
-        node: the other end.
-        number: of the connection, from 1 on, never used twice.
-    """
+    """One connection of the producer to one node."""
 
     is_spoilt = False
     """Whether bytes on their way to the producer were changed, or never meant anything."""

@@ -62,7 +62,6 @@ class Scene:
         return self.act.__name__
 
     def plan(self) -> Plan:
-        """All that is the same in each of its runs."""
         return Plan(
             family=Family(name=self.name, title=str(self.act.__doc__), faults=(), closes_early=self.closes),
             seed=1,
@@ -106,7 +105,6 @@ class Stage:
         return self.nemesis.model.faults
 
     def send(self, partition: int = 0, *, size: int = 20) -> Delivery | None:
-        """Send a record; None: it was refused."""
         story = self._story("send", partition, size)
         try:
             story.delivery = self.producer.send(story.topic, story.value, partition=partition)
@@ -117,7 +115,6 @@ class Stage:
         return story.delivery
 
     async def enqueue(self, partition: int = 0, *, size: int = 20) -> None:
-        """Enqueue a record and wait until it has ended."""
         story = self._story("enqueue", partition, size)
         try:
             story.delivery = await self.producer.enqueue(story.topic, story.value, partition=partition)
@@ -182,14 +179,7 @@ class Stage:
 
 
 class SceneRun(Run):
-    """One way in which a scene goes.
-
-    Args:
-        scene: what happens.
-        plan: of it.
-        loop: where; a schedule of deviations is told when the scene begins and ends.
-        history: gets what happens.
-    """
+    """One way in which a scene goes."""
 
     def __init__(self, scene: Scene, plan: Plan, loop: SimulatedLoop, history: History) -> None:  # noqa: PLR0917
         super().__init__(plan, loop, history)

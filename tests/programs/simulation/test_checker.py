@@ -35,13 +35,11 @@ def written(number: int, *, at: int | None = None, value: bytes | None = None) -
 
 
 def broken(stories: list[Story], *records: LoggedRecord, promise: Promise = EXACTLY_ONCE, **log: object) -> list[str]:
-    """Return the checks that find something in one partition's log."""
     kept = KeptLog(topic="t", partition=0, records=records, **log)  # type: ignore[arg-type]  # its fields
     return [violation.invariant for violation in check_history(stories, [kept], promise)]
 
 
 def test_nothing_is_found_when_all_is_well() -> None:
-    """Acknowledged records are at their offsets, and nothing else is there."""
     assert broken([told(0), told(1)], written(0), written(1)) == []
 
 
@@ -119,7 +117,6 @@ def test_not_written_record_in_the_log_is_found() -> None:
 
 
 def test_not_written_record_that_was_cut_off_is_found() -> None:
-    """The record was written, and lost with a leader: a client that sends it again cannot know that."""
     story = told(0, end=End.NOT_WRITTEN)
 
     assert broken([story], cut=(written(0),), promise=AT_LEAST_ONCE) == ["NOT_WRITTEN"]

@@ -17,7 +17,6 @@ TOLD_WHO_GAVE_UP = Mutant(
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """A copy of the package with the race in it."""
     plain = Tree(tmp_path_factory.mktemp("races") / "plain")
     plain.fill()
     return plain.mutated(TOLD_WHO_GAVE_UP)

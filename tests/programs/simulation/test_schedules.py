@@ -113,7 +113,6 @@ def test_only_timers_of_one_time_change_places() -> None:
 
 
 def test_woken_tasks_change_places_but_overtake_no_callback() -> None:
-    """The first two may change places, and the last two."""
     firsts, lasts = (("0", "1"), ("1", "0")), (("2", "3"), ("3", "2"))
 
     assert orders(wakings) == {(*first, "between", *last) for first in firsts for last in lasts}
@@ -161,7 +160,6 @@ def racy(loop: ScheduledLoop, happened: list[str]) -> None:
 
 
 def test_priorities_find_what_plain_order_never_shows() -> None:
-    """Some seeds find the bug of a broken program; asyncio's own order never does."""
     found = [seed for seed in range(SEEDS) if live(PrioritySchedule(seed), racy)]
 
     assert live(DeviatingSchedule({}), racy) == []

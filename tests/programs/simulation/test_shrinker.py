@@ -11,7 +11,6 @@ def needs_two_strikes_and_seven_records(plan: Plan) -> bool:
 
 
 def broken_plan() -> Plan:
-    """The first plan of a family that has it."""
     return next(
         plan
         for plan in (draw_plan("D5", seed) for seed in range(1000))

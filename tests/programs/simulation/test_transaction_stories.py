@@ -15,7 +15,6 @@ COMMITTED, ABORTED, UNKNOWN = TransactionEnd.COMMITTED, TransactionEnd.ABORTED, 
 
 
 def logged(*numbers: int, transaction: int = 1) -> list[LoggedRecord]:
-    """Records of a transaction as they stand in a log."""
     return [
         LoggedRecord(at, None, Place(transaction, number).payload(b"x"), (), 0, 0, 7, 0, at)
         for at, number in enumerate(numbers)

@@ -23,19 +23,16 @@ BATCH = ("orders", 0, 4711)
 
 
 def a_plan(**options: object) -> Plan:
-    """Return any plan in which leaders move, with these options."""
     return dataclasses.replace(draw_plan("D1", 1), enabled=("stale metadata",)).with_options(acks=-1, **options)
 
 
 def acknowledged(order: int, *, partition: int = 0, at: float = 1.0) -> Story:
-    """Return a record that was acknowledged."""
     story = Story(RecordId(0, 0, order), order, "orders", b"", None, "send", 0.0, partition)
     story.ended_at = at
     return story
 
 
 def found_in_callbacks(*stories: Story) -> list[str]:
-    """Return the invariants that callbacks in this order break."""
     history = History()
     turns = CallbackTurns(a_plan(), history)
     for story in stories:
@@ -44,7 +41,6 @@ def found_in_callbacks(*stories: Story) -> list[str]:
 
 
 def found_in_attempts(*times: float, **options: object) -> list[str]:
-    """Return the invariants that attempts at these times break."""
     history = History()
     watch = ResendWatch(history, a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000, **options))
     for at in times:
@@ -170,13 +166,11 @@ def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
 
 
 def test_pauses_as_configured_are_right() -> None:
-    """Pauses double; they are short where the last transaction is not over yet."""
     assert (asked_again_after(0.1, 0.2, 0.4), asked_again_after(0.005, 0.01, 0.02, 0.02, code=51)) == ([], [])
 
 
 @pytest.mark.parametrize("waits_s", [(0.001,), (0.1, 0.1), (0.5,), (0.1, 0.9)])
 def test_pauses_that_are_too_short_or_too_long_are_found(waits_s: tuple[float, ...]) -> None:
-    """A first pause, one that did not grow, and one that grew too much."""
     assert asked_again_after(*waits_s) == ["PACE"]
 
 
@@ -283,7 +277,6 @@ PLACE = TopicPartition("orders", 0)
 
 
 def passed(interceptor: UsersInterceptor, *, records: int) -> int:
-    """Show it some records; return how many it lets pass."""
     count = 0
     for _ in range(records):
         try:

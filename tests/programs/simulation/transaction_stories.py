@@ -104,7 +104,6 @@ class Outcome(NamedTuple):
 
 
 def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
-    """Return the member that commits for a group, as it is looked for on the wire."""
     generation = STALE_GENERATION if is_stale else -1
     return ConsumerGroupMetadata(group, generation, f"member of {group}", f"instance of {group}")
 

@@ -116,14 +116,12 @@ class TransactionalRun(Run):
 
     @property
     def producer(self) -> Producer:
-        """The producer that has the transactional id now."""
         return self._producer
 
     def number_of(self, producer: Producer) -> int:
         return self._numbers[producer]
 
     def begin_story(self) -> TransactionStory:
-        """A new transaction of the present producer."""
         story = TransactionStory(len(self._transactions), self._lives - 1, self._loop.time())
         self._transactions.append(story)
         return story

@@ -87,13 +87,7 @@ class Fate(Enum):
 
 
 class WireWatch:
-    """Sees the frames of one run.
-
-    Args:
-        history: gets what happened, where it is recorded.
-        plan: says how many Produce requests a connection may have, and how long one may take.
-        clock: virtual seconds.
-    """
+    """Sees the frames of one run."""
 
     def __init__(  # noqa: PLR0915  # one line a fact
         self, history: History, plan: Plan, clock: Callable[[], float]
@@ -292,7 +286,6 @@ class WireWatch:
         self._sequences.clear()
 
     def fate(self, transport: SimulatedTransport, frame: bytes) -> Fate:
-        """Return the state of a request that was written to this connection."""
         correlation_id = _HEAD.unpack_from(frame)[3]
         if correlation_id in transport.asked:
             return Fate.OPEN
@@ -377,7 +370,6 @@ class _Batch:
 
 @lru_cache(maxsize=1)
 def produce_in(frame: bytes, version: int) -> ProduceRequest:
-    """Decode a Produce request, once for all watches."""
     header, reader = read_request_header(memoryview(frame)[4:])
     api = ApiKey.PRODUCE
     return decode_produce(Reader(read_payload(api, header, reader), flexible=api.is_flexible(version)), version)

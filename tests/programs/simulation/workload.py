@@ -14,15 +14,7 @@ TICK_S = 0.002
 
 
 class Workload:
-    """Shared by all callers of one run.
-
-    Args:
-        plan: what they do.
-        producer: of which they are the callers.
-        history: gets the stories.
-        topic: to which everything goes.
-        on_beat: the next time at which something happens, not before another.
-    """
+    """Shared by all callers of one run."""
 
     def __init__(
         self, plan: Plan, producer: Producer, history: History, *, topic: str, on_beat: Callable[[float], float]

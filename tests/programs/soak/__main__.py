@@ -59,7 +59,6 @@ class Soak:
         self._began = time.monotonic()
 
     async def run(self) -> None:
-        """Start brokers, soak, and judge."""
         async with KafkaCluster(self.asked.kafka, nodes=3, properties=BROKER) as kafka:
             administration = Administration(kafka.bootstrap_servers)
             await administration.create(TOPIC, PARTITIONS, TOPIC_SETTINGS)
@@ -137,7 +136,6 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run and print the totals; the exit code is 1 if anything was wrong."""
     asked = arguments(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         soak = Soak(asked, Path(folder))

@@ -28,7 +28,6 @@ class PartitionLog:
 
 
 def read_partition(consumer: Consumer, topic: str, partition: int) -> PartitionLog:
-    """Read the end of one partition."""
     place = TopicPartition(topic, partition)
     first, end = consumer.get_watermark_offsets(place, timeout=SILENCE_S)
     log = PartitionLog(end)
@@ -57,7 +56,6 @@ def look(log: PartitionLog, message: confluent_kafka.Message, offset: int) -> No
 
 
 def main(bootstrap: str, topic: str) -> None:
-    """Read every partition, and print what was found."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "soak", "enable.auto.commit": False, "log_level": 0}
     )

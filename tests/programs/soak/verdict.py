@@ -49,13 +49,7 @@ def grown(samples: Sequence[Sample]) -> list[str]:
 
 
 def wrong(logs: Mapping[int, Log], accepted: Sequence[int], failed: int) -> list[str]:
-    """Compare the log with the accepted records.
-
-    Args:
-        logs: by partition.
-        accepted: records by partition.
-        failed: records of all partitions that failed; their numbers may be missing.
-    """
+    """Compare the log with the accepted records."""
     found = []
     for partition, given in enumerate(accepted):
         log = logs[partition]

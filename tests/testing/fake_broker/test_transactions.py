@@ -13,7 +13,6 @@ CONCURRENT = 51
 
 
 def begun(network: ModelNetwork, *, timeout_s: float = 60.0) -> ModelProducer:
-    """A producer with one record in an open transaction."""
     producer = ModelProducer(network)
     assert producer.init(timeout_s=timeout_s).error == 0
     assert producer.add_partition() == 0
@@ -22,7 +21,6 @@ def begun(network: ModelNetwork, *, timeout_s: float = 60.0) -> ModelProducer:
 
 
 def seen(network: ModelNetwork) -> list[bytes | None]:
-    """Return the committed records."""
     return [found.value for found in committed_records(network.partition())]
 
 
@@ -73,7 +71,6 @@ def test_time_of_a_transaction_is_over_with_its_end() -> None:
 
 
 def test_completing_takes_marker_delay_s() -> None:
-    """Requests meanwhile get 51 CONCURRENT_TRANSACTIONS."""
     network = ModelNetwork(marker_delay_s=0.5)
     producer = begun(network)
     ended = producer.end(commit=True).error
@@ -89,7 +86,6 @@ def test_completing_takes_marker_delay_s() -> None:
 
 
 def ended_as_version_2(network: ModelNetwork) -> ModelProducer:
-    """A producer whose transaction has ended, and with a new epoch."""
     producer = ModelProducer(network)
     producer.init()
     producer.produce(version=12)
@@ -98,7 +94,6 @@ def ended_as_version_2(network: ModelNetwork) -> ModelProducer:
 
 
 def test_early_record_waits_for_markers_of_version_2() -> None:
-    """The leader asks the coordinator again every 20 ms."""
     network = ModelNetwork(marker_delay_s=0.03)
     producer = ended_as_version_2(network)
 
@@ -111,7 +106,6 @@ def test_early_record_waits_for_markers_of_version_2() -> None:
 
 
 def test_early_record_is_refused_when_markers_take_long() -> None:
-    """It gets 51 CONCURRENT_TRANSACTIONS after 0.1 s; with version 1 another error, at once."""
     network = ModelNetwork(marker_delay_s=0.5)
     producer = ended_as_version_2(network)
 
@@ -196,7 +190,6 @@ def test_raised_epoch_keeps_a_transaction_from_completing() -> None:
 
 
 def test_coordinator_moves() -> None:
-    """The old one responds with 16, and the transaction continues at the new one."""
     network = ModelNetwork(2)
     producer = begun(network)
     old = producer.coordinator()
@@ -224,7 +217,6 @@ def test_coordinator_dies() -> None:
 
 
 def test_leader_cannot_ask_a_coordinator_that_loads() -> None:
-    """Every version of Produce gets 19."""
     network = ModelNetwork(2, coordinator_load_s=1.0)
     producer = ModelProducer(network)
     producer.init()
@@ -278,7 +270,6 @@ def test_downgrade_in_a_transaction_of_version_2() -> None:
 
 
 def test_release_without_the_feature_cannot_have_it() -> None:
-    """The level is refused at the start and later."""
     with pytest.raises(ValueError, match=r"Kafka 3\.9\.1 has transaction\.version 0 to 0, not 2"):
         ModelNetwork(profile=profile_named("3.9.1"), transaction_version=2)
     with pytest.raises(ValueError, match=r"not 3"):
@@ -325,7 +316,6 @@ def _write_marker(network: ModelNetwork, producer: ModelProducer, *, coordinator
 
 
 def test_cut_log_forgets_the_transactions_that_were_in_it() -> None:
-    """A leader's death may take the records of an open transaction along."""
     network = ModelNetwork(2, replication_delay_s=0.5)
     producer, partition = ModelProducer(network), network.partition()
     producer.init()
@@ -345,7 +335,6 @@ def test_cut_log_forgets_the_transactions_that_were_in_it() -> None:
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51, 53, 90])
 def test_fault_instead_of_an_end(code: int) -> None:
-    """The fault applies once; the transaction is still open."""
     network = ModelNetwork()
     producer = begun(network)
     network.model.faults.error(code, Where(api=ApiKey.END_TXN))
@@ -364,7 +353,6 @@ def test_fault_of_one_partition_keeps_the_others_out() -> None:
 
 
 def test_connection_dropped_after_the_end() -> None:
-    """The transaction has ended; only the response is lost."""
     network = ModelNetwork()
     producer = begun(network)
     network.model.faults.drop_connection(Where(api=ApiKey.END_TXN), after_append=True)

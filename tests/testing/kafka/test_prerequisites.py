@@ -16,7 +16,6 @@ def program(path: Path, says: str = "") -> str:
 
 @pytest.fixture
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on PATH, empty; no JAVA_HOME."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     return tmp_path
@@ -33,7 +32,6 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=["17", "21", "8", "unknown"],
 )
 def test_java_major_version_is_read(tmp_path: Path, says: str, expected: int) -> None:
-    """Both numbering schemes of Java are understood."""
     java = program(tmp_path / "java", says)
 
     assert java_major_version(java) == expected
@@ -46,7 +44,6 @@ def test_java_major_version_is_zero_when_it_does_not_run(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("bare_machine")
 def test_missing_for_kafka_names_java_and_maven() -> None:
-    """Each is one line, ready to paste."""
     java, maven = missing_for_kafka()
 
     assert "Java 17 is missing" in java
@@ -64,7 +61,6 @@ def test_missing_for_kafka_refuses_an_old_java(bare_machine: Path) -> None:
 
 
 def test_missing_for_kafka_needs_no_maven_for_cached_jars(bare_machine: Path) -> None:
-    """Maven only fetches the jars."""
     program(bare_machine / "java", 'openjdk version "17.0.1"')
 
     assert missing_for_kafka(jars_cached=True) == []

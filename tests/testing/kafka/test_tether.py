@@ -52,7 +52,6 @@ def test_child_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
 def test_program_is_not_started_when_the_parent_is_gone_already() -> None:
-    """The kernel only reports deaths after the request."""
     tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid() + 1), "/bin/echo", "started"]
 
     ended = subprocess.run(tied, capture_output=True, text=True, check=False)
@@ -61,7 +60,6 @@ def test_program_is_not_started_when_the_parent_is_gone_already() -> None:
 
 
 async def test_process_is_signalled_and_reaped(tmp_path: Path) -> None:
-    """After that it counts as ended."""
     process = JavaProcess(["/bin/sh", "-c", "echo one; echo two; exec sleep 60"], tmp_path / "log")
     before = process.is_running
 

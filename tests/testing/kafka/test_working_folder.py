@@ -26,7 +26,6 @@ def temporary_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_removed_folder_is_gone() -> None:
-    """Removing it again does nothing."""
     folder = WorkingFolder()
     (folder.path / "file").write_text("x", "utf-8")
 

@@ -56,16 +56,13 @@ class End(TypedDict):
 
 
 def load_cell(folder: Path) -> Cell:
-    """Read `cell.json`."""
     cell: Cell = json.loads((folder / "cell.json").read_text("utf-8"))
     return cell
 
 
 def load_events(folder: Path) -> list[Event]:
-    """Read `events.jsonl`."""
     return [json.loads(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
 
 
 def load_ends(folder: Path) -> dict[str, End]:
-    """Read what each process said, by its name."""
     return {file.stem.removeprefix("end-"): json.loads(file.read_text("utf-8")) for file in folder.glob("end-*.json")}

@@ -70,7 +70,6 @@ class ClientHistory:
         self.partition[n], self.offset[n] = row.partition, row.offset
 
     def first_acknowledged_after(self, time_us: int) -> int | None:
-        """Return the time of the first acknowledgement after a time."""
         index = bisect_left(self.acknowledged_us, time_us)
         return self.acknowledged_us[index] if index < len(self.acknowledged_us) else None
 
@@ -101,7 +100,6 @@ class Deadline:
 
 
 def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) -> int:
-    """Check that every record ended, and in time; return the longest life, in microseconds."""
     longest = 0
     for n, outcome in enumerate(history.outcome):
         if outcome == Kind.INVOKE:

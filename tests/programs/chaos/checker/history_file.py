@@ -54,7 +54,6 @@ class HistoryWriter:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, *fields: int) -> None:
-        """Append one row: all fields of `Row` but the time, which is now."""
         self._rows += ROW.pack(*fields, time.time_ns() // 1000)
         if len(self._rows) >= FLUSH_BYTES:
             self.flush()

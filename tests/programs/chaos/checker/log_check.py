@@ -38,7 +38,6 @@ class LogCheck:
         self._partitions: defaultdict[int, PartitionLog] = defaultdict(PartitionLog)
 
     def run(self, events: Sequence[Event]) -> None:
-        """Read the dump through, then look for what it lacks."""
         last_offset: dict[int, int] = {}
         for row in read_dump(self._dump):
             if row.offset <= last_offset.get(row.partition, -1):
@@ -159,7 +158,6 @@ def check_all_lives(checks: Sequence[LogCheck], histories: Histories, verdict: V
 
 
 def _check_lives(topic: int, lives: Sequence[LogCheck], histories: Histories, *, verdict: Verdict) -> None:
-    """Check all lives of one topic."""
     for client, history in histories.items():
         for n in range(len(history) if topic in history.topic else 0):
             if history.topic[n] != topic or any(life.must_hold(history, n) for life in lives):

@@ -63,12 +63,10 @@ class Covered:
 
 
 def save_coverage(file: Path, covered: Covered) -> None:
-    """Write what the dump `file` covers beside it."""
     _beside(file).write_text(json.dumps(dataclasses.asdict(covered)), "utf-8")
 
 
 def load_coverage(file: Path) -> Covered:
-    """Load the coverage of the dump `file`."""
     fields = json.loads(_beside(file).read_text("utf-8"))
     fields["ends"] = {int(partition): end for partition, end in fields["ends"].items()}
     return Covered(**fields)

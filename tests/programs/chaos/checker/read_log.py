@@ -27,7 +27,6 @@ class LogNotReadableError(Exception):
 
 
 def main() -> None:
-    """Read the topic that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
@@ -65,7 +64,6 @@ def make_consumer(bootstrap: str) -> confluent_kafka.Consumer:
 
 
 def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    """High watermark by partition."""
     found = consumer.list_topics(topic, timeout=30).topics[topic]
     if found.error is not None or not found.partitions:
         raise LogNotReadableError(f"topic {topic}: {found.error}")
@@ -80,7 +78,6 @@ def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
 
 
 def resting_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    """Return the end offsets, once they have not moved for a while."""
     ends = log_ends(consumer, topic)
     while True:
         time.sleep(ENDS_AGREE_S)

@@ -89,7 +89,6 @@ class RecordingClient:
         }
 
     def _ended(self, n: int, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """Note the outcome of a record."""
         self._waiting.discard(n)
         if n in self._raised and getattr(error, "outcome", None) is Outcome.NOT_WRITTEN:
             self._raised.discard(n)
@@ -101,13 +100,11 @@ class RecordingClient:
             self._failed(n, error)
 
     def _refused(self, n: int, error: KafkaError) -> None:
-        """The call itself raised: the record was never taken."""
         if error.outcome is Outcome.UNKNOWN:
             raise AssertionError(f"a refused record cannot be UNKNOWN: {error!r}") from error
         self._history.write(Kind.NOT_WRITTEN, self._topic_number, -1, self.client, n, -1, -1)
 
     def _failed(self, n: int, error: BaseException | None) -> None:
-        """The delivery failed: its error says what is known."""
         outcome = error.outcome if isinstance(error, KafkaError) else None
         if outcome is None:
             raise AssertionError(f"a failed record without outcome: {error!r}") from error

@@ -54,7 +54,6 @@ class Workload:
             flushing.cancel()
 
     async def _flush_history(self) -> None:
-        """Let others see what happened until now, and note when the process did not run."""
         while True:
             before_us, busy_us = time.time_ns() // 1000, time.process_time_ns() // 1000
             await asyncio.sleep(FLUSH_S)
@@ -66,7 +65,6 @@ class Workload:
     # One producer for all of the cell
 
     async def _steady(self) -> None:
-        """Send at a rate from several tasks."""
         client = await self._started_client()
         await client.look_for_partitions()
         async with asyncio.TaskGroup() as tasks:
@@ -122,7 +120,6 @@ class Workload:
                 await asyncio.sleep(rng.expovariate(self._orders.rate))
 
     async def _short_life(self, number: int, rng: random.Random) -> None:
-        """One producer: start, a few records, close."""
         client = RecordingClient(self._orders, number, self._history)
         try:
             await client.producer.start()

@@ -33,14 +33,7 @@ class AbortOnPurposeError(Exception):
 
 
 class Transacting(ABC):
-    """One producer at a time of a process, again and again.
-
-    Args:
-        folder: of the session.
-        bootstrap: through the proxies.
-        topic: written to.
-        names: transactional id, and a name of its own among all that have a history.
-    """
+    """One producer at a time of a process, again and again."""
 
     goes_on_without_knowing = True
     """Whether the same life begins another transaction after one of unknown end."""

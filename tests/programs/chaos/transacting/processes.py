@@ -30,7 +30,6 @@ ALL_IDS = (*dict.fromkeys(each for ids in IDS.values() for each in ids), f"{INPU
 
 
 def start(name: str, arena: Arena, *, copies: int, life: int) -> TiedProcess:
-    """A process, in its first life or a later one; the copier gets the number of records to copy."""
     log_file = arena.folder / f"printed-{name}-{life}.log"
     if name == COPIER:
         orders = WorkerOrders(arena.bootstrap, INPUT, name, copies, batch=10, pause_s=0.02)

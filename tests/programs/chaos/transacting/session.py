@@ -77,14 +77,12 @@ class Session:
                 await producer.enqueue(INPUT, b"%d" % number, partition=number % INPUT_PARTITIONS)
 
     def _start(self, name: str) -> None:
-        """A process, in its first life or a later one."""
         self._starts[name] += 1
         self._processes[name] = start(name, self._arena, copies=self._copies, life=self._starts[name])
 
     # Faults
 
     async def _fight(self, until: float) -> None:
-        """Strike until the time is over; all is well when this returns."""
         known, deck = {**known_faults(LONGEST_STOP_S), "cut_off": cut_off}, list[str]()
         while time.monotonic() < until:
             deck = deck or self._rng.sample(DECK, len(DECK))
