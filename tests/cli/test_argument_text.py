@@ -7,8 +7,7 @@ from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import Ended, run
 
-NO_TEXT = "\udcff"
-"""The byte 0xff, as Python gives it to a program."""
+NO_TEXT = "\udcff"  # the byte 0xff, as Python gives it to a program
 
 NO_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0"}
 

@@ -11,8 +11,7 @@ from tests.cli.commands import Ended, ended, feed, run, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
-END_OF_PARTITION = -191
-"""librdkafka's own code."""
+END_OF_PARTITION = -191  # librdkafka's own code
 
 LINES = b"".join(b"%d\n" % number for number in range(500))
 

@@ -24,8 +24,7 @@ class Answer(NamedTuple):
     base_offset: int
     log_start_offset: int
     record_errors: tuple[int, ...]
-    log_append_time: int
-    """In ms; -1 if the log keeps the records' own times."""
+    log_append_time: int  # in ms; -1 if the log keeps the records' own times
 
 
 class RawClient:

@@ -10,8 +10,7 @@ from tests.contracts.raw_client import RawClient
 GAP, OLD_EPOCH, NEXT = 45, 47, 0
 LAST = 2**31 - 1
 
-Step = tuple[int, int, int]
-"""Epoch, sequence of the first of two records, error."""
+Step = tuple[int, int, int]  # epoch, sequence of the first of two records, error
 
 STORIES: dict[str, Sequence[Step]] = {
     "in order": [(0, 0, NEXT), (0, 2, NEXT), (0, 4, NEXT)],

@@ -47,8 +47,7 @@ class Node:
 
     kafka: KafkaCluster
     topic: str
-    thread: ThreadPoolExecutor
-    """The broker dies with the thread that starts it."""
+    thread: ThreadPoolExecutor  # the broker dies with the thread that starts it
 
     def producer(self) -> Producer:
         options = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 60_000}

@@ -23,14 +23,9 @@ MOST_CLIMBS = 5
 AWAITED = "_native/delivery.pyx"
 """`await delivery` is no call: what starts while the test's own frame runs is started by this file."""
 
-TRACES = 10
-"""The shortest counts: timers of earlier records may fire in one."""
-
-LINGER_IS_OVER_S = 0.03
-"""By then the timers of the record before have fired."""
-
-TOOL = 4
-"""A number of `sys.monitoring` that neither debuggers, profilers nor coverage use."""
+TRACES = 10  # the shortest counts: timers of earlier records may fire in one
+LINGER_IS_OVER_S = 0.03  # by then the timers of the record before have fired
+TOOL = 4  # a number of `sys.monitoring` that neither debuggers, profilers nor coverage use
 
 
 class Trace:

@@ -28,8 +28,7 @@ from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.event_log import EventList
 
-VERSION = 8
-"""Produce version: the last without tagged fields, so that responses are easy to write by hand."""
+VERSION = 8  # Produce version: the last without tagged fields, so that responses are easy to write by hand
 
 MAX_IN_FLIGHT = 5
 

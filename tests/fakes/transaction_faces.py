@@ -16,10 +16,8 @@ from tests.fakes.transactional_cluster import committed, producer_of
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    make: Callable[[FakeCluster], Any]
-    """Returns a producer with the transactional id "billing-1", not started."""
-    failure: type[Exception]
-    """Error of a transaction that must be aborted."""
+    make: Callable[[FakeCluster], Any]  # returns a producer with the transactional id "billing-1", not started
+    failure: type[Exception]  # error of a transaction that must be aborted
     fenced: type[Exception]
 
     async def send(self, producer: Any, value: bytes, partition: int = 0) -> asyncio.Future[Any]:

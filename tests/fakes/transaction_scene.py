@@ -35,10 +35,8 @@ class Scene:
 
     def __init__(self, *, version: int = 2) -> None:
         self.now = 1000.0
-        self.coordinator = 1
-        """The node that FindCoordinator names from now on."""
-        self.described = "CompleteAbort", (77, 0)
-        """Answer of DescribeTransactions: the state, and (producer id, epoch)."""
+        self.coordinator = 1  # the node that FindCoordinator names from now on
+        self.described = "CompleteAbort", (77, 0)  # answer of DescribeTransactions: the state, and (producer id, epoch)
         self.version = version
         self.identity = TransactionalIdentity()
         backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))

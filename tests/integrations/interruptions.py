@@ -16,18 +16,14 @@ from tests.integrations.workers import PATIENCE_S, committed_offsets, consuming,
 
 TOTAL = 120
 BATCH = 20
-PART = 12
-"""Of a batch: so many have come, the others have not."""
-
-PRODUCER = "copier"
-"""The client id."""
+PART = 12  # of a batch: so many have come, the others have not
+PRODUCER = "copier"  # the client id
 
 ILLEGAL_GENERATION = 22
 TRANSACTION_ABORTABLE = 120
 
 Step = Coroutine[object, object, object]
-Reached = Callable[[Step], Awaitable[bool]]
-"""Whether a step has come to where it is to be interrupted."""
+Reached = Callable[[Step], Awaitable[bool]]  # whether a step has come to where it is to be interrupted
 
 Way = Callable[[Step, Reached], Awaitable[bool]]
 """Interrupts a step; returns whether it was, for it may have come to its end before."""

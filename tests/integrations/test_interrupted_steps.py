@@ -22,8 +22,7 @@ from tests.integrations.workers import (
 
 pytestmark = pytest.mark.slow
 
-GATHERING_S = 30.0
-"""No batch is given out because of it: all are full."""
+GATHERING_S = 30.0  # no batch is given out because of it: all are full
 
 POISON = 37
 TOO_LARGE = b"x" * 5_000

@@ -16,8 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.timing]
 
 ONE_FAKE_AND_REAL = [*fake_and_real(["4.3.1"])[:1], *fake_and_real()[len(RELEASES) :]]
 TOTAL = 120
-WORKER_S = 60
-"""A worker that takes longer hangs: the session time-out is 6 s, an answer milliseconds."""
+WORKER_S = 60  # a worker that takes longer hangs: the session time-out is 6 s, an answer milliseconds
 
 
 async def begun(orders: WorkerOrders) -> Process:

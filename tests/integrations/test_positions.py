@@ -27,8 +27,7 @@ pytestmark = pytest.mark.slow
 
 PARTITIONS = 4
 POISON = 37
-GATHERING_S = 30.0
-"""No batch is given out because of it: all are full."""
+GATHERING_S = 30.0  # no batch is given out because of it: all are full
 
 
 @pytest.fixture(name="cluster")

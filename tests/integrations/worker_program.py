@@ -37,13 +37,11 @@ class WorkerOrders:
     topic: str
     worker: str
     total: int
-    phase: str = ""
-    """In which it kills itself; empty for none."""
+    phase: str = ""  # in which it kills itself; empty for none
     assignor: str = "roundrobin"
     is_static: bool = True
     batch: int = 20
-    pause_s: float = 0.0
-    """After each batch."""
+    pause_s: float = 0.0  # after each batch
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "tests.integrations.worker_program", json.dumps(asdict(self))]

@@ -7,8 +7,7 @@ from aioproducer import Producer
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import in_virtual_time
 
-SOON_S = 10
-"""Less than the tenth of `delivery_timeout_ms` after which a batch is closed, however long its linger."""
+SOON_S = 10  # less than the tenth of `delivery_timeout_ms` after which a batch is closed, however long its linger
 
 
 def note_time(left: asyncio.Future[float], *_: object) -> None:

@@ -21,11 +21,8 @@ from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 pytestmark = pytest.mark.slow
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
-RECORDS = 18_000
-"""Records of 40 bytes that fill most of a batch of a megabyte."""
-
-MOST_CALLS = 30_000
-"""Some thirty million instructions: what a slow machine does in ten milliseconds."""
+RECORDS = 18_000  # records of 40 bytes that fill most of a batch of a megabyte
+MOST_CALLS = 30_000  # some thirty million instructions: what a slow machine does in ten milliseconds
 
 _STEP = "_run"  # asyncio's handles run every callback, and every step of a task
 

@@ -165,8 +165,7 @@ async def test_answer_of_the_old_log_lets_nothing_overtake() -> None:
 # The addresses lead to another cluster: it was created again, or they were switched to a standby
 
 
-TIME_TO_NOTICE_S = 3
-"""Metadata is asked for once a second while no broker answers."""
+TIME_TO_NOTICE_S = 3  # metadata is asked for once a second while no broker answers
 
 
 @asynccontextmanager

@@ -40,8 +40,7 @@ FIND: Final = Where(api=ApiKey.FIND_COORDINATOR)
 ADD_OFFSETS: Final = Where(api=ApiKey.ADD_OFFSETS_TO_TXN)
 COMMIT_OFFSETS: Final = Where(api=ApiKey.TXN_OFFSET_COMMIT)
 OF_V1: Final = {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN}
-WITHOUT_IDS = Release(profile="2.4", transaction_version=0)
-"""Of topics."""
+WITHOUT_IDS = Release(profile="2.4", transaction_version=0)  # of topics
 on_both_ends = pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
 
 

@@ -18,8 +18,7 @@ TOOLS = {"3.9.1": (False, "kafka.tools.DumpLogSegments"), "4.3.1": (True, "org.a
 """Whether it is among the tools' jars, and its name."""
 
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-TIMESTAMP = time.time_ns() // 1_000_000
-"""Today: the broker deletes logs that are older than a week."""
+TIMESTAMP = time.time_ns() // 1_000_000  # today: the broker deletes logs that are older than a week
 VALUES = (b"a" * 300, None, b"", b"b" * 300)
 
 

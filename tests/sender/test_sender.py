@@ -22,8 +22,7 @@ from aioproducer.records import TopicPartition
 from tests.fakes.scripted_sender import ScriptedSender, response
 from tests.fakes.virtual_loop import run, virtual_loop
 
-WITH_HINTS = 10
-"""The first version of Produce whose responses name the new leader (KIP-951)."""
+WITH_HINTS = 10  # the first version of Produce whose responses name the new leader (KIP-951)
 
 NOT_LEADER = 6
 

@@ -16,8 +16,7 @@ addopts = -q --import-mode=importlib -p no:cacheprovider
 filterwarnings = error
 """
 
-FUNCTION_LOOPS = ["-o", "asyncio_default_fixture_loop_scope=function"]
-"""Without it pytest-asyncio warns."""
+FUNCTION_LOOPS = ["-o", "asyncio_default_fixture_loop_scope=function"]  # without it pytest-asyncio warns
 
 STRICT = [*FUNCTION_LOOPS, "-o", "asyncio_mode=strict"]
 AUTO = [*FUNCTION_LOOPS, "-o", "asyncio_mode=auto"]

@@ -15,8 +15,7 @@ from aioproducer import BlockingProducer, IllegalStateError, Producer, TopicAuth
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, ThreadedFakeCluster, Where
 from aioproducer.testing.kafka.server_properties import free_ports
 
-OF_ONE_LOOP = {"model", "in_thread"}
-"""Public names of `FakeCluster` that another thread cannot use."""
+OF_ONE_LOOP = {"model", "in_thread"}  # public names of `FakeCluster` that another thread cannot use
 
 
 @pytest.fixture(name="threaded", scope="module")

@@ -21,8 +21,7 @@ from aioproducer.errors import (
 from aioproducer.records import OffsetAndMetadata, TopicPartition
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
-ABORTABLE_ANSWERS = (24, 30, 120)
-"""INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE."""
+ABORTABLE_ANSWERS = (24, 30, 120)  # INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE
 
 
 # Strays and gaps

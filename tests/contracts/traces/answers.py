@@ -42,8 +42,7 @@ _SORTED_BY = {
 }
 """Lists whose order says nothing, since Kafka makes them from hash maps."""
 
-_IN_ORDER = {ApiKey.FETCH}
-"""Answers in which the order does say something."""
+_IN_ORDER = {ApiKey.FETCH}  # answers in which the order does say something
 
 
 def answer_words(api: ApiKey, version: int, frame: bytes, *, symbols: Symbols) -> object:

@@ -22,8 +22,7 @@ from tests.contracts.traces.symbols import Symbols
 
 BatchWords: TypeAlias = Mapping[str, object]
 
-ORDINARY_TIME = -60_000
-"""When records were made, in ms from the start of the trace, unless a batch says otherwise."""
+ORDINARY_TIME = -60_000  # when records were made, in ms from the start of the trace, unless a batch says otherwise
 
 _SAME_IN_HEADER = ("count", "last_delta", "base_offset", "magic", "crc", "codec", "attributes", "epoch")
 

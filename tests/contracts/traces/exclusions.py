@@ -20,8 +20,7 @@ class Exclusion(NamedTuple):
     api: str
     what: str
     why: str
-    strip: Strip
-    """Takes it out of an answer."""
+    strip: Strip  # takes it out of an answer
 
 
 def _other_topics(step: Step, _profile: VersionProfile, answer: Tree) -> None:

@@ -16,8 +16,7 @@ from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.primitives import Reader, Writer
 from tests.testing.kio_classes import schema
 
-Tree: TypeAlias = dict[str, object]
-"""A message by field name: numbers, strings, bytes, uuids, trees, and lists of them."""
+Tree: TypeAlias = dict[str, object]  # a message by field name: numbers, strings, bytes, uuids, trees, and lists of them
 
 NUMBERS = {
     "int8": struct.Struct(">b"),

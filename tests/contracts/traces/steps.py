@@ -24,35 +24,20 @@ class Step(TypedDict):
     """One request of a trace."""
 
     api: str
-    v: int
-    """Its version; a release that has none so new gets its newest, unless `exact`."""
-
-    on: NotRequired[int]
-    """Which of the trace's connections, 0 unless said."""
-
-    exact: NotRequired[bool]
-    """Send this version, whether the broker has it or not."""
-
-    body: NotRequired[Tree]
-    """The fields, with symbols; of those a version does not have nothing is sent."""
-
+    v: int  # its version; a release that has none so new gets its newest, unless `exact`
+    on: NotRequired[int]  # which of the trace's connections, 0 unless said
+    exact: NotRequired[bool]  # send this version, whether the broker has it or not
+    body: NotRequired[Tree]  # the fields, with symbols; of those a version does not have nothing is sent
     acks: NotRequired[int]
     timeout: NotRequired[int]
     tid: NotRequired[str]
     data: NotRequired[list[tuple[str, list[PartitionWords]]]]
     """Of Produce instead of `body`: topics and their partitions."""
 
-    cut: NotRequired[int]
-    """Bytes missing at the end of the request."""
-
-    more: NotRequired[str]
-    """Bytes after its end, in hex."""
-
-    patch: NotRequired[tuple[int, str]]
-    """Bytes of the body that are replaced: where, and with what, in hex."""
-
-    pipelined: NotRequired[bool]
-    """Sent together with the step after it, before the answer to this one is there."""
+    cut: NotRequired[int]  # bytes missing at the end of the request
+    more: NotRequired[str]  # bytes after its end, in hex
+    patch: NotRequired[tuple[int, str]]  # bytes of the body that are replaced: where, and with what, in hex
+    pipelined: NotRequired[bool]  # sent together with the step after it, before the answer to this one is there
 
 
 def version_of(step: Step, profile: VersionProfile) -> int:

@@ -141,8 +141,7 @@ def _replaced_text(value: str, symbols: Symbols) -> object:
     return symbols.topic_id(value) if value[:1] in {"#", "?"} else symbols.name(value)
 
 
-NO_ID = 4_000_000_000
-"""Identity of a transactional id that was never initialized: an unused producer id."""
+NO_ID = 4_000_000_000  # identity of a transactional id that was never initialized: an unused producer id
 
 
 @dataclass(slots=True)
@@ -151,8 +150,7 @@ class TransactionalProducer:
 
     producer_id: int = NO_ID
     epoch: int = 0
-    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The next one of each partition."""
+    sequences: dict[tuple[str, int], int] = field(default_factory=dict)  # the next one of each partition
 
     def become(self, producer_id: int, epoch: int) -> None:
         """Take another identity; its sequences begin at 0."""

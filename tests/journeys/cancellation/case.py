@@ -15,14 +15,9 @@ from tests.journeys.cancellation.scene import STATES, Scene, close_quietly
 from tests.journeys.cancellation.suspensions import LATER_S, Moment, Strike
 from tests.journeys.cancellation.ways import AT_ONCE, TIMED_WAYS, WAYS, Call, TimedWay, Way, cancel, loop_shutdown
 
-IN_LINE = {"memory full", "metadata slow"}
-"""States in which a record cannot be appended at once."""
-
-LIMIT_S = 600.0
-"""Virtual seconds within which everything ends; a forgotten waiter would take longer."""
-
-TURNS = 6
-"""Turns of the loop after a suspension that are tried one by one, since the sender works in them."""
+IN_LINE = {"memory full", "metadata slow"}  # states in which a record cannot be appended at once
+LIMIT_S = 600.0  # virtual seconds within which everything ends; a forgotten waiter would take longer
+TURNS = 6  # turns of the loop after a suspension that are tried one by one, since the sender works in them
 
 
 class Case:

@@ -15,8 +15,7 @@ from tests.fakes.background_tasks import background_tasks
 PRODUCE = Where(api=ApiKey.PRODUCE)
 METADATA = Where(api=ApiKey.METADATA)
 PAD = b"." * 2_000
-QUIET_S = 60.0
-"""Virtual seconds within which everything must have come to rest on a healed cluster."""
+QUIET_S = 60.0  # virtual seconds within which everything must have come to rest on a healed cluster
 
 
 class Record(TypedDict):

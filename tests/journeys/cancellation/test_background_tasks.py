@@ -20,8 +20,7 @@ ResultT = TypeVar("ResultT")
 
 VITAL = ("supervisor", "sender", "metadata", "producer-id")
 OTHERS = ("connect", "start", "close")
-MOST_POINTS = 60
-"""Suspensions of one task that are tried; the sender's later ones are like those before."""
+MOST_POINTS = 60  # suspensions of one task that are tried; the sender's later ones are like those before
 
 
 class TaskWatch:

@@ -14,8 +14,7 @@ ResultT = TypeVar("ResultT")
 
 ASK_S = 5.0
 
-KEEP_ASKING_S = 60.0
-"""A question that has to be answered in the end."""
+KEEP_ASKING_S = 60.0  # a question that has to be answered in the end
 
 
 class Administration:

@@ -40,8 +40,7 @@ class TopicInPlay:
     described: Topic
     partitions: int
     life: int = 0
-    invoked_from_us: int = 0
-    """Records invoked from then on can only go to this life of it."""
+    invoked_from_us: int = 0  # records invoked from then on can only go to this life of it
 
     @property
     def name(self) -> str:

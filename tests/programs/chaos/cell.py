@@ -32,8 +32,7 @@ from tests.programs.chaos.proxy import Link
 from tests.programs.chaos.tied_process import run_to_end
 
 NODES = 3
-RECOVERY_S = 10.0
-"""Bound of the check RECOVERY, on top of the request timeout."""
+RECOVERY_S = 10.0  # bound of the check RECOVERY, on top of the request timeout
 
 WARM_UP_S = 1.5
 
@@ -42,8 +41,7 @@ START_TIMEOUT_S = 60.0
 
 END_TIMEOUT_S = 120.0
 
-LATE_APPENDS_S = 3.0
-"""Requests of closed connections may be carried out so long after."""
+LATE_APPENDS_S = 3.0  # requests of closed connections may be carried out so long after
 
 SERVER = {"auto.create.topics.enable": "false", "replica.lag.time.max.ms": "10000", **PROPERTIES}
 

@@ -25,11 +25,8 @@ from tests.programs.chaos.faults import (
     stop_producer,
 )
 
-CALM_S = (2.0, 5.0)
-"""Between two faults, once everyone was acknowledged something."""
-
-LEAST_S = 8.0
-"""A fault that cannot stay so long does not begin any more."""
+CALM_S = (2.0, 5.0)  # between two faults, once everyone was acknowledged something
+LEAST_S = 8.0  # a fault that cannot stay so long does not begin any more
 
 
 def known_faults(longest_stop_s: float) -> Mapping[str, Fault]:

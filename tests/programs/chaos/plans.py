@@ -26,8 +26,7 @@ ALL_FAULTS = (
     "single_bytes",
 )
 
-CLIENTS_OF_A_PROCESS = 1_000_000
-"""Client numbers are given to processes in blocks of this size."""
+CLIENTS_OF_A_PROCESS = 1_000_000  # client numbers are given to processes in blocks of this size
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,8 +37,7 @@ class Workload:
     kind: str
     number: int
     partitions: int
-    rate: float
-    """Records a second of a steady one, producers a second of a short one."""
+    rate: float  # records a second of a steady one, producers a second of a short one
     idempotent: bool
 
 

@@ -16,8 +16,7 @@ from tests.programs.chaos.troubles import Pipe, Trouble, pass_on
 
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 1 << 16
-RESET_AT_ONCE = struct.pack("ii", 1, 0)
-"""SO_LINGER on, 0 seconds: closing sends RST."""
+RESET_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 seconds: closing sends RST
 
 
 class Link:

@@ -23,11 +23,9 @@ class Pipe:
     writer: asyncio.StreamWriter
     rng: random.Random
     is_answer: bool
-    carried: int = 0
-    """Bytes, under a trouble that counts them."""
+    carried: int = 0  # bytes, under a trouble that counts them
     limit: int = 0
-    is_dead: bool = False
-    """Bytes were swallowed: what follows would be nonsense, so nothing follows any more."""
+    is_dead: bool = False  # bytes were swallowed: what follows would be nonsense, so nothing follows any more
 
 
 Trouble: TypeAlias = Callable[[bytes, Pipe], Awaitable[None]]

@@ -21,8 +21,7 @@ from tests.contracts.raw_client import schema
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 30.0
-HEAD = struct.Struct(">ihhi")
-"""Size of the frame, key of the API, version, correlation id."""
+HEAD = struct.Struct(">ihhi")  # size of the frame, key of the API, version, correlation id
 
 
 @dataclass(slots=True)

@@ -19,8 +19,7 @@ import aioproducer
 from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import live_through
 
-HANG_S = 60.0
-"""Limit of processor time: no run takes a hundredth of that, so one that reaches it is a busy loop."""
+HANG_S = 60.0  # limit of processor time: no run takes a hundredth of that, so one that reaches it is a busy loop
 
 
 def main() -> None:

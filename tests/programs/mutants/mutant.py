@@ -48,12 +48,8 @@ class Change:
 class Mutant:
     name: str
     breaks: str
-    families: tuple[str, ...] = ()
-    """Families of the simulation that find it fastest; they are tried first."""
-
-    tests: tuple[str, ...] = ()
-    """Tests that find what no caller and no broker can see; they run before other families."""
-
+    families: tuple[str, ...] = ()  # families of the simulation that find it fastest; they are tried first
+    tests: tuple[str, ...] = ()  # tests that find what no caller and no broker can see; they run before other families
     changes: tuple[Change, ...]
 
     @property

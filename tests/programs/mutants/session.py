@@ -19,8 +19,7 @@ class Death:
     mutant: Mutant
     finding: Finding
     seconds: float
-    is_confirmed: bool = True
-    """The package itself does not fail in the same way."""
+    is_confirmed: bool = True  # the package itself does not fail in the same way
 
     @property
     def is_good(self) -> bool:

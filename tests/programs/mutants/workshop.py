@@ -44,9 +44,7 @@ setup(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    by: str
-    """"D2 17", or the name of a test; empty: nothing was found."""
-
+    by: str  # "D2 17", or the name of a test; empty: nothing was found
     violation: str = ""
     runs: int = 0
 

@@ -22,11 +22,8 @@ ResultT = TypeVar("ResultT")
 CALL_ERRORS = (KafkaError, TypeError, ValueError)
 
 _PATIENCE_S = 60.0
-_PAUSES = 0.04
-"""Records come in bursts: after this many there is a pause, in proportion."""
-
-_LONGEST_PAUSE_S = 50.0
-"""Less than a run that was closed waits for its callers."""
+_PAUSES = 0.04  # records come in bursts: after this many there is a pause, in proportion
+_LONGEST_PAUSE_S = 50.0  # less than a run that was closed waits for its callers
 
 
 def callers_of(load: Workload) -> list["Caller"]:

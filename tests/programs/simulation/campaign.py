@@ -14,11 +14,8 @@ from aioproducer.testing.fake_broker.wire.messages import load_message_classes
 from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import Verdict, live_through
 
-_CHUNK = 25
-"""Runs that a process is given at a time."""
-
-_THRESHOLDS = (100_000, 10, 100)
-"""Thresholds of the collector: no run makes so much garbage, unless it never ends."""
+_CHUNK = 25  # runs that a process is given at a time
+_THRESHOLDS = (100_000, 10, 100)  # thresholds of the collector: no run makes so much garbage, unless it never ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -289,8 +289,7 @@ def _moves(queue: PartitionQueue) -> bool:
 
 # Looks inside a running transactional producer: whether it asks its coordinators what there is to ask.
 
-SLACK_S: Final = 0.02
-"""Beside the pause: timers, and the pause after markers, which is a hundredth of a second at most."""
+SLACK_S: Final = 0.02  # beside the pause: timers, and the pause after markers, which is a hundredth of a second at most
 
 
 class TransactionsInside(Inside):

@@ -33,8 +33,7 @@ from tests.programs.simulation.workload import Workload
 
 WALL_CLOCK_MS = 1_700_000_000_000
 
-_PLAIN = 2
-"""Version of marshal's format: later ones write an object that has several references in another way."""
+_PLAIN = 2  # version of marshal's format: later ones write an object that has several references in another way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

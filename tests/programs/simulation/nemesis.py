@@ -26,8 +26,7 @@ class Nemesis:
         self.model: ModelCluster = network.model
         self.keeper = keeper
         self.wall_clock_shift_ms = 0
-        self.expired_at: list[float] = []
-        """Virtual times when the transactional id has expired."""
+        self.expired_at: list[float] = []  # virtual times when the transactional id has expired
         self._history = history
         self._loop = network.loop
         self._is_over = False

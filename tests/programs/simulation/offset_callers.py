@@ -14,11 +14,8 @@ from tests.programs.simulation.transaction_stories import TransactionEnd, Transa
 LATER = "orders-later"
 """A topic of which brokers know nothing at first: the offsets of others are taken, and those of it are not yet."""
 
-UNAWAITED = 0.25
-"""Share of the calls that are not awaited before the commit: their offsets count all the same."""
-
-STALE = 0.06
-"""Share of the offsets that are sent for a member that the group does not have."""
+UNAWAITED = 0.25  # share of the calls that are not awaited before the commit: their offsets count all the same
+STALE = 0.06  # share of the offsets that are sent for a member that the group does not have
 
 
 class OffsetCaller:

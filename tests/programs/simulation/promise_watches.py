@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 TICK_S: Final = 0.001
-OVERHEAD: Final = 1_000
-"""Bytes that a record has beside its value, and its batch before it, at most."""
+OVERHEAD: Final = 1_000  # bytes that a record has beside its value, and its batch before it, at most
 
 CLOSING_AGES: Final = 10
 """Part of the delivery timeout: a batch takes no records that are so much younger than its oldest."""
@@ -250,8 +249,7 @@ class FrameWatch:
     """Sees what arrives at the producer."""
 
     def __init__(self, violated: Callable[[str, str], None]) -> None:
-        self.omissions: list[Fault] = []
-        """Rules by which answers say nothing of a partition."""
+        self.omissions: list[Fault] = []  # rules by which answers say nothing of a partition
         self._violated = violated
         self._omitted = 0
 

@@ -13,8 +13,7 @@ from tests.programs.simulation.run import Verdict
 from tests.programs.simulation.schedules import DeviatingSchedule
 from tests.programs.simulation.stage import LAG_S, Scene, play
 
-Deviation = tuple[int, int]
-"""Number of the choice, and of the way taken, from 1 on."""
+Deviation = tuple[int, int]  # number of the choice, and of the way taken, from 1 on
 
 MOST_DEVIATIONS = 2
 
@@ -40,9 +39,7 @@ class Broken:
 class Found:
     schedules: int = 0
     choices: int = 0
-    digests: set[int] = field(default_factory=set)
-    """Different ends that the schedules came to."""
-
+    digests: set[int] = field(default_factory=set)  # different ends that the schedules came to
     broken: list[Broken] = field(default_factory=list)
     is_exhausted: bool = True
 

@@ -26,9 +26,7 @@ class Shrinkage:
     """A plan, and the arguments that make it of its seed's plan."""
 
     plan: Plan
-    strikes: tuple[int, ...] | None = None
-    """Numbers of the strikes that are left, in the seed's plan; None: all."""
-
+    strikes: tuple[int, ...] | None = None  # numbers of the strikes that are left, in the seed's plan; None: all
     arguments: tuple[tuple[str, str], ...] = field(default=())
 
     @property

@@ -15,15 +15,13 @@ from tests.programs.simulation.simulated_transport import SimulatedTransport
 ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
-LONGEST_JOB_S = 0.05
-"""Longest time of a job that `run_in_executor` gives to a thread."""
+LONGEST_JOB_S = 0.05  # longest time of a job that `run_in_executor` gives to a thread
 
 
 class SimulatedLoop(LeanLoop):
     """A loop on which nothing happens by chance."""
 
-    network: SimulatedNetwork
-    """Set once it exists: the two need each other."""
+    network: SimulatedNetwork  # set once it exists: the two need each other
 
     def __init__(self, random: Random) -> None:
         super().__init__()

@@ -52,9 +52,7 @@ class Scene:
     brokers: int = 1
     partitions: int = 1
     options: Mapping[str, object] = field(default_factory=dict)
-    fault: str = "scene"
-    """Fault as which a failure in the scene counts, if that excuses an end."""
-
+    fault: str = "scene"  # fault as which a failure in the scene counts, if that excuses an end
     closes: bool = False
 
     @property

@@ -53,10 +53,8 @@ _HEARD: Final = frozenset(
 _IDLE: Final = "connections_max_idle_ms"
 _NO_PAUSE: Final = (0.0, 0, 0)
 _TICK_S: Final = 0.001
-_LATE_S: Final = 0.01
-"""Tolerated lateness of closing a connection: a timer's tick, and the following turns of the loop."""
-_SILENCE_S: Final = 0.5
-"""A node that answers Metadata with silence for so long is no reason not to ask another."""
+_LATE_S: Final = 0.01  # tolerated lateness of closing a connection: a timer's tick, and the following turns of the loop
+_SILENCE_S: Final = 0.5  # a node that answers Metadata with silence for so long is no reason not to ask another
 
 
 AT_ONCE: Final = 6
@@ -65,8 +63,7 @@ a connection that was closed for being idle."""
 
 SPREAD: Final = 0.8
 
-SMALLEST_LIMIT: Final = 512
-"""Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""
+SMALLEST_LIMIT: Final = 512  # bytes to which a topic's batches are cut down at most, however small `batch_size` is
 
 LOOKS_INTO_REQUESTS: Final = 4
 """One in so many seeds decodes every Produce request when it is written, which costs a tenth of a run.
@@ -74,8 +71,7 @@ LOOKS_INTO_REQUESTS: Final = 4
 In all with outages: what is sent after batches that were given up on the wire is where identities go wrong.
 """
 
-LOOKS_AT_TIMES: Final = 8
-"""One in so many seeds, which are among those, decodes every record, too."""
+LOOKS_AT_TIMES: Final = 8  # one in so many seeds, which are among those, decodes every record, too
 
 
 class Fate(Enum):
@@ -93,10 +89,8 @@ class WireWatch:
         self, history: History, plan: Plan, clock: Callable[[], float]
     ) -> None:
         self.violated = history.violated
-        self.error_codes: Counter[tuple[str, int]] = Counter()
-        """(API, error code) that brokers answered -> how often."""
-        self.faults: Counter[str] = Counter()
-        """Fault -> how often it had an effect."""
+        self.error_codes: Counter[tuple[str, int]] = Counter()  # (API, error code) that brokers answered -> how often
+        self.faults: Counter[str] = Counter()  # fault -> how often it had an effect
         self.requests: Counter[str] = Counter()
         self._oldest_since: dict[int, float] = {}  # connection -> when its oldest request became that
         self._refreshes: deque[float] = deque(maxlen=AT_ONCE)

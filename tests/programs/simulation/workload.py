@@ -9,8 +9,7 @@ from tests.programs.simulation.history import End, History, Story
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.promise_watches import CallbackTurns
 
-TICK_S = 0.002
-"""Tolerance of a deadline: one timer tick, and the following turns of the loop."""
+TICK_S = 0.002  # tolerance of a deadline: one timer tick, and the following turns of the loop
 
 
 class Workload:
@@ -24,12 +23,9 @@ class Workload:
         self.history = history
         self.topic = topic
         self.on_beat = on_beat
-        self.deliveries: list[Story] = []
-        """Stories with a delivery, in the order in which these were given."""
+        self.deliveries: list[Story] = []  # stories with a delivery, in the order in which these were given
         self.is_closing = False
-        self.healthy_since = 0.0
-        """Virtual seconds; 0.0 while things go wrong."""
-
+        self.healthy_since = 0.0  # virtual seconds; 0.0 while things go wrong
         self.now = history.clock
         self.turns = CallbackTurns(plan, history)
         self.delivery_timeout_s = plan.number("delivery_timeout_ms") / 1000

@@ -33,8 +33,7 @@ ROOT = Path(__file__).parents[3]
 TOPIC = "soak"
 PARTITIONS = 6
 SHARE = 0.7
-KEPT_BYTES = 256 * 1024 * 1024
-"""Retention of each partition, on each node: a soak writes more than a disk holds."""
+KEPT_BYTES = 256 * 1024 * 1024  # retention of each partition, on each node: a soak writes more than a disk holds
 
 BROKER = {"log.retention.check.interval.ms": "5000"}
 TOPIC_SETTINGS = {

@@ -6,11 +6,8 @@ from typing import TypedDict
 
 from tests.programs.soak.samples import Sample
 
-WARM_UP = 0.25
-"""The part of the run in which caches and free lists may fill."""
-
-MOST_MEMORY_MIB = 16.0
-"""Most that memory may grow after the warm-up, by a line through all samples."""
+WARM_UP = 0.25  # the part of the run in which caches and free lists may fill
+MOST_MEMORY_MIB = 16.0  # most that memory may grow after the warm-up, by a line through all samples
 
 MOST_OBJECTS = 0.05
 

@@ -8,8 +8,7 @@ from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.groups.committed_offsets import CommittedOffset
 from tests.testing.model_network import ModelClient, ModelNetwork
 
-JOIN, SYNC, HEARTBEAT, LEAVE = 5, 3, 3, 3
-"""The versions these tests speak."""
+JOIN, SYNC, HEARTBEAT, LEAVE = 5, 3, 3, 3  # the versions these tests speak
 
 
 class Consumer:

@@ -11,8 +11,7 @@ from aioproducer.testing.kafka.readiness import ClusterView, ask_for_cluster
 from aioproducer.testing.kafka.server_properties import free_ports
 
 HOST = "127.0.0.1"
-ACCEPTS = struct.pack(">ihi", 18, 0, 0)
-"""Correlation id, error code, no API keys."""
+ACCEPTS = struct.pack(">ihi", 18, 0, 0)  # correlation id, error code, no API keys
 
 
 def metadata(controller_id: int) -> bytes:

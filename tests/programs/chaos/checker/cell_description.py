@@ -17,8 +17,7 @@ from tests.programs.chaos.checker.losses import Event
 
 class Topic(TypedDict):
     name: str
-    idempotent: bool
-    """Whether its records are sent with idempotence and acks=all, or else with acks=1."""
+    idempotent: bool  # whether its records are sent with idempotence and acks=all, or else with acks=1
 
 
 class Limits(TypedDict):
@@ -47,8 +46,7 @@ class Close(TypedDict):
 class End(TypedDict):
     clients: list[int]
     closes: list[Close]
-    errors: list[str]
-    """Messages that the process logged at ERROR, each with its cause."""
+    errors: list[str]  # messages that the process logged at ERROR, each with its cause
     errors_without_cause: list[str]
     failed_starts: int
     lags: list[tuple[int, int]]

@@ -18,13 +18,10 @@ class ClientHistory:
 
     def __init__(self, client: int) -> None:
         self.client = client
-        self.outcome = bytearray()
-        """`Kind` of the outcome; INVOKE while there is none."""
+        self.outcome = bytearray()  # `Kind` of the outcome; INVOKE while there is none
         self.topic = bytearray()
-        self.partition = array("h")
-        """Asked for; replaced by what an acknowledgement says."""
-        self.is_chosen = bytearray()
-        """1 where the client left the partition to the producer."""
+        self.partition = array("h")  # asked for; replaced by what an acknowledgement says
+        self.is_chosen = bytearray()  # 1 where the client left the partition to the producer
         self.offset = array("q")
         self.sent_ms = array("q")
         self.invoked_us = array("q")
@@ -92,11 +89,8 @@ def load_histories(files: Iterable[Path], verdict: Verdict) -> Histories:
 class Deadline:
     """Longest life of a client's records."""
 
-    limit_us: int
-    """The delivery timeout, the time a call may block, and what a busy machine needs."""
-
-    lags: Sequence[tuple[int, int]]
-    """Times when the client's process did not run, in microseconds: its clock did."""
+    limit_us: int  # the delivery timeout, the time a call may block, and what a busy machine needs
+    lags: Sequence[tuple[int, int]]  # times when the client's process did not run, in microseconds: its clock did
 
 
 def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) -> int:

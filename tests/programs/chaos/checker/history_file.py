@@ -25,11 +25,9 @@ FLUSH_BYTES = 1 << 16
 
 
 class Kind(enum.IntEnum):
-    INVOKE = 1
-    """The record is about to be given to the producer."""
+    INVOKE = 1  # the record is about to be given to the producer
     OK = 2
-    NOT_WRITTEN = 3
-    """Failed or refused, and certainly not in the log."""
+    NOT_WRITTEN = 3  # failed or refused, and certainly not in the log
     UNKNOWN = 4
 
 

@@ -27,8 +27,7 @@ class LogCheck:
         self._histories = histories
         self._verdict = verdict
         self._idempotent = idempotent
-        self._copies: dict[int, bytearray] = {}
-        """Number of copies of each n, at most 255, by client."""
+        self._copies: dict[int, bytearray] = {}  # number of copies of each n, at most 255, by client
         self._found: dict[int, bytearray] = {}
         self._last_acknowledged: dict[tuple[int, int, int], int] = {}
         """Highest n whose first copy was seen, by client, partition, and whether the producer chose it.

@@ -15,11 +15,8 @@ import confluent_kafka
 from tests.programs.chaos.checker.log_dump import LOG_ROW, Covered, Finding, save_coverage
 from tests.programs.chaos.checker.payload import decode
 
-STALLED_S = 60.0
-"""A reader that finds nothing for so long gives up."""
-
-ENDS_AGREE_S = 2.0
-"""Ends of the log that do not move for so long are its ends."""
+STALLED_S = 60.0  # a reader that finds nothing for so long gives up
+ENDS_AGREE_S = 2.0  # ends of the log that do not move for so long are its ends
 
 
 class LogNotReadableError(Exception):

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from tests.programs.checks import CHECKS
 
-TOLD_AT_MOST = 20
-"""Violations of one check that are printed; all are counted."""
+TOLD_AT_MOST = 20  # violations of one check that are printed; all are counted
 
 
 @dataclasses.dataclass(slots=True)

@@ -24,15 +24,13 @@ class RecordingClient:
     def __init__(self, orders: Orders, client: int, history: HistoryWriter) -> None:
         self.producer = Producer(orders.bootstrap, client_id=f"chaos-{client}", **orders.options)
         self.client = client
-        self.partitions = 1
-        """Spread records evenly, at random, over this many partitions."""
+        self.partitions = 1  # spread records evenly, at random, over this many partitions
         self._topic = orders.topic
         self._topic_number = orders.topic_number
         self._history = history
         self._rng = random.Random(f"{orders.seed}/{client}")
         self._next = 0
-        self._waiting: set[int] = set()
-        """Records whose `enqueue` has not returned, and whose outcome is not known."""
+        self._waiting: set[int] = set()  # records whose `enqueue` has not returned, and whose outcome is not known
         self._raised: set[int] = set()
         """Records whose `enqueue` raised. A waiting one is reported to `on_delivery` too, before or after."""
 

@@ -12,28 +12,16 @@ from tests.programs.chaos.producing.recording_client import RecordingClient
 
 TICK_S = 0.02
 FLUSH_S = 0.1
-LAG_S = 0.05
-"""A loop that is so much late has not run."""
-
-STREAMS = 3
-"""Tasks that share one producer; the last of them never waits."""
-
-CATCH_UP_S = 1.0
-"""Limit for catching up: records that are later than this are left out."""
-
-LOOK_S = 1.0
-"""Pause between two looks of a steady client for new partitions."""
+LAG_S = 0.05  # a loop that is so much late has not run
+STREAMS = 3  # tasks that share one producer; the last of them never waits
+CATCH_UP_S = 1.0  # limit for catching up: records that are later than this are left out
+LOOK_S = 1.0  # pause between two looks of a steady client for new partitions
 
 CLOSE_S = 60.0
 
-SHORT_RECORDS = 30
-"""Topics of a short-lived producer."""
-
-SHORT_CLOSES_S = (0.0, 0.05, 0.5, 5.0, 30.0)
-"""Timeouts of a short-lived producer's close: some give it no time at all."""
-
-SHORT_AT_ONCE = 60
-"""Short-lived producers that live at the same time, at most; in trouble they cannot end."""
+SHORT_RECORDS = 30  # topics of a short-lived producer
+SHORT_CLOSES_S = (0.0, 0.05, 0.5, 5.0, 30.0)  # timeouts of a short-lived producer's close: some give it no time at all
+SHORT_AT_ONCE = 60  # short-lived producers that live at the same time, at most; in trouble they cannot end
 
 
 class Workload:

@@ -35,8 +35,7 @@ class AbortOnPurposeError(Exception):
 class Transacting(ABC):
     """One producer at a time of a process, again and again."""
 
-    goes_on_without_knowing = True
-    """Whether the same life begins another transaction after one of unknown end."""
+    goes_on_without_knowing = True  # whether the same life begins another transaction after one of unknown end
 
     def __init__(self, folder: str, bootstrap: str, topic: str, *names: str) -> None:
         self.stop = asyncio.Event()

@@ -12,8 +12,7 @@ TOPIC, INPUT, OUTPUT = "chaos-transactions", "chaos-input", "chaos-input-out"
 BANK = "chaos-bank"
 INPUT_PARTITIONS = 4
 COPIER = "copier"
-PRODUCERS = 32
-"""Producers of each process that has its ids for itself: simultaneous transactions load brokers best."""
+PRODUCERS = 32  # producers of each process that has its ids for itself: simultaneous transactions load brokers best
 
 IDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
