@@ -337,7 +337,7 @@ def test_forgotten_producer_id_is_replaced() -> None:
     )
 
 
-def test_copy_of_a_batch_sent_before_is_success_without_an_offset() -> None:
+def test_duplicate_of_a_resent_batch_succeeds_without_offset() -> None:
     """No broker since 1.0.2 sends it."""
     assert decide(answer(46), AMBIGUOUS, IDEMPOTENT) == Complete(-1, log_append_time=-1, log_start_offset=0)
 

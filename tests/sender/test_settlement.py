@@ -79,7 +79,7 @@ def test_part_keeps_the_attempts_of_its_batch() -> None:
     assert attempts_of(refused[0]) == 2
 
 
-def test_part_of_a_part_was_handed_over_as_often_as_both_together() -> None:
+def test_part_of_a_part_counts_the_attempts_of_both() -> None:
     script = ScriptedSender(retries=0)
     refused = [script.core.send(b"v" * 100) for _ in range(4)]
     script.turn()

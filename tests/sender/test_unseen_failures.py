@@ -28,7 +28,7 @@ def test_failure_is_raised_by_the_next_flush_and_by_no_other() -> None:
     assert unseen.begin_flush(1).take_error() is None
 
 
-def test_it_is_known_whether_the_next_flush_has_anything_to_raise() -> None:
+def test_next_flush_is_known_to_raise_or_not() -> None:
     """So that the end of a transaction need not begin one to forget what is kept."""
     unseen = UnseenFailures()
     assert not unseen.keeps_any

@@ -149,7 +149,7 @@ def test_bad_csv_row_is_said_so(line: bytes, said: str) -> None:
     ],
     ids=["second line", "first line", "no CSV either"],
 )
-def test_byte_within_quotes_spoils_its_row_to_the_end_of_the_quotes(lines: tuple[bytes, ...], said: str) -> None:
+def test_bad_byte_within_quotes_spoils_the_quoted_rows(lines: tuple[bytes, ...], said: str) -> None:
     """What follows in the cell is no row, although it may look like one."""
     reader = line_format(Format.CSV, key=None, max_record_bytes=1000)
     reader.read(b"id,text")

@@ -25,7 +25,7 @@ def test_description_shows_no_raw_text() -> None:
     assert is_harmless(list(described_lines(described, [], 2000)))
 
 
-def test_command_that_ends_what_hangs_names_its_topic_as_one_word() -> None:
+def test_suggested_abort_command_quotes_its_topic() -> None:
     """It is there to be copied into a shell."""
     producer = ActiveProducer(7, 0, 0, 1, 0, 5)
     lines = list(hanging_lines([OpenTransaction("t; rm -rf ~\x1b", 0, producer, 60.0)]))
