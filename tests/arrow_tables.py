@@ -64,7 +64,6 @@ def integer_columns(draw: st.DrawFn, rows: int, *, small: int) -> Column:
 
 @st.composite
 def time_columns(draw: st.DrawFn, rows: int, *, is_sane: bool) -> Column:
-    """Timestamps of any unit; parts of milliseconds are cut off."""
     unit = draw(st.sampled_from(list(UNITS)))
     multiplier, divisor = UNITS[unit]
     extremes = [-(2**62), -1, -1500, 0 if is_sane else 2**63 - 1]

@@ -8,7 +8,6 @@ PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
 
 def layers() -> list[list[str]]:
-    """Return the layers from the top, each with its modules."""
     contracts = tomllib.loads(PYPROJECT.read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (contract,) = (contract for contract in contracts if contract["id"] == "layers")
     return [re.findall(r"\w+", layer) for layer in contract["layers"]]

@@ -16,7 +16,6 @@ def produce_requests(cluster: FakeCluster) -> int:
 
 
 def values(cluster: FakeCluster, topic: str) -> list[bytes | None]:
-    """The values of all records of a topic, partition after partition, each in the order of its log."""
     partitions = cluster.model.topics.named(topic)
     assert partitions is not None
     return [record.value for number in range(len(partitions.partitions)) for record in cluster.records(topic, number)]

@@ -175,7 +175,6 @@ async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0917  # fixtures, 
 async def test_bad_record_is_refused_before_its_topic_is_known(  # noqa: PLR0917  # as above
     producer: Producer, one_broker: FakeCluster, arguments: dict[str, object], kind: type[Exception], message: str
 ) -> None:
-    """Also at the very first call of a producer; a wrong partition is found out with the topic."""
     record = {"topic": "orders", "value": b"bad", **arguments}
     topic = record.pop("topic")
 
@@ -238,6 +237,7 @@ async def test_headers_may_come_from_a_generator_and_be_null(
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_header_pair_of_a_subclass_is_read_once(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
+    """Regression: a subclass of tuple that made a new name for each read had freed memory sent."""
     await producer.partitions_for("orders")
 
     await give(producer, verb, "orders", b"v", partition=0, headers=[Lazy(("name", b"value"))] * 100)
@@ -254,7 +254,6 @@ async def test_members_of_enums_are_accepted(  # noqa: PLR0917  # fixtures, and 
     verb: str,
     is_known: bool,  # noqa: FBT001
 ) -> None:
-    """As topic, partition, timestamp and header name, for known and unknown topics."""
     if is_known:
         await producer.partitions_for("orders")
 
@@ -482,7 +481,6 @@ def options_id(options: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("options", OUT_OF_RANGE, ids=options_id)
 def test_option_out_of_range_is_refused(options: dict[str, object]) -> None:
-    """The ValueError is a ConfigurationError that names option and value; a valid producer can be made afterwards."""
     with pytest.raises(ConfigurationError) as caught:
         Producer("h:9092", **options)  # type: ignore[arg-type]
 

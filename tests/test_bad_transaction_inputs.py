@@ -62,7 +62,6 @@ PARTITIONS: list[tuple[object, type[Exception], str]] = [
 async def test_invalid_partitions_of_offsets_are_refused(
     partitions: object, kind: type[Exception], message: str
 ) -> None:
-    """No broker is asked; a valid request is answered, each partition once."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         with pytest.raises(kind, match=re.escape(message)):
             await producer.committed_offsets("readers", partitions)  # type: ignore[arg-type]

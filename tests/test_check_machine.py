@@ -24,7 +24,6 @@ def check(**environment: str) -> tuple[int, list[str]]:
 
 @pytest.fixture
 def compiler() -> str:
-    """The compiler these tests' own native modules were built with."""
     return shutil.which("cc") or pytest.skip("no C compiler called cc")
 
 

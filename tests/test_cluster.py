@@ -185,7 +185,6 @@ class TestWithoutTopicIds:
     LOWER = seen((2, 0), topic_id=NO_TOPIC_ID)
 
     def after(self, *steps: tuple[int, bool], nodes: tuple[Node, ...] = NODES) -> int | None:
-        """The leader after answers with the lower epoch, each (from which broker, is the topic suspected)."""
         cluster = merge(Cluster(), answer(self.OLD, nodes=nodes), 1.0)
         for from_node, is_suspected in steps:
             suspected = {"a"} if is_suspected else set[str]()
@@ -247,7 +246,6 @@ class TestWithoutTopicIds:
         assert cluster.topics["a"].partitions[0].leader_epoch == 0
 
     def smaller(self, *answers: tuple[int, bool, int], leader: int = 1) -> list[int | None]:
-        """Counts after answers to a topic of three partitions, each (from which broker, suspected, how many)."""
         cluster = merge(Cluster(), answer(seen((1, 0), (1, 0), (leader, 0), topic_id=NO_TOPIC_ID)), 1.0)
         counts = []
         for from_node, is_suspected, count in answers:
@@ -325,7 +323,6 @@ class TestLeaderHint:
     def test_others_change_nothing(
         self, topic: str, partition: int, *, leader: PartitionView, endpoints: list[Node]
     ) -> None:
-        """Hints that are not newer, name no leader, or name something unknown leave the same cluster object."""
         cluster = knowing(seen((1, 5)))
 
         assert _hinted(cluster, leader, topic=topic, partition=partition, endpoints=endpoints) is cluster

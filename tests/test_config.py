@@ -227,7 +227,6 @@ def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> 
     ],
 )
 def test_foreign_option_is_refused_with_the_reason(name: str, message: str) -> None:
-    """Every unknown name has the same error; its value, perhaps a password, is not shown."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(message)) as caught:
         config(**{name: "hunter2"})
 

@@ -11,7 +11,6 @@ from aioproducer.serializers import BytesSerializer, StringSerializer
 
 
 def test_kafka_properties_are_read() -> None:
-    """Values as a Java program writes them, in both spellings; other values are kept."""
     result = ProducerConfig.from_kafka_properties(
         {
             "bootstrap.servers": "a:1,b:2",
@@ -84,6 +83,7 @@ def test_invalid_properties_are_a_type_error(properties: object, message: str) -
 
 
 def test_number_with_thousands_of_leading_zeros_is_read() -> None:
+    """Java reads it too; Python's int() has a limit of its own."""
     config = ProducerConfig.from_kafka_properties({"bootstrap.servers": "h:1", "linger.ms": "+" + "0" * 5000 + "7"})
 
     assert config.linger_ms == 7

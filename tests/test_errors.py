@@ -57,7 +57,6 @@ def test_error_keeps_message_and_details(kind: type[KafkaError]) -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_error_details_are_none_when_not_given(kind: type[KafkaError]) -> None:
-    """An error that is not about a record has no outcome."""
     error = kind()
 
     assert (error.topic, error.partition, error.outcome, error.attempts) == (None, None, None, None)
@@ -164,7 +163,6 @@ def test_undelivered_error_counts_all_and_keeps_a_hundred() -> None:
 
 
 def test_undelivered_error_can_be_split() -> None:
-    """`except*` picks sub-errors by class."""
     error = UndeliveredError.of([KafkaError("a"), BrokerError("b", code=29)], count=2)
 
     part, rest = error.split(BrokerError)

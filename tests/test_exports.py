@@ -21,7 +21,6 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def test_every_exported_name_is_there(module: ModuleType) -> None:
-    """`__all__` names what exists, once."""
     missing = [name for name in module.__all__ if not hasattr(module, name)]
 
     assert missing == []

@@ -123,7 +123,6 @@ def test_failing_on_send_is_skipped(broken: ProducerInterceptor) -> None:
 
 
 def test_failure_is_logged_once_a_method_and_counted_every_time() -> None:
-    """A million failing records do not make a million log lines."""
     log = ListLog()
     chain = InterceptorChain([Fails()], log)
 

@@ -43,7 +43,6 @@ def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1))
 def test_histogram_quantiles_grow(latencies: list[float], one: float, other: float) -> None:
-    """A higher fraction never gives a lower latency."""
     histogram = LatencyHistogram()
     for latency in latencies:
         histogram.record(latency)

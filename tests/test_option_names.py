@@ -31,7 +31,6 @@ def refusal_of(name: str, value: object = "hunter2") -> str:
 
 @pytest.mark.parametrize("file", sorted(path.name for path in LISTS.iterdir()))
 def test_every_foreign_name_gets_a_hint(file: str) -> None:
-    """The hint is an existing option, or a reason; never a guess from the spelling."""
     names = names_in(file)
     foreign = [name for name in names if python_name(name) not in OPTIONS]
 
@@ -115,6 +114,7 @@ def test_python_value_that_asks_for_something_else_is_refused(value: object) -> 
 )
 @pytest.mark.parametrize("type_name", ["compression_type", "compression.type"])
 def test_compression_level_names_the_codecs_own(type_name: str, codec: object, hint: str) -> None:
+    """One option for all codecs exists in librdkafka alone."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(hint)) as caught:
         ProducerConfig(bootstrap_servers="h:1", **{type_name: codec, "compression_level": 3})  # type: ignore[arg-type]
 

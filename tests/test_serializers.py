@@ -128,8 +128,6 @@ def test_json_error_says_where() -> None:
 
 
 def test_json_error_goes_through_default() -> None:
-    """Also where a part is valid itself, and its replacement is not."""
-
     class Box:
         def __init__(self, content: object) -> None:
             self.content = content

@@ -18,7 +18,6 @@ def test_topic_never_refused_has_the_batch_size() -> None:
 
 
 def test_refusal_halves_the_limit() -> None:
-    """Batches of the old size that are refused later do not halve it again; other topics keep theirs."""
     limits = BatchSizeLimits(BATCH_SIZE)
     for _ in range(5):
         limits.refused("t", BATCH_SIZE)

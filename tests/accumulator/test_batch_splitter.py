@@ -29,7 +29,6 @@ RECORDS = st.lists(
 
 
 def batch_of(core: CoreParts, records: Sequence[Record]) -> tuple[ProducerBatch, list[Delivery]]:
-    """One batch that came back from the wire, and its records' deliveries."""
     deliveries = []
     for each in records:
         delivery = core.appender.append("t", each.value, each.key, 0, each.timestamp, each.headers, None)

@@ -140,7 +140,6 @@ def test_no_more_free_chunks_make_way_than_must() -> None:
 
 
 def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
-    """The parts of a split batch share a chunk, also when a part is split again."""
     pool = pool_of()
     chunk = lend(pool, 2048)
     pool.share(chunk, 2)
@@ -155,7 +154,6 @@ def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
 
 
 def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
-    """The loan shrinks to the compressed bytes, and waiters for memory are notified."""
     returns = Returns()
     pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
     pool.is_awaited = True

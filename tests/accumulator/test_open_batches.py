@@ -174,6 +174,7 @@ def test_batch_is_ready_when_its_linger_is_over() -> None:
 
 
 def test_later_batch_of_a_partition_has_a_linger_of_its_own() -> None:
+    """The timer of the batch before it was set for later."""
     core = CoreParts(linger_s=0.010)
     core.send()
     core.pass_time(0.010)

@@ -35,6 +35,7 @@ def send_all(core: CoreParts, connection: int = 1) -> list[ProducerBatch]:
 
 
 def confirm(core: CoreParts, connection: int = 1) -> None:
+    """Have a batch of its own acknowledged, so that the others may be pipelined."""
     batch = send_next(core, connection)
     assert batch is not None
     core.acknowledge(batch)

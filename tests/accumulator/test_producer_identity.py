@@ -195,6 +195,7 @@ def test_offset_with_another_time_is_no_repetition() -> None:
 
 
 def test_duplicate_has_the_log_append_time() -> None:
+    """The time is the one of the first response, neither the current time nor that of the records."""
     partition = IdempotentPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW, log_append_time=5000)
@@ -222,6 +223,7 @@ def test_unknown_offset_is_never_a_repetition() -> None:
 
 
 def test_offset_that_another_log_gave_is_no_repetition() -> None:
+    """A leader elected with a shorter log reuses offsets: a first attempt must not be taken for a duplicate."""
     partition = IdempotentPartitionIdentity(producer_of())
     for offset in (0, 1):
         partition.acknowledge(batch_of(partition.stamp(1)), offset, NOW)
@@ -353,6 +355,7 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 
 @pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
+    """Without a transactional id `is_send_allowed` is always true."""
     partition = IdempotentPartitionIdentity(producer_of())
     assert partition.is_send_allowed
     batch = batch_of(partition.stamp(1))

@@ -153,6 +153,7 @@ def test_partition_without_a_leader_waits_and_is_named() -> None:
 
 
 def test_leaderless_partition_without_batches_is_dropped() -> None:
+    """Records that were too late, or whose topic is gone, do not keep it: else metadata would be asked for forever."""
     core = CoreParts(leaders=(-1,))
     close_one(core)
     core.queue().remove(core.queue().queued[0])

@@ -258,6 +258,7 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
 
 
 def test_keyless_records_follow_to_where_there_is_room() -> None:
+    """Else each record would wait: the partition chosen for a batch's worth of them had no memory."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     partitions.note_chosen(topic, partitions.slot(topic, 0))
@@ -283,6 +284,7 @@ def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
 
 
 def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
+    """Its batch is open, but a record in it would wait for a leader."""
     core = CoreParts(leaders=(1, 2, 3))
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     core.send(partition=1)
@@ -336,6 +338,7 @@ def test_choice_ends_by_bytes_when_not_adaptive_or_transactional() -> None:
 
 
 def test_choice_that_is_old_ends_no_batch_before_its_linger() -> None:
+    """Batches stay full: the next batch goes elsewhere, not the next record."""
     core = CoreParts(leaders=[1] * 50, linger_s=0.3)
     places = set()
     for _ in range(4):

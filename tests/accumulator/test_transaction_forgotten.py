@@ -234,6 +234,7 @@ def test_produce_of_an_unknown_transactional_identity_is_fatal(*, is_transaction
 @pytest.mark.parametrize("code", [45, 47, 48, 59, 120])
 @pytest.mark.parametrize("is_transactional", [True, False])
 def test_produce_refused_by_a_leader_alone_is_not_fatal(code: int, *, is_transactional: bool) -> None:
+    """A leader forgets producers early; the abort that follows asks the coordinator. Idempotent ones are renewed."""
     policy = Policy(acks=-1, is_idempotent=True, retries=5, is_transactional=is_transactional)
 
     outcome = decide(refused_with(code), BatchFacts(attempts=1, records=2), policy)

@@ -61,6 +61,7 @@ def test_partitioner_that_sends_is_waited_behind() -> None:
 
 @pytest.mark.parametrize("code, is_asked", [(3, True), (5, False)])
 def test_error_of_an_unknown_topic_asks_whether_it_exists(code: int, *, is_asked: bool) -> None:
+    """Brokers answer differently for a topic that is being created, or has no leader yet."""
     trouble = BrokerError.of(code, "what brokers answer", retriable=True)
 
     assert ("does the topic exist?" in str(still_unknown("t", "max_block_ms=1", trouble))) is is_asked

@@ -17,7 +17,6 @@ def description(transactional_id: str, producer_id: int, *places: tuple[str, int
 
 
 def candidates(*producers: ActiveProducer) -> list[object]:
-    """Producer ids of those that are open for longer than a quarter of an hour in t[0]."""
     found = open_transactions([PartitionProducers("t", 0, 0, list(producers))], now_ms=NOW_MS, for_longer_than_s=900)
     return [each.producer.producer_id for each in found]
 

@@ -30,7 +30,6 @@ class CoordinatorSaying:
 
 
 def description_of(transactional_id: str) -> bytes:
-    """A DescribeTransactions answer about one id with a transaction open."""
     fields = [
         NO_PAUSE,
         array_length(1, flexible=True),

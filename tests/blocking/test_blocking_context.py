@@ -46,7 +46,6 @@ VERBS: Mapping[str, Callable[[BlockingProducer], object]] = MappingProxyType(
 
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_hooks_see_the_context_of_the_call(cluster: ClusterElsewhere, verb: str) -> None:
-    """Contexts of the start and of other calls make no difference."""
     tracing = Tracing()
     serializer = {} if verb.startswith("topic") else {"value_serializer": tracing.serialize}
     hooks = {"interceptor"} | ({"serializer"} if serializer else set())
@@ -75,6 +74,7 @@ def test_refused_records_callback_sees_the_calls_context(cluster: ClusterElsewhe
 
 
 def test_interceptor_of_a_table_sees_the_context_of_the_call(cluster: ClusterElsewhere) -> None:
+    """Interceptors are the only hooks that run per row."""
     tracing = Tracing()
     with BlockingProducer(cluster.bootstrap_servers, interceptors=[tracing]) as producer:
         REQUEST.set("a")
@@ -84,7 +84,6 @@ def test_interceptor_of_a_table_sees_the_context_of_the_call(cluster: ClusterEls
 
 
 async def test_every_step_runs_in_the_given_context() -> None:
-    """Also after waits, and when it is cancelled; what it sets is its own."""
     REQUEST.set("given")
     context = contextvars.copy_context()
     REQUEST.set("task's")

@@ -185,6 +185,7 @@ METHODS = pytest.mark.parametrize("method", multiprocessing.get_all_start_method
 
 @METHODS
 def test_end_of_a_multiprocessing_child_delivers(cluster: ClusterElsewhere, program: pathlib.Path, method: str) -> None:
+    """A forked child runs no `atexit` hooks."""
     ended = run(program, CHILD, method, cluster.bootstrap_servers, "20000")
 
     assert (ended.stdout, ended.stderr) == ("3\n", "")
@@ -220,6 +221,7 @@ print("goes on")
 
 
 def test_dropped_producer_delivers(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    """On a thread of its own, which the end of the process waits for."""
     ended = run(program, DROPPED, cluster.bootstrap_servers, "20000")
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("goes on\n", "", 0)

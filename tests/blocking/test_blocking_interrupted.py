@@ -52,7 +52,6 @@ class CtrlC:
 
 
 def interrupted(work: Callable[[], object], after: int) -> bool:
-    """Do something with Ctrl-C after a number of steps; return False if it ended before."""
     ctrl_c = CtrlC(after)
     before = signal.signal(signal.SIGINT, ctrl_c.handle)
     try:

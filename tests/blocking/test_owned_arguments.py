@@ -21,7 +21,6 @@ def written(cluster: ClusterElsewhere) -> object:
 
 
 def reuse(send: Callable[[bytearray, memoryview, list[tuple[str, bytes | None]]], ResultT]) -> list[ResultT]:
-    """One buffer and one list of headers for all records."""
     buffer, results = bytearray(5), []
     headers: list[tuple[str, bytes | None]] = [("n", None)]
     for number in range(TOTAL):

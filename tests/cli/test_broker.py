@@ -40,7 +40,6 @@ def rest_of(process: "subprocess.Popen[str]") -> tuple[str, str]:
 
 
 def refused(*arguments: str, path: str | None = None) -> tuple[int, list[str]]:
-    """Exit code and lines on standard error of a command that cannot start."""
     environment = None if path is None else {"PATH": path}
     ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, env=environment)
     return ended.returncode, ended.stderr.splitlines()
@@ -138,7 +137,6 @@ def test_missing_java_is_one_line() -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_real_kafka_is_gone_after_sigterm() -> None:
-    """With the topics asked for made before it says it is ready."""
     with running("--kafka", "4.3.1", "--port", "0", "--topic", "orders:6") as (process, ports):
         view = await ask_for_cluster("127.0.0.1", ports[0])
 

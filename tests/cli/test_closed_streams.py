@@ -48,6 +48,7 @@ async def test_txn_list_ends_as_ever(cluster: FakeCluster) -> None:
 
 
 async def test_closed_standard_input_is_no_empty_one(cluster: FakeCluster) -> None:
+    """What was to be sent is not there: nothing is sent, and that is said."""
     ended = await run("produce", "t", "-b", cluster.bootstrap_servers, redirection="<&-")
 
     assert (ended.code, ended.errors) == (2, ["standard input: bad file descriptor"])

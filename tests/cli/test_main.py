@@ -63,7 +63,6 @@ def test_command_runs_as_a_module() -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["produce", "--help"], ["broker", "--port", "0"]])
 def test_full_standard_output_is_one_line(arguments: list[str], unbuffered: str) -> None:
-    """As on a full disk; it says what is full, in place of a page of our own code."""
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with FULL.open("w", encoding="utf-8") as full:
         ended = subprocess.run(
@@ -77,7 +76,6 @@ def test_full_standard_output_is_one_line(arguments: list[str], unbuffered: str)
 @only_where_one_is_full
 @pytest.mark.parametrize("arguments", [["nosuch"], ["produce"], ["broker", "--nodes", "0"]])
 def test_full_standard_error_changes_no_exit_code(arguments: list[str]) -> None:
-    """A script that was asked wrongly learns it all the same."""
     with FULL.open("w", encoding="utf-8") as full:
         ended = subprocess.run([*COMMAND, *arguments], stderr=full, check=False)
 

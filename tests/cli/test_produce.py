@@ -23,6 +23,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: FakeCluster, tmp_path: Path) -> None:
+    """An empty line is an empty value, CR is part of the line end, the last line needs none."""
     (tmp_path / "a").write_bytes(b"1\r\n\n\xff\n")
     (tmp_path / "b").write_bytes(b"2\n3")
 
@@ -82,7 +83,6 @@ async def test_empty_input_is_no_failure(cluster: FakeCluster) -> None:
 
 
 async def test_what_is_typed_is_sent_at_once(cluster: FakeCluster) -> None:
-    """A pipe that stays open holds nothing back; its end ends the command."""
     async with started("produce", "t", "-b", cluster.bootstrap_servers) as process:
         await feed(process, b"a\nb\nc")
         await arrival(cluster, 2)
@@ -94,7 +94,6 @@ async def test_what_is_typed_is_sent_at_once(cluster: FakeCluster) -> None:
 
 
 async def test_rate_is_a_limit(cluster: FakeCluster) -> None:
-    """Eleven records at twenty a second take half a second."""
     command = await run("produce", "t", "-b", cluster.bootstrap_servers, "--rate", "20", stdin=b"\n" * 11)
 
     assert float(command.errors[0].split()[-2]) >= 0.5
@@ -194,7 +193,6 @@ def test_wrong_argument_is_one_line(arguments: list[str], said: str) -> None:
 
 
 async def test_key_that_no_column_has_is_asked_wrongly(cluster: FakeCluster, tmp_path: Path) -> None:
-    """If the first header shows it, before anything was sent; later it is a line that cannot be sent."""
     (tmp_path / "a.csv").write_text("id,n\n1,x\n")
     (tmp_path / "b.csv").write_text("od,n\n2,y\n")
     arguments = f"-b {cluster.bootstrap_servers} --format csv --key id --skip-bad-lines".split()
@@ -212,7 +210,6 @@ async def test_key_that_no_column_has_is_asked_wrongly(cluster: FakeCluster, tmp
     "header", [b"id,\xe9", b'id,"a"b', b"id," + b"x" * 3_000, b'id,"t'], ids=lambda header: header[:8]
 )
 async def test_header_that_is_no_use_is_not_skipped(cluster: FakeCluster, header: bytes) -> None:
-    """The next row would be taken for one."""
     lines = header + b"\n1,2\n3,4\n"
     limit = ("--property", "max.request.size=2000")
     arguments = ("-b", cluster.bootstrap_servers, "--format", "csv", "--skip-bad-lines", *limit)

@@ -43,12 +43,10 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[bytes]:
 
 
 async def seen(bootstrap_servers: str, topic: str) -> list[bytes]:
-    """As `read_committed`, beside the brokers."""
     return await asyncio.to_thread(read_committed, bootstrap_servers, topic)
 
 
 async def produce(bootstrap_servers: str, topic: str, *arguments: str, stdin: bytes = LINES) -> Ended:
-    """The command, with a transaction."""
     return await run("produce", topic, "-b", bootstrap_servers, "--transactional", *arguments, stdin=stdin)
 
 
@@ -61,7 +59,6 @@ async def test_whole_input_is_committed(broker: str, topic: str) -> None:
 
 
 async def test_one_bad_line_and_nothing_is_there(broker: str, topic: str, tmp_path: Path) -> None:
-    """Also not the good ones before it; the next run with the same id is as if there had been none."""
     lines = b'{"a": 1}\n' * 300 + b"{broken\n" + b'{"a": 1}\n'
     (tmp_path / "good.jsonl").write_bytes(b'{"b": 2}\n')
 
@@ -83,7 +80,6 @@ async def test_bad_lines_may_be_passed_over(broker: str, topic: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signal_aborts(broker: str, topic: str, number: signal.Signals) -> None:
-    """Readers are not kept waiting by what was sent until then."""
     arguments = ["produce", topic, "-b", broker, "--transactional"]
     async with started(*arguments) as process:
         await feed(process, LINES)

@@ -56,7 +56,6 @@ async def test_json_is_for_programs(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_what_arrives_is_shown_until_a_signal(cluster: FakeCluster, number: signal.Signals) -> None:
-    """Records from before are not; those right after it says that it reads are."""
     await send(cluster, b"before")
     async with started("tail", "t", "-b", cluster.bootstrap_servers) as process:
         await reading(process)
@@ -72,7 +71,6 @@ async def test_what_arrives_is_shown_until_a_signal(cluster: FakeCluster, number
 
 
 async def test_topic_is_waited_for_and_not_made(cluster: FakeCluster) -> None:
-    """A line says so; its first record is not missed."""
     async with started("tail", "later", "-b", cluster.bootstrap_servers, "--max", "1") as process:
         await reading(process)
         assert cluster.model.topics.named("later") is None
@@ -95,7 +93,6 @@ async def test_group_goes_on_after_what_it_has_shown(cluster: FakeCluster) -> No
 
 
 async def test_reader_that_goes_ends_it(cluster: FakeCluster) -> None:
-    """As `| head` does: without a word, also when nothing arrives any more."""
     await send(cluster, b"a")
     reader, writer = os.pipe()
     async with started("tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", stdout=writer) as process:
@@ -118,7 +115,6 @@ async def test_output_that_is_full_is_one_line(cluster: FakeCluster) -> None:
 
 
 async def test_slow_reader_does_not_hold_up_ctrl_c(cluster: FakeCluster) -> None:
-    """As a pager does that shows the first page."""
     await send(cluster, *[b"x" * 1_000] * 200)
     reader, writer = os.pipe()
     async with started("tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", stdout=writer) as process:

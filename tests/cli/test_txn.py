@@ -55,7 +55,6 @@ async def test_open_transaction_is_listed_and_described(broker: str, topic: str)
 
 
 async def test_abandoned_id_is_taken_over(broker: str, topic: str) -> None:
-    """Its transaction is aborted at once, its producer fenced; doing so again finds nothing open."""
     producer = await asyncio.to_thread(begun, broker, topic)
 
     first = await txn(broker, "abort", topic)
@@ -79,7 +78,6 @@ async def test_id_that_does_not_exist_is_told(broker: str, topic: str, command: 
 
 
 async def test_running_transaction_does_not_hang(broker: str, topic: str) -> None:
-    """Its coordinator knows of it, however long it is open."""
     producer = await asyncio.to_thread(begun, broker, topic)
 
     ended = await txn(broker, "list", "--hanging", "--topic", topic, "--longest", "0")
@@ -89,7 +87,6 @@ async def test_running_transaction_does_not_hang(broker: str, topic: str) -> Non
 
 
 async def test_place_without_a_transaction_is_told(broker: str, topic: str) -> None:
-    """Nothing is written there."""
     producer = await asyncio.to_thread(begun, broker, topic)
     place = ["--topic", topic, "--partition", "0", "--start-offset"]
 
@@ -100,7 +97,6 @@ async def test_place_without_a_transaction_is_told(broker: str, topic: str) -> N
 
 
 async def test_marker_ends_a_transaction_at_its_place(broker: str, topic: str) -> None:
-    """As a coordinator would; here of one that is not even lost."""
     producer = await asyncio.to_thread(begun, broker, topic)
 
     ended = await txn(broker, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
@@ -155,7 +151,6 @@ async def test_unknown_state_is_told() -> None:
 
 
 async def test_topic_that_is_not_there_is_told() -> None:
-    """Nothing hanging there is no news; and it is not made by asking."""
     async with FakeCluster(nodes=1, topics={"t": 1}) as cluster:
         ended = await txn(cluster.bootstrap_servers, "list", "--hanging", "--topic", "t", "--topic", "nope")
 
@@ -177,7 +172,6 @@ async def test_reader_that_has_gone_is_no_failure() -> None:
 
 
 async def test_output_that_is_full_is_one_line() -> None:
-    """Exit code 1: what was asked for was not shown."""
     async with FakeCluster(nodes=1) as cluster:
         told = await run("txn", "list", "-b", cluster.bootstrap_servers, redirection=">/dev/full")
 

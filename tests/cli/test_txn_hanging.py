@@ -82,7 +82,6 @@ async def hang(kafka: KafkaCluster, topic: str) -> Hanging:
 
 
 async def test_hanging_transaction_is_found_and_ended(kafka: KafkaCluster) -> None:
-    """Readers of what is committed wait in front of it until then."""
     there = await hang(kafka, f"ledger-{secrets.token_hex(4)}")
     look = ("list", "--hanging", "--topic", there.topic, "--longest", "0")
     place = ("--topic", there.topic, "--partition", "0", "--start-offset", str(there.start_offset))

@@ -27,7 +27,6 @@ COMMANDS = (
 
 @pytest.fixture
 async def silent_port() -> AsyncIterator[str]:
-    """A server that takes connections and says nothing."""
     asleep = asyncio.Event()
 
     async def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,6 +41,7 @@ async def silent_port() -> AsyncIterator[str]:
 
 
 async def said(command: list[str], address: str) -> tuple[int | None, list[str]]:
+    """Exit code and lines on standard error."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, *command, "-b", address),
         stdin=asyncio.subprocess.DEVNULL,
@@ -53,7 +53,6 @@ async def said(command: list[str], address: str) -> tuple[int | None, list[str]]
 
 
 async def check(address: str, reasons: tuple[str, ...]) -> None:
-    """Each command: exit code 1 after two lines, of which the last names the reason."""
     for code, lines in await asyncio.gather(*(said(command, address) for command in COMMANDS)):
         assert code == 1
         assert len(lines) == 2, lines

@@ -52,7 +52,6 @@ async def test_batch_takes_one_record_of_any_size(one_broker: FakeCluster) -> No
 
 
 async def test_batch_runs_the_serializers(one_broker: FakeCluster) -> None:
-    """They run at `append`, and headers stay as given."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, value_serializer=lambda value: json.dumps(value).encode()
     ) as producer:
@@ -130,7 +129,6 @@ async def test_batch_that_fails_raises_aiokafkas_error(producer: AIOKafkaProduce
 
 
 async def test_batch_keeps_what_it_was_given(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """A buffer may be used again after `append`: aiokafka has copied it by then."""
     batch = producer.create_batch()
     buffer = bytearray(b"first")
     batch.append(timestamp=None, key=None, value=buffer)
@@ -161,6 +159,7 @@ async def test_object_of_another_type_is_refused_as_batch(producer: AIOKafkaProd
 
 
 async def test_batch_with_a_record_that_is_too_large_is_refused_whole(one_broker: FakeCluster) -> None:
+    """Sending it again without that record then writes no record twice."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000, max_request_size=10_000
     ) as producer:

@@ -56,7 +56,6 @@ async def test_unknown_topic_is_aiokafkas_error(one_broker: FakeCluster) -> None
 async def test_last_answer_of_the_broker_is_the_error(
     one_broker: FakeCluster, code: int, expected: type[Exception]
 ) -> None:
-    """It is raised when the record expires; the other partition is not affected."""
     one_broker.faults.error(code, Where(api=ApiKey.PRODUCE, topic="orders", partition=0), times=None)
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
@@ -73,6 +72,7 @@ async def test_last_answer_of_the_broker_is_the_error(
 
 
 async def test_refused_call_leaves_no_future_behind(one_broker: FakeCluster) -> None:
+    """The caller never gets the future, so asyncio would warn of an exception that was never retrieved."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers) as producer:

@@ -80,6 +80,7 @@ async def test_dropped_unclosed_warns(one_broker: FakeCluster) -> None:
 
 
 async def test_stopped_stays_stopped(one_broker: FakeCluster) -> None:
+    """A restarted producer would be one that no `stop` closes."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
     await producer.start()
     await producer.stop()

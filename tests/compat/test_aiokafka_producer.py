@@ -132,7 +132,6 @@ async def test_future_without_acknowledgement_is_none(one_broker: FakeCluster) -
 
 
 async def test_cancelled_future_recalls_nothing(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """The record is sent, and no one is notified."""
     future = await producer.send("orders", b"1", partition=0)
     future.cancel()
     await producer.flush()
@@ -141,7 +140,6 @@ async def test_cancelled_future_recalls_nothing(producer: AIOKafkaProducer, one_
 
 
 async def test_flush_without_records_returns(one_broker: FakeCluster) -> None:
-    """It returns before the start and after the stop, as in aiokafka; while it stops, after the records."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000)
     await producer.flush()
     await producer.start()
@@ -183,6 +181,7 @@ async def test_partition_that_is_not_there_is_an_assertion_error(producer: AIOKa
 
 
 async def test_serializers_are_called_for_none_too(one_broker: FakeCluster) -> None:
+    """A value serializer may turn None into something else."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers,
         key_serializer=lambda key: str(key).upper().encode(),

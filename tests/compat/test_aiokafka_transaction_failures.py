@@ -157,6 +157,7 @@ async def test_block_cancelled_in_a_failing_commit(release: Release) -> None:
 
 @in_virtual_time
 async def test_begin_cancelled_at_once_begins_nothing() -> None:
+    """The next one would be refused otherwise."""
     async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster) as producer:
         beginning = asyncio.create_task(producer.begin_transaction())
         await asyncio.sleep(0)
@@ -196,7 +197,6 @@ async def test_cancelled_block_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
-    """Also its first record."""
     async with cluster_of(release) as cluster:
         older = transactional(cluster)
         await older.start()
@@ -211,7 +211,6 @@ async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_exception_of_the_body_outranks_fencing(release: Release) -> None:
-    """A note of it says that the abort failed."""
     async with cluster_of(release) as cluster:
         older, newer = transactional(cluster), transactional(cluster)
         await older.start()

@@ -44,7 +44,6 @@ async def test_block_commits_or_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_verbs_commit_and_abort(release: Release) -> None:
-    """Every queued record has its metadata when the commit returns."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         await producer.begin_transaction()
         futures = [await producer.send("t", b"%d" % number, partition=0) for number in range(10)]
@@ -222,7 +221,6 @@ async def test_order_of_calls_is_asserted(verb: Verb) -> None:
 async def test_wrong_offsets_are_refused_and_the_transaction_goes_on(
     offsets: object, group: object, expected: type[Exception]
 ) -> None:
-    """The errors are aiokafka's, which accepts a negative offset."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         async with producer.transaction():
             await producer.send("t", b"1", partition=0)
@@ -284,7 +282,6 @@ async def test_program_of_aiokafkas_manual_runs_on_real_kafka(broker_of_release:
 
 
 async def test_records_of_others_are_not_touched(one_broker: FakeCluster) -> None:
-    """A process may have producers of both kinds."""
     async with (
         AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers) as plain,
         transactional(one_broker) as producer,

@@ -24,7 +24,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def connected(servers: str, **options: object) -> AsyncIterator[KafkaBroker]:
-    """A broker that publishes, its producer checked to be the stand-in."""
     async with KafkaBroker(servers, logger=logging.getLogger("tests.faststream"), **options) as broker:  # type: ignore[arg-type]
         assert isinstance(broker.config.producer._producer.producer, AIOKafkaProducer)  # noqa: SLF001  # no other way
         yield broker
@@ -47,7 +46,6 @@ async def test_publish(one_broker: FakeCluster) -> None:
 
 @pytest.mark.parametrize("partition", [None, 2])
 async def test_publish_batch(one_broker: FakeCluster, partition: int | None) -> None:
-    """It goes to one partition, in order; by default any."""
     async with connected(one_broker.bootstrap_servers) as broker:
         metadata = await broker.publish_batch("1", "2", "3", topic="orders", partition=partition)
         future = await broker.publish_batch("4", topic="orders", partition=metadata.partition, no_confirm=True)
@@ -60,6 +58,7 @@ async def test_publish_batch(one_broker: FakeCluster, partition: int | None) -> 
 
 
 async def test_request_is_refused_by_faststream(one_broker: FakeCluster) -> None:
+    """FastStream raises its own exception, as over aiokafka: only its test client has requests over Kafka."""
     async with connected(one_broker.bootstrap_servers) as broker:
         with pytest.raises(FeatureNotSupportedException):
             await broker.request("1", "orders")

@@ -20,7 +20,6 @@ def spans() -> InMemorySpanExporter:
 
 @pytest.fixture
 def provider(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> Iterator[TracerProvider]:
-    """Return a provider for `instrument`, and restore what it patches."""
     monkeypatch.setattr(aiokafka, "AIOKafkaProducer", aiokafka.AIOKafkaProducer)
     made = TracerProvider()
     made.add_span_processor(SimpleSpanProcessor(spans))
@@ -37,7 +36,6 @@ async def send(cluster: FakeCluster) -> AIOKafkaProducer:
 
 
 def check_traced(cluster: FakeCluster, spans: InMemorySpanExporter) -> None:
-    """One span per record, and its id in the record's headers."""
     found = spans.get_finished_spans()
     headers = [dict(record.headers) for record in cluster.records("orders", 0)]
 

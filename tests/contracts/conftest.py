@@ -26,7 +26,6 @@ async def room(broker_of_release: tuple[str, str]) -> AsyncIterator[Room]:
 
 @pytest.fixture
 async def written(room: Room, topic: str) -> str:
-    """A topic of this test and this broker alone."""
     name = f"{topic}-{secrets.token_hex(3)}"
     await (await room.consumer()).client.create_topic(name)
     return name

@@ -56,7 +56,6 @@ class Room:
 
 
 async def together(*members: GroupClient, **terms: object) -> list[Joined]:
-    """Have the last one enter and the others join again when they hear of it."""
     async with asyncio.TaskGroup() as group:
         last = group.create_task(members[-1].enter(**terms))  # type: ignore[arg-type]
         others = []

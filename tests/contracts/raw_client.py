@@ -85,7 +85,6 @@ class RawClient:
         return answer.topics[0].topic_id
 
     async def topic_error(self, name: str, *, auto_create: bool = False) -> int:
-        """Return the error of a topic in Metadata, or that of its first partition."""
         message = import_module("kio.schema.metadata.v9.request")
         asked = (message.MetadataRequestTopic(name=name),)
         answer = await self.ask(ApiKey.METADATA, 9, topics=asked, allow_auto_topic_creation=auto_create)

@@ -46,7 +46,6 @@ async def change(
 
 
 async def described(client: RawClient, kind: int, name: str):  # noqa: ANN201 - one of kio's classes
-    """Return all settings."""
     message = import_module("kio.schema.describe_configs.v4.request")
     resource = message.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     return (await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=(resource,))).results[0]
@@ -310,7 +309,6 @@ async def test_what_is_not_there_is_not_described(
 
 
 async def test_keys_and_synonyms_are_told_as_asked(client: RawClient, topic: str) -> None:
-    """No keys are all keys; the first synonym of what is set is itself."""
     await client.create_topic(topic, {"retention.ms": "5000"})
     message = import_module("kio.schema.describe_configs.v4.request")
     found = []

@@ -68,7 +68,6 @@ def new_name() -> str:
 
 
 async def expired(client: RawClient, transactional_id: str) -> None:
-    """Wait until the coordinator has removed an id that is not used."""
     while transactional_id in await known_ids(client):  # noqa: ASYNC110 - asks a broker
         await asyncio.sleep(0.05)
 
@@ -80,7 +79,6 @@ async def known_ids(client: RawClient) -> set[str]:
 
 
 async def in_transaction(producer: TransactionalClient, topic: str, *, is_v2: bool) -> None:
-    """Begin a transaction that has a record."""
     assert is_v2 or await producer.add_partitions(topic) == 0
     assert await producer.produce(topic, version=12 if is_v2 else 11) in {0, ErrorCode.NOT_ENOUGH_REPLICAS}
 
@@ -116,7 +114,6 @@ async def test_requests_of_an_expired_id_are_refused(forgetful: tuple[bool, str]
 
 
 async def committed_offset_code(producer: TransactionalClient, group: str, topic: str, *, version: int) -> int:
-    """The code of TxnOffsetCommit, once the group has a coordinator."""
     starting = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
     while (code := await producer.commit_offset(group, topic, 1, version=version)) in starting:
         await producer.client.ask(ApiKey.FIND_COORDINATOR, 2, key=group, key_type=0)

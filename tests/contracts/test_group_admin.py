@@ -14,7 +14,6 @@ NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED = 68, 69, 79
 
 @pytest.fixture
 async def member(client: RawClient, topic: str) -> GroupMember:
-    """Return a client that may join the test's own group."""
     member = GroupMember(client, topic)
     await member.wait_for_coordinator()
     return member
@@ -61,7 +60,6 @@ async def settled(client: RawClient, group_id: str) -> None:
 
 
 async def test_members_are_described(client: RawClient, topic: str, member: GroupMember) -> None:
-    """Subscription and assignment are shown only while the group is stable."""
     await member.join()
     await member.join()
     forming = await described(client, topic)
@@ -94,7 +92,6 @@ async def test_members_are_described(client: RawClient, topic: str, member: Grou
 async def test_groups_are_listed_by_state_and_type(
     client: RawClient, topic: str, member: GroupMember, *, filters: dict[str, tuple[str, ...]], is_listed: bool
 ) -> None:
-    """Filters ignore case, and an unknown value matches nothing."""
     await member.join()
     await member.join()
     await member.sync(b"all")
@@ -105,7 +102,6 @@ async def test_groups_are_listed_by_state_and_type(
 async def test_group_without_members_is_deleted_with_its_offsets(
     client: RawClient, topic: str, member: GroupMember
 ) -> None:
-    """A group with members gets 68, an unknown one 69, each name once."""
     await client.create_topic(topic)
     await member.join()
     await member.join()

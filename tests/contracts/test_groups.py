@@ -14,7 +14,6 @@ pytestmark = pytest.mark.parametrize("broker_of_release", LINES, indirect=True)
 
 
 async def test_id_of_a_member_that_left_is_unknown(room: Room) -> None:
-    """The member cannot join with the id again, nor leave twice."""
     stays, leaves = await room.settled(None, None)
 
     left = await leaves.leave()
@@ -55,6 +54,7 @@ async def test_id_can_be_given_back_before_it_is_used(room: Room) -> None:
 
 
 async def test_rebalance_waits_for_those_who_were_given_an_id(room: Room) -> None:
+    """It waits until they join or give the id back."""
     (leader,), pending, watch = await room.settled(None), await room.consumer(), await room.consumer()
     await pending.join()
     watch.member_id, watch.generation = leader.member_id, leader.generation
@@ -159,7 +159,6 @@ async def test_leader_that_missed_the_answer_joins_again(room: Room) -> None:
 
 
 async def test_most_preferred_protocol_wins(room: Room) -> None:
-    """Each member votes for the first that all offer."""
     one, two, three = [await room.consumer() for _ in range(3)]
     await one.enter(protocols={"a": b"", "b": b"", "c": b""})
 

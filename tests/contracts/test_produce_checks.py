@@ -80,6 +80,7 @@ async def test_batch_is_answered_as_kafka_does(client: RawClient, topic: str, na
 
 
 async def test_records_at_fault_are_named(client: RawClient, topic: str) -> None:
+    """The response has their index in the batch (KIP-467)."""
     await client.create_topic(topic, NO_FUTURE)
     late = record(1, time_delta=2 * HOUR_MS)
 
@@ -96,7 +97,6 @@ async def test_acks(client: RawClient, topic: str, *, acks: int, error: int) -> 
 
 
 async def test_unknown_topic_comes_before_unknown_acks(client: RawClient, topic: str) -> None:
-    """An unknown partition also gets error 3."""
     unknown = await client.produce(topic + "-none", GOOD, acks=5)
     await client.create_topic(topic)
 

@@ -16,7 +16,6 @@ READ_TIMEOUT_S = 20
 
 
 async def read(broker: str, topic: str, count: int, *, partition: int = 0) -> "list[aiokafka.ConsumerRecord]":
-    """Return the first records of a partition, read by another library's consumer."""
     place = aiokafka.TopicPartition(topic, partition)
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=broker, auto_offset_reset="earliest")
     consumer.assign([place])
@@ -142,7 +141,6 @@ async def test_producer_goes_on_after_its_topic_was_made_again(  # noqa: PLR0917
 
 
 async def test_two_producers_share_a_partition(broker: str, topic: str) -> None:
-    """Each has its own identity and its own order."""
     async with Producer(broker, batch_size=200) as first, Producer(broker, batch_size=200) as second:
         for number in range(300):
             first.send(topic, b"a%d" % number, partition=0)

@@ -83,7 +83,6 @@ async def test_instance_leaves_by_its_name(room: Room) -> None:
 
 
 async def test_instance_rebalances_when_it_returns_before_sync(room: Room) -> None:
-    """The leader knows only the replaced member id."""
     member, again = await room.consumer("a"), await room.consumer("a")
     await member.join()
 

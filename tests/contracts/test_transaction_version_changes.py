@@ -54,7 +54,6 @@ class Node:
         return Producer(self.kafka.bootstrap_servers, transactional_id=f"id-{self.topic}", **options)  # type: ignore[arg-type]
 
     async def finalize(self, level: int) -> None:
-        """Change the level, and wait until new connections see it."""
         message = import_module("kio.schema.update_features.v1.request")
         kind = UPGRADE if level else DOWNGRADE
         update = message.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)
@@ -67,7 +66,6 @@ class Node:
         await client.close()
 
     async def restart(self) -> None:
-        """Restart the broker: connections and coordinators are new."""
         await self.kafka.kill(1)
         await asyncio.wrap_future(self.thread.submit(lambda: asyncio.run(self.kafka.restart(1))))
 
@@ -76,7 +74,6 @@ class Node:
 
 
 async def finalized(client: RawClient) -> int:
-    """Return the finalized level in ApiVersions."""
     answer = await client.ask(ApiKey.API_VERSIONS, 3, client_software_name="test", client_software_version="1")
     levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     return int(levels.get("transaction.version", 0))
@@ -99,7 +96,6 @@ async def end_and_go_on(producer: Producer, topic: str, verb: str) -> None:
 
 
 async def has_not_ended(ending: "asyncio.Future[None]") -> bool:
-    """Whether the transaction stays open while the test waits; only another coordinator ends it."""
     done, _ = await asyncio.wait([ending], timeout=LOOK_S)
     return not done
 

@@ -27,7 +27,6 @@ async def place(broker_of_release: tuple[str, str], topic: str) -> tuple[str, st
 
 
 async def read_by_aiokafka(bootstrap_servers: str, topic: str, isolation: str, *, count: int) -> list[bytes | None]:
-    """The first records of a topic, by a consumer in a group."""
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=bootstrap_servers,
@@ -44,7 +43,6 @@ async def read_by_aiokafka(bootstrap_servers: str, topic: str, isolation: str, *
 
 
 def read_by_confluent(bootstrap_servers: str, topic: str, isolation: str, *, count: int) -> list[bytes | None]:
-    """The same by confluent-kafka's consumer."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -65,7 +63,6 @@ def read_by_confluent(bootstrap_servers: str, topic: str, isolation: str, *, cou
 
 
 async def write_by_aiokafka(bootstrap_servers: str, topic: str) -> None:
-    """Three transactions, of which the second is aborted."""
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, transactional_id=f"id-{secrets.token_hex(6)}", acks="all"
     )
@@ -80,7 +77,6 @@ async def write_by_aiokafka(bootstrap_servers: str, topic: str) -> None:
 
 
 def write_by_confluent(bootstrap_servers: str, topic: str) -> None:
-    """The same by confluent-kafka's producer."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": f"id-{secrets.token_hex(6)}"})
     producer.init_transactions(PATIENCE_S)
     for value, is_kept in COMMITS.items():

@@ -24,7 +24,6 @@ BEFORE_V2 = {"3.9.1", "4.3.1-tv0"}
 
 
 async def committed(servers: str, topic: str) -> list[bytes]:
-    """Return what aiokafka's consumer reads with `isolation_level="read_committed"`, up to the end of a topic."""
     consumer = AIOKafkaConsumer(
         topic, bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest", group_id=None
     )
@@ -48,7 +47,6 @@ def new_name() -> str:
 
 @pytest.mark.kafka
 async def test_commits_are_seen_and_aborts_are_not(broker_of_release: tuple[str, str]) -> None:
-    """Records of several partitions and batches; an abort while some are on their way."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), batch_size=2000) as producer:
@@ -65,7 +63,6 @@ async def test_commits_are_seen_and_aborts_are_not(broker_of_release: tuple[str,
 
 @pytest.mark.kafka
 async def test_producer_goes_on_after_a_record_that_failed(broker_of_release: tuple[str, str]) -> None:
-    """The broker refuses one as too large; the transaction is aborted, and sequences start over."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), max_request_size=3_000_000, batch_size=100) as producer:  # noqa: PLR1702  # one block in another
@@ -82,7 +79,6 @@ async def test_producer_goes_on_after_a_record_that_failed(broker_of_release: tu
 
 
 def offsets_of(topic: str) -> tuple[dict[TopicPartition, OffsetAndMetadata], ConsumerGroupMetadata]:
-    """Return the offsets of a group that has read the topic's first record."""
     return {TopicPartition(topic, 0): OffsetAndMetadata(1)}, ConsumerGroupMetadata(f"readers-of-{topic}")
 
 

@@ -55,7 +55,6 @@ class Line(NamedTuple):
         return group
 
     async def end_offset(self, isolation: int = ALL) -> int:
-        """Return the end of partition 0 at this isolation level."""
         message = import_module("kio.schema.list_offsets.v4.request")
         part = message.ListOffsetsPartition(partition_index=0, timestamp=-1)
         asked = (message.ListOffsetsTopic(name=self.topic, partitions=(part,)),)
@@ -63,7 +62,6 @@ class Line(NamedTuple):
         return int(answer.topics[0].partitions[0].offset)
 
     async def aborted(self) -> list[int]:
-        """Return the first offsets of the aborted transactions in a read_committed Fetch from 0."""
         message = import_module("kio.schema.fetch.v4.request")
         part = message.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
         asked = (message.FetchTopic(topic=self.topic, partitions=(part,)),)
@@ -145,6 +143,7 @@ async def test_read_committed_fetch_lists_aborted_transactions(line: Line) -> No
 
 
 async def test_oldest_open_transaction_holds_readers_back(line: Line) -> None:
+    """Later transactions that ended do not matter."""
     slow, quick = await line.started(), await line.started()
     for producer in (slow, quick):
         await producer.add_partitions(line.topic)

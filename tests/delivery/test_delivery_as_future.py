@@ -85,6 +85,7 @@ async def test_gather_raises_the_first_failure(producer: Producer, one_broker: F
 
 
 async def test_gather_returns_exceptions(producer: Producer, one_broker: FakeCluster) -> None:
+    """Exceptions are in their places; flush raises nothing, because they were retrieved."""
     refuse(one_broker)
     results = await asyncio.gather(
         producer.send("orders", b"bad", partition=0),

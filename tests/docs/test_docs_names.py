@@ -82,7 +82,6 @@ def native_names(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_names_of_the_code_exist(page: Path) -> None:
-    """Else the page tells of code that is gone."""
     missing = [pair for pair in mentions(page.read_text("utf-8")) if is_missing(*pair)]
 
     assert missing == []

@@ -144,7 +144,6 @@ def reached_natively(files: set[str]) -> set[str]:
 
 
 def test_page_lists_few_files() -> None:
-    """Each once, with a sentence."""
     files = listed_files()
 
     assert len(set(files)) == len(files) <= MOST_FILES

@@ -58,7 +58,6 @@ def commands(page: str) -> list[Command]:
 
 
 def arguments(command: Command, port: int) -> list[str]:
-    """The command as it runs here: this interpreter, and the port where the tutorial leaves out 9092."""
     program, *rest = command.words
     if program == "python":
         return [sys.executable, *rest]
@@ -69,7 +68,6 @@ def arguments(command: Command, port: int) -> list[str]:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[None]:
-    """A broker for as long as the tutorial's first terminal is open."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready on")

@@ -24,6 +24,7 @@ def test_api_page_has_every_public_name() -> None:
 
 
 def test_public_classes_have_only_documented_names() -> None:
+    """Completion shows what `dir` holds: internal names begin with an underscore."""
     page = generate_api.render()
     sections = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^###? |\Z)", page, re.MULTILINE | re.DOTALL))
     undocumented = [
@@ -38,7 +39,6 @@ def test_public_classes_have_only_documented_names() -> None:
 
 
 def members(name: str) -> list[str]:
-    """Public members of a class, without those of its parents from other libraries; errors have a page of their own."""
     modules = map(importlib.import_module, generate_api.modules())
     value = next(getattr(module, name) for module in modules if hasattr(module, name))
     if not inspect.isclass(value) or issubclass(value, BaseException):

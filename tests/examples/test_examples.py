@@ -115,7 +115,6 @@ async def test_idle_service_is_healthy_without_connections(cluster: FakeCluster)
 
 
 async def test_service_says_come_back_later_when_the_buffer_is_full(cluster: FakeCluster) -> None:
-    """Accepted records are delivered once the brokers go on; refused ones are not."""
     cluster.create_topic("orders", 1, configs={"min.insync.replicas": "2"})
     app = service(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384, max_block_ms=200)
     async with app.router.lifespan_context(app), client_of(app) as client:

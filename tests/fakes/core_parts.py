@@ -98,7 +98,6 @@ class CoreParts:
     # What tests do
 
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
-        """Have the partitions of topic t led by these nodes."""
         for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch)):
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()

@@ -120,7 +120,6 @@ class ForeignColumn:
         array.contents.release = ReleaseArray()
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """Export: capsules that release what nobody took out of them."""
         return (self._capsule(self.schema(), Schema, SCHEMA_NAME), self._capsule(self.array(), Array, ARRAY_NAME))
 
     def _capsule(self, made: Schema | Array, kind: type[Schema | Array], name: bytes) -> object:
@@ -135,10 +134,8 @@ class ForeignColumn:
 
 
 def rows_of(*columns: ForeignColumn, length: int) -> ForeignColumn:
-    """A batch of columns, as a library exports one: a struct."""
     return ForeignColumn(b"+s", [None], length, columns, name=b"")
 
 
 def numbers(kind: str, *found: int) -> bytes:
-    """A buffer of integers of one kind, as `struct` names it."""
     return struct.pack(f"={len(found)}{kind}", *found)

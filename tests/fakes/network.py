@@ -24,7 +24,6 @@ class Ends:
         self.all: list[tuple[str, object]] = []
 
     def request(self, name: str, *, acks: int = -1, body: bytes = b"body") -> OutgoingRequest:
-        """A Produce request that notes here how it ends."""
         return OutgoingRequest(
             api_key=0,
             version=13,

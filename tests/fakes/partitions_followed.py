@@ -19,7 +19,6 @@ class Moves:
         self.seen.append((queue.topic_partition.partition, leader_id))
 
     def note_renewed(self, queue: PartitionQueue, *, exists: bool) -> None:
-        """A topic was made again."""
         self.renewed.append((queue.topic_partition.partition, exists))
 
 

@@ -72,7 +72,6 @@ class Scene:
         return None if request is None else request.api.name
 
     def answer(self, request: TransactionRequest, code: int = 0) -> None:
-        """Answer with a code; identities get a new epoch."""
         self.manager.answered(request, self._answer_to(request, code), self.now)
 
     def _answer_to(self, request: TransactionRequest, code: int) -> TransactionResponse:

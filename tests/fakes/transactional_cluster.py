@@ -65,12 +65,10 @@ def committed(cluster: FakeCluster, topic: str = "t") -> list[bytes]:
 
 
 def asked(cluster: FakeCluster) -> list[str]:
-    """The requests of transactions that reached brokers, in order."""
     return [seen.api.name for seen in cluster.requests if seen.api in OF_TRANSACTIONS]
 
 
 async def one_more(producer: Producer, cluster: FakeCluster) -> None:
-    """The next transaction works, and is all that is seen."""
     async with producer.transaction() as txn:
         await txn.send("t", b"next", partition=0)
         await txn.send("t", b"next", partition=1)

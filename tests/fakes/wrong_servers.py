@@ -42,6 +42,7 @@ async def server_that_says(answer: bytes, *, then: bytes = b"") -> AsyncIterator
 
 @asynccontextmanager
 async def dead_port() -> AsyncIterator[str]:
+    """Return a port that refuses connections: bound, so that no other process takes it, and not listened on."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"

@@ -251,7 +251,6 @@ async def by_asyncio_timeout(step: Step, reached: Reached) -> bool:
 
 
 async def by_anyio_scope(step: Step, reached: Reached) -> bool:
-    """Cancel the scope, which cancels in every iteration of the loop until the step has ended."""
     with anyio.CancelScope() as scope:
         striking = asyncio.create_task(_once(reached, step))
         striking.add_done_callback(lambda _: scope.cancel())

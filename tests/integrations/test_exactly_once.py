@@ -113,6 +113,7 @@ async def test_abortable_error_is_tried_again(three: FakeCluster, code: int, api
 
 
 async def test_failure_in_the_middle_of_a_batch_does_not_end_the_loop(three: FakeCluster) -> None:
+    """Nothing raises in the body, which runs to its end; then the batch is tried again."""
     servers, given = three.bootstrap_servers, 0
     three.faults.error(TRANSACTION_ABORTABLE, Where(api=ApiKey.PRODUCE))
     async with working(servers) as batches:
@@ -154,7 +155,6 @@ async def test_coordinator_that_is_loading_is_waited_for(three: FakeCluster, api
 
 
 async def test_second_worker_takes_its_share(three: FakeCluster) -> None:
-    """A rebalance in the middle of a batch aborts it; the new owner of its partitions reads it again."""
     servers, has_begun = three.bootstrap_servers, asyncio.Event()
 
     async def work(number: int) -> None:
@@ -183,7 +183,6 @@ async def take_over_in_the_body(batches: ExactlyOnce, bootstrap_servers: str) ->
 
 
 async def test_older_worker_with_the_same_id_is_stopped(three: FakeCluster) -> None:
-    """It raises, and none of its records is visible."""
     servers = three.bootstrap_servers
     with pytest.raises(ProducerFencedError, match="newer producer"):
         async with working(servers, max_records=30) as batches:
@@ -212,7 +211,6 @@ async def test_older_worker_is_stopped_when_its_id_has_expired(three: FakeCluste
 
 
 async def test_group_that_is_rebalancing_is_not_read_from_twice(three: FakeCluster) -> None:
-    """Offsets that the last owner is just committing are fetched until that commit is decided."""
     servers = three.bootstrap_servers
     delay = three.faults.delay(1.0, Where(api=ApiKey.END_TXN))
     async with working(servers, "copy-1", max_records=TOTAL) as batches:
@@ -244,7 +242,6 @@ async def test_stop_while_idle_ends_at_once(three: FakeCluster) -> None:
 
 
 async def test_stop_after_the_end_is_harmless(three: FakeCluster) -> None:
-    """A signal may come when the loop is over already."""
     async with working(three.bootstrap_servers) as batches:
         pass
     batches.stop()

@@ -80,8 +80,6 @@ async def test_record_of_a_failed_transaction_tells_its_callback(cluster: FakeCl
 
 
 async def test_callback_of_a_failed_transaction_that_raises_is_logged(cluster: FakeCluster) -> None:
-    """The producer logs it, as for any record."""
-
     def tell(*_: object) -> None:
         raise RuntimeError("a defect of the application")
 

@@ -33,7 +33,6 @@ ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 
 @asynccontextmanager
 async def at_work(**limits: object) -> AsyncIterator[Worker]:
-    """A worker on a cluster of its own, without input."""
     async with FakeCluster(nodes=3, topics={"input": 4, "output": 4, "dead": 1}) as cluster:
         servers = cluster.bootstrap_servers
         async with (
@@ -68,7 +67,6 @@ async def test_worker_goes_on_after_an_interrupted_step(place: Place, way: Way) 
 @ways
 @places
 async def test_worker_begins_anew_after_an_interrupted_step(place: Place, way: Way) -> None:
-    """The loop is left by what interrupted it; another begins with the same consumer and producer."""
     async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
         async with place(worker) as reached:
             is_interrupted = await way(step_of_a_loop_that_is_left(worker.batches), reached)
@@ -89,6 +87,7 @@ async def step_of_a_loop_that_is_left(batches: ExactlyOnce) -> None:
 
 
 async def test_reading_cancelled_from_outside_starts_over() -> None:
+    """Shutdown code may cancel all tasks it does not know; the waiting step itself was not cancelled."""
     async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
         async with PLACES["gathering"](worker) as reached:
             before = asyncio.all_tasks()
@@ -119,7 +118,6 @@ class Stumble:
         await copy(records, txn)
 
     async def bury(self, record: ConsumerRecord, _: Exception, txn: BatchTransaction) -> None:
-        """Send what is poison elsewhere, but not the first time."""
         if not self.has_stumbled:
             await self.stand_still()
         await txn.enqueue("dead", record.value)
@@ -160,7 +158,6 @@ async def test_batch_whose_code_was_interrupted_is_given_out_again(
 
 
 async def copies_all_but_poison(batches: ExactlyOnce) -> None:
-    """Send what the broker refuses of one of the records."""
     while (batch := await anext(batches, None)) is not None:
         records, txn = batch
         await copy(records, txn)

@@ -66,7 +66,6 @@ async def test_worker_dies_and_starts_again(broker_of_release: tuple[str, str], 
     [f"{assignor} {kind}" for assignor in ("range", "roundrobin", "sticky") for kind in ("dynamic", "static")],
 )
 async def test_another_worker_takes_over(broker_of_release: tuple[str, str], topic: str, members: str) -> None:
-    """Two at work, one dies with a transaction open and all of it in the log, and comes back."""
     _, servers = broker_of_release
     name = topic_of(topic)
     await input_of(servers, name)

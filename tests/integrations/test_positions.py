@@ -176,18 +176,15 @@ async def test_loop_begins_where_the_group_stands(filled: FakeCluster) -> None:
 
 
 async def work_too(servers: str) -> None:
-    """Run another member of the group."""
     async with working(servers, "copy-2", max_records=BATCH) as batches:
         await copy_until_processed(batches, servers, TOTAL)
 
 
 async def has_half_of_the_partitions(worker: Worker) -> bool:
-    """Whether the group has rebalanced."""
     return len(worker.consumer.assignment()) == PARTITIONS // 2
 
 
 async def step_at_which_another_member_joins(worker: Worker, place: Place) -> None:
-    """The step continues when each member has half of the partitions; both copy the rest."""
     async with place(worker) as reached:
         taking = asyncio.create_task(step := anext(worker.batches))
         await until(lambda: reached(step))
@@ -203,7 +200,6 @@ async def step_at_which_another_member_joins(worker: Worker, place: Place) -> No
 
 @pytest.mark.parametrize("name", [name for name in PLACES if "rebalancing" not in name])
 async def test_rebalance_during_a_step_copies_once(cluster: FakeCluster, name: str) -> None:
-    """The step may be at any point for partitions that now belong to another member."""
     servers = cluster.bootstrap_servers
     async with (
         consuming(servers, "input") as consumer,

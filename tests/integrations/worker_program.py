@@ -84,7 +84,6 @@ async def handle(
     group: ConsumerGroupMetadata,
     is_last: bool,
 ) -> None:
-    """One batch; the last one that this process sees, if it is to die."""
     phase = orders.phase if is_last else ""
     if phase == "before begin":
         die()

@@ -93,7 +93,6 @@ async def working(
 
 
 async def copy(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
-    """The transformation: none, to "output"."""
     for record in records:
         await txn.enqueue("output", record.value, partition=record.partition)
 

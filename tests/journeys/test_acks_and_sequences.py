@@ -91,6 +91,7 @@ async def test_too_few_replicas_is_tried_until_there_are_enough(code: int) -> No
 
 @in_virtual_time
 async def test_used_up_retries_end_with_the_outcome_that_is_known() -> None:
+    """NOT_WRITTEN after 19, UNKNOWN after 20; the error gives the attempts and the broker's last error."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, retries=2) as producer,
@@ -181,7 +182,6 @@ async def test_first_batch_to_a_leader_travels_alone() -> None:
 def first_sequence_again(
     stamp: Callable[[IdempotentPartitionIdentity, int], BatchIdentity],
 ) -> Callable[[IdempotentPartitionIdentity, int], BatchIdentity]:
-    """Stamp with a defect: every batch has the sequence of the first."""
     return lambda partition, count: stamp(partition, count)._replace(base_sequence=0)
 
 

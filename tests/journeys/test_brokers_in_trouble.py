@@ -32,7 +32,6 @@ async def test_unanswered_records_are_written_once_elsewhere_in_order() -> None:
 
 @in_virtual_time
 async def test_copy_is_not_written_when_only_the_answer_was_lost() -> None:
-    """The broker knows the sequence, and answers with the offset of the first attempt."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -66,7 +65,6 @@ async def test_silent_broker_is_given_up_after_the_request_timeout() -> None:
 
 @in_virtual_time
 async def test_record_in_flight_at_its_deadline_ends_unknown() -> None:
-    """Its memory and its sequence stay reserved until the connection is lost."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(
@@ -239,7 +237,6 @@ def answer_metadata(broker: ScriptedBroker, heard: Heard) -> None:
 
 
 def old_broker(*, produce: tuple[int, int]) -> str:
-    """A broker that speaks these versions of Produce, and no InitProducerId; its address."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ClusterLoop)
     spoken = ((PRODUCE_KEY, *produce), (METADATA_KEY, 0, 13), (API_VERSIONS_KEY, 0, 4))
@@ -296,7 +293,6 @@ def versions(cluster: FakeCluster, api: ApiKey = ApiKey.PRODUCE) -> list[int]:
 
 @in_virtual_time
 async def test_record_goes_in_the_version_that_is_left() -> None:
-    """Kafka's own producer fails the record."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,

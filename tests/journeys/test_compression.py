@@ -44,7 +44,6 @@ async def test_large_batches_arrive_whole_and_in_order(codec: str) -> None:
 
 
 async def test_waiting_batches_are_compressed_when_a_thread_is_free() -> None:
-    """Two batches at a time; nothing else happens that would wake the others."""
     async with (
         FakeCluster(1, topics={"orders": 5}) as cluster,
         Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=131_072, linger_ms=60_000) as producer,
@@ -112,7 +111,6 @@ def sealing_threads() -> list[threading.Thread]:
 
 
 async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
-    """Their records fail, and their memory is kept until the threads are done."""
     async with FakeCluster(1, topics={"orders": 8}) as cluster:
         producer = Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=1_048_576, linger_ms=60_000)
         await producer.start()

@@ -97,7 +97,6 @@ async def test_flush_raises_unretrieved_failures_once(producer: Producer, one_br
 async def test_failure_whose_callback_raised_stays_unretrieved(
     one_broker: FakeCluster, interceptors: list[ProducerInterceptor]
 ) -> None:
-    """A callback with a wrong signature, or an async one, retrieves nothing; `flush` raises the failures."""
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
 
     async def mistaken(*_: object) -> None:
@@ -399,8 +398,6 @@ async def test_awaited_failures_are_not_raised_again(cluster: FakeCluster) -> No
 
 
 async def test_failure_passed_to_a_raising_callback_is_unretrieved(cluster: FakeCluster) -> None:
-    """A callback with a wrong signature raises: only flush is left to report the failure."""
-
     def told(*_: object) -> None:
         raise RuntimeError("a defect of the application")
 
@@ -495,7 +492,6 @@ async def test_flush_that_waits_beside_the_callers_raises_nothing(
 
 @in_virtual_time
 async def test_calls_that_raised_are_not_counted_by_close() -> None:
-    """Records for missing topics fail from one timer after another; their calls have raised all of them."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         producer = await Producer(cluster.bootstrap_servers, max_block_ms=500).start()
 

@@ -14,7 +14,6 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 def small_topic(cluster: FakeCluster) -> None:
-    """A topic that takes 2000 bytes a batch."""
     cluster.create_topic("orders", 1, configs={"max.message.bytes": "2000"})
 
 

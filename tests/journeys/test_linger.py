@@ -59,7 +59,6 @@ async def test_records_of_one_turn_leave_in_one_batch_although_awaited(cluster: 
 
 @in_virtual_time
 async def test_partitions_with_a_trickle_each_share_their_requests() -> None:
-    """A hundred partitions cost each node one request per linger, not one per batch."""
     async with (
         FakeCluster(2, topics={"orders": 100}, replication_factor=1) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=50) as producer,

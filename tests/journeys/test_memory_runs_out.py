@@ -75,7 +75,6 @@ async def test_callers_are_served_first_come_first_served() -> None:
 
 @in_virtual_time
 async def test_cancelled_callers_leave_no_trace() -> None:
-    """No record in the log, no bytes in the buffer, and no lost wake-up."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
         cancelled = callers[40:50]

@@ -77,8 +77,6 @@ def started(own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, **options
 
 
 def refusal(verb: Verb, producer: Producer) -> str:
-    """Return the error of a method on another loop, of either kind."""
-
     async def call() -> None:
         await verb(producer)
 
@@ -172,6 +170,7 @@ def open_sockets() -> int:
 @pytest.mark.skipif(not FILES.is_dir(), reason="no /proc")
 @pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
 def test_sockets_are_closed_when_asyncio_run_ends(new_loop: NewLoop) -> None:
+    """Nothing could close them afterwards; a later close says so."""
     gc.collect()
     before = open_sockets()
 

@@ -31,7 +31,6 @@ FORBIDDEN = 29
 
 @in_virtual_time
 async def test_callback_of_an_expired_record_may_send() -> None:
-    """SenderTest.testAppendInExpiryCallback: the new record has a deadline of its own, and each is reported once."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1_000) as producer,
@@ -101,6 +100,7 @@ async def test_next_batch_waits_for_an_expired_one_in_flight() -> None:
 
 @in_virtual_time
 async def test_refusal_that_comes_after_the_deadline_splits_nothing() -> None:
+    """SenderTest.testExpiredBatchDoesNotSplitOnMessageTooLargeError: its callers were notified, its memory is free."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(

@@ -141,6 +141,7 @@ async def test_null_partition_is_chosen_by_the_key(producer: Producer) -> None:
 
 
 async def test_chunks_and_slices_keep_their_rows(producer: Producer, one_broker: FakeCluster) -> None:
+    """A table of many chunks, more rows than a window, and a slice of a slice."""
     numbers = [str(number) for number in range(5_000)]
     table = pa.concat_tables([pa.table({"value": numbers[:2_000]}), pa.table({"value": numbers[2_000:]})])
     table = table.append_column("partition", pa.array([0] * 5_000)).slice(10).slice(5, 4_900)
@@ -226,7 +227,6 @@ async def test_any_arrow_export_is_read(producer: Producer, one_broker: FakeClus
 
 
 async def test_serializers_do_not_run(one_broker: FakeCluster) -> None:
-    """Columns are bytes already; interceptors see them."""
     seen: list[object] = []
 
     class Sees(ProducerInterceptor):
@@ -258,7 +258,6 @@ PAIR = pa.struct([("name", pa.string()), ("value", pa.binary())])
 
 
 async def test_headers_that_are_none_refuse_their_row(producer: Producer) -> None:
-    """A null among the names, or a name that is not UTF-8, in any row; the other rows are sent."""
     names = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(struct.pack("<2i", 0, 1)), pa.py_buffer(b"\xff")])
     damaged = pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([names, [b"v"]], fields=list(PAIR)))
     whole = pa.array([[{"name": "n", "value": b"v"}]] * 2_999 + [[None]], pa.list_(PAIR))

@@ -63,7 +63,6 @@ def returns_number(_value: object) -> bytes:
 async def test_bad_serializer_is_an_error_at_the_call(  # noqa: PLR0917  # the parts of a row
     one_broker: FakeCluster, verb: str, option: str, serializer: object, message: str
 ) -> None:
-    """The error names option and function, with the original as its cause; nothing is sent."""
     async with Producer(one_broker.bootstrap_servers, **{option: serializer}) as producer:  # type: ignore[arg-type]
         await producer.partitions_for("orders")
         with pytest.raises(SerializationError, match=f"{option} {serializer.__name__}.*{message}") as caught:  # type: ignore[attr-defined]
@@ -120,7 +119,6 @@ class Chosen:
 async def test_bad_choice_is_a_value_error_that_names_the_partitioner(
     one_broker: FakeCluster, choice: object, *, is_known: bool
 ) -> None:
-    """At the call, or by the delivery if the topic was unknown; the producer goes on."""
     async with Producer(one_broker.bootstrap_servers, partitioner=Chosen(choice)) as producer:
         if is_known:
             await producer.partitions_for("orders")
@@ -328,7 +326,6 @@ async def test_interceptors_and_partitioner_see_the_object(one_broker: FakeClust
 
 @pytest.mark.parametrize("verb", ["send", "send_and_wait", "enqueue", "send_nowait"])
 async def test_verbs_of_a_subclass_get_the_bytes(one_broker: FakeCluster, verb: str) -> None:
-    """A subclass with its own methods is called with bytes; wrong types do not reach it."""
     given: list[object] = []
 
     class Own(Producer):
@@ -358,7 +355,6 @@ async def test_verbs_of_a_subclass_get_the_bytes(one_broker: FakeCluster, verb: 
 
 
 async def test_handle_may_be_made_before_the_start(one_broker: FakeCluster) -> None:
-    """The handle behaves like its producer: refused before the start and after the close."""
     producer = Producer(one_broker.bootstrap_servers)
     orders = producer.topic("orders", value=Order)
 

@@ -125,7 +125,6 @@ async def test_start_without_waiting(one_broker: FakeCluster) -> None:
 
 
 async def test_closed_while_it_starts(one_broker: FakeCluster) -> None:
-    """The starter gets an error, not a cancellation that no one asked for."""
     one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     starting = asyncio.create_task(producer.start())
@@ -149,7 +148,6 @@ async def test_closed_in_the_turn_that_starts_it(one_broker: FakeCluster) -> Non
 
 @pytest.mark.parametrize("kind", ["sender", "metadata", "supervisor"])
 async def test_background_task_that_dies_while_it_starts(one_broker: FakeCluster, kind: str) -> None:
-    """Start raises the cause at once, not after max_block_ms."""
     one_broker.faults.stall(METADATA)
     starting = asyncio.create_task(Producer(one_broker.bootstrap_servers).start())
     await asyncio.sleep(0.02)
@@ -248,7 +246,6 @@ async def test_close_0_fails_the_remaining_records(one_broker: FakeCluster) -> N
 
 
 async def fill(producer: Producer) -> None:
-    """Enqueue until there is no room, and wait for it."""
     while True:
         await producer.enqueue("orders", bytes(5_000))
 
@@ -313,7 +310,6 @@ async def test_async_with_raises_undelivered_records(one_broker: FakeCluster) ->
 
 
 async def test_dropped_unclosed_warns_and_lets_go(one_broker: FakeCluster) -> None:
-    """The warning names the line that made the producer; tasks and sockets end."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.send("orders", b"v")
 
@@ -336,7 +332,6 @@ async def use_elsewhere(producer: Producer) -> None:
 
 
 def test_ended_loop_has_its_own_error() -> None:
-    """A second asyncio.run uses the producer of the first."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # a producer cannot be closed after its loop
         producer = asyncio.run(start_with(FakeCluster(1, topics={"orders": 1})))
@@ -356,6 +351,7 @@ async def test_nothing_is_sent_by_starting_and_closing(one_broker: FakeCluster) 
 
 
 async def test_start_finished_during_cancellation_is_closed(one_broker: FakeCluster) -> None:
+    """The body of `async with` never begins, so nothing would ever close the producer."""
     producer = Producer(one_broker.bootstrap_servers)
     entering = asyncio.create_task(producer.__aenter__())
     await asyncio.sleep(0)

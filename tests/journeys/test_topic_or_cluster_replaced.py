@@ -39,7 +39,6 @@ async def test_records_go_on_after_their_topic_was_recreated(profile: str, keeps
 @pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
 async def test_records_of_removed_partitions_fail_and_keys_move(profile: str, nodes: int) -> None:
-    """The topic was created again with fewer partitions; old brokers give topics no ids."""
     async with (
         FakeCluster(nodes, topics={"orders": 8}, auto_create_topics=False, profile=profile) as cluster,
         Producer(
@@ -118,6 +117,7 @@ async def test_transaction_whose_records_are_gone_is_not_committed(release: Rele
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
 async def test_old_answer_names_no_leader_of_the_new_topic(profile: str) -> None:
+    """The topic is deleted and created again between two Metadata responses: its epochs start again."""
     async with (
         FakeCluster(nodes=3, topics={"orders": 1}, auto_create_topics=False, profile=profile) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, metadata_max_age_ms=1_000) as producer,
@@ -170,7 +170,6 @@ TIME_TO_NOTICE_S = 3  # metadata is asked for once a second while no broker answ
 
 @asynccontextmanager
 async def another_in_place_of(cluster: FakeCluster, profile: str) -> AsyncIterator[FakeCluster]:
-    """Stop a cluster, and run another one at its address, in which producer ids start again."""
     ports = [broker.port for broker in cluster.model.brokers.values()]
     for node_id in list(cluster.model.brokers):
         await cluster.kill(node_id)

@@ -61,7 +61,6 @@ async def test_topic_that_does_not_exist_is_asked_about() -> None:
 
 @in_virtual_time
 async def test_unknown_code_is_shown_as_a_number() -> None:
-    """A broker of a later Kafka describes the topic with a code that is unknown here."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, max_block_ms=3_000) as producer,
@@ -182,7 +181,6 @@ async def test_start_without_brokers_fails_in_time() -> None:
 
 @in_virtual_time
 async def test_producer_started_before_its_brokers_sends_later() -> None:
-    """`start(wait=False)` returns before a broker answers."""
     async with FakeCluster(2) as cluster:
         for node_id in (1, 2):
             await cluster.kill(node_id)

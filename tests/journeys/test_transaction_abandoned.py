@@ -47,7 +47,6 @@ def now() -> float:
 
 
 async def error_of(work: Awaitable[object]) -> tuple[str, float]:
-    """What a call ends in, and when."""
     try:
         await work
     except Exception as error:  # noqa: BLE001  # that is the question
@@ -126,6 +125,7 @@ async def test_commit_ends_when_another_task_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_fatal_error_after_abortable_one_fails_producer(release: Release) -> None:
+    """The second error was once ignored: flush succeeded, and the producer continued."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -400,7 +400,6 @@ class HastyClock(asyncio.SelectorEventLoop):
 
 
 async def commit_some(count: int) -> list[bytes | None]:
-    """Transactions on a coordinator that is busy twice at the end of each."""
     async with FakeCluster(nodes=1, topics={"t": 1}) as cluster:
         producer = Producer(cluster.bootstrap_servers, transactional_id="clock", max_block_ms=20_000)
         await producer.start()

@@ -108,6 +108,7 @@ async def test_close_lets_a_running_commit_end(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_close_without_time_leaves_commit_unknown(release: Release) -> None:
+    """`testForceShutdownWithIncompleteTransaction`."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.stall(END_TXN)
         waiting = await commit_that_waits(producer)

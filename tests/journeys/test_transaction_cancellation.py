@@ -70,6 +70,7 @@ async def test_cancelled_end_is_joined_by_the_same_call(release: Release, verb: 
 @on_every_release
 @in_virtual_time
 async def test_unsent_commit_is_dropped_by_abort(release: Release) -> None:
+    """Records must not be committed after a successful abort."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.throttle(1_000, PRODUCE)
         await producer.begin_transaction()
@@ -150,7 +151,6 @@ async def test_cancelled_block_aborts_only_itself(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_exception_of_the_body_outranks_the_aborts(release: Release) -> None:
-    """A failed abort becomes a note of it."""  # the body's own
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster, max_block_ms=200).start()
         stalled = cluster.faults.stall(END_TXN)
@@ -331,7 +331,6 @@ async def test_tasks_wait_while_another_begins() -> None:
 
 @in_virtual_time
 async def test_wait_for_the_lock_times_out() -> None:
-    """The next task gets the lock when it is free."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=500) as producer:
         is_open = asyncio.Event()
 
@@ -355,7 +354,6 @@ async def test_wait_for_the_lock_times_out() -> None:
 
 @in_virtual_time
 async def test_cancelled_begin_leaves_the_queue() -> None:
-    """The other tasks continue in order."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
 
         async def work(number: int) -> None:
@@ -393,8 +391,6 @@ async def test_cancelled_begin_releases_the_lock(wait: bool) -> None:  # noqa: F
 
 
 async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None]]:
-    """A transaction begun by hand, and two tasks that wait for their turn, by hand and in a block."""
-
     async def in_a_block() -> None:
         async with producer.transaction():
             raise AssertionError

@@ -45,7 +45,6 @@ on_both_ends = pytest.mark.parametrize("verb", ["commit_transaction", "abort_tra
 
 
 def on_each_that_asks(*rows: Where) -> pytest.MarkDecorator:
-    """Every release with every request that it makes: in V2 records and offsets add their partitions themselves."""
     names = {"3.9.1": V1_RELEASE, "4.3.1 with V1": V1_OF_4, "4.3.1": V2_RELEASE}
     pairs = [
         pytest.param(release, where, id=f"{name}-{where.api.name if where.api is not None else 'any'}")
@@ -62,7 +61,6 @@ async def found_offsets(producer: Producer) -> dict[TopicPartition, int | None]:
 
 
 async def next_one_is_whole(producer: Producer, cluster: FakeCluster, before: list[bytes]) -> None:
-    """A lost request does not affect the next transaction, whose records and offsets become visible."""
     async with producer.transaction() as txn:
         await txn.send("t", b"next", partition=1)
         await txn.send_offsets({place: offset + 100 for place, offset in OFFSETS.items()}, "readers")
@@ -75,6 +73,7 @@ async def next_one_is_whole(producer: Producer, cluster: FakeCluster, before: li
 @on_each_that_asks(FIND, INIT, ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, COMMIT_OFFSETS, END_TXN)
 @in_virtual_time
 async def test_transaction_survives_any_lost_request(release: Release, where: Where, *, verb: str, after: bool) -> None:
+    """Its connection is lost with it, and the producer finds out whether it was done."""
     async with cluster_of(release) as cluster:
         lost = cluster.faults.drop_connection(where, after_append=after)
         async with producer_of(cluster) as producer:
@@ -403,7 +402,6 @@ async def end(producer: Producer, verb: str) -> None:
 
 
 async def check_next(producer: Producer, cluster: FakeCluster, before: list[bytes], *, verb: str) -> None:
-    """The next transaction works; of the one before, all or nothing is seen, as it ended."""
     async with producer.transaction() as txn:
         await txn.send("t", b"next", partition=0)
 

@@ -92,7 +92,6 @@ async def test_failed_sends_leave_nothing(caplog: pytest.LogCaptureFixture) -> N
 
 
 def clear(cluster: FakeCluster) -> None:
-    """Have the cluster forget the requests that it has seen."""
     cluster.requests.clear()
     gc.collect()
 

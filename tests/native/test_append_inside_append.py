@@ -33,6 +33,7 @@ def records_of(core: CoreParts) -> Iterator[bytes]:
 
 
 def test_record_sent_inside_an_append_waits() -> None:
+    """The outer record keeps its room, its headers and its batch."""
     core = CoreParts()
     inside = SendsInside(core)
     core.on_clock = inside

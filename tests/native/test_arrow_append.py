@@ -40,7 +40,6 @@ class Ends(NamedTuple):
 
 
 def appended(many: BulkAppend, parts: CoreParts) -> Ends:
-    """Append until all rows have ended; one that waits goes in when what is full was acknowledged."""
     ends = Ends([], [], [], [])
     is_over = False
     while not is_over:
@@ -87,7 +86,6 @@ def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
 
 
 def both(given_table: RecordTable, settings: dict[str, int]) -> tuple[Ends, Ends]:
-    """What becomes of the rows as objects, and as columns."""
     ends = []
     for is_arrow in (False, True):
         parts = CoreParts(leaders=(1,) * PARTITIONS, **settings)
@@ -102,7 +100,6 @@ def both(given_table: RecordTable, settings: dict[str, int]) -> tuple[Ends, Ends
 
 @given(record_tables(partitions=PARTITIONS), SETTINGS)
 def test_columns_are_appended_as_their_rows_are(given_table: RecordTable, settings: dict[str, int]) -> None:
-    """The same bytes, refusals and waits; whatever the types, and whether memory is short."""
     expected, found = both(given_table, settings)
 
     assert found == expected
@@ -111,6 +108,7 @@ def test_columns_are_appended_as_their_rows_are(given_table: RecordTable, settin
 
 @given(record_tables(partitions=PARTITIONS, is_keyed=False), SETTINGS)
 def test_keyless_columns_fill_one_batch_after_another(given_table: RecordTable, settings: dict[str, int]) -> None:
+    """To its end, as rows do (KIP-794)."""
     expected, found = both(given_table, settings)
 
     assert found == expected
@@ -139,7 +137,6 @@ def test_name_that_is_not_utf8_refuses_its_row() -> None:
 
 @pytest.mark.parametrize("rows", [1, 1_023, 1_024, 1_025, 5_000])
 def test_position_is_the_calls_whatever_the_batches(rows: int) -> None:
-    """A refusal behind so many rows, in a table of small chunks."""
     values = [b"%d" % row for row in range(rows)]
     table = pa.Table.from_batches(
         pa.record_batch({"value": [*values[start : start + 700]]}) for start in range(0, rows, 700)

@@ -31,7 +31,6 @@ def headers_column(**changes: object) -> ForeignColumn:
 
 
 def opened(part: str, column: ForeignColumn) -> list[object]:
-    """Two rows of a batch that has the column as that part."""
     capsules = column.__arrow_c_array__()
     parts = ("value", "key", "partition", "timestamp", "headers")
     rows = ArrowRows(2, *(capsules if name == part else None for name in parts))
@@ -140,7 +139,6 @@ DAMAGED = [
 
 @pytest.mark.parametrize("column", DAMAGED, ids=range(len(DAMAGED)))
 def test_column_that_leaves_its_buffers_is_refused(column: pa.Array) -> None:
-    """Where pyarrow knows their sizes."""
     records = ArrowRecords(pa.record_batch({"value": column}), ColumnNames())
 
     with pytest.raises((ValueError, IndexError)):

@@ -174,7 +174,6 @@ async def test_failure_after_the_only_awaiter_gave_up_is_unseen() -> None:
 
 
 async def test_callbacks_run_in_record_order() -> None:
-    """Records end in any order of awaiting; callbacks of one record run in the order they were added."""
     result, told = awaited(), list[int]()
     deliveries = [result.delivery(index, 0) for index in range(3)]
     for number, delivery in enumerate((deliveries[0], deliveries[0], deliveries[1], deliveries[2])):

@@ -39,6 +39,7 @@ async def test_callback_added_to_a_done_delivery_has_its_context() -> None:
 
 
 def test_delivery_without_callbacks_has_no_waiter() -> None:
+    """A waiter would end the linger of the batch that its record gets a place in."""
     delivery = result_of().delivery(0, 0)
     delivery.add_done_callback(print)
 

@@ -110,7 +110,6 @@ def test_takes_no_more_than_max_in_flight() -> None:
     ],
 )
 def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[KafkaError], text: str) -> None:
-    """A frame that does not answer the oldest request ends the connection; both requests are lost, oldest first."""
     names, error = run(lost_after(answer))
 
     assert names == ["a", "b"]
@@ -135,6 +134,7 @@ def test_retiring_connection_closes_after_its_last_answer() -> None:
 
 
 def test_large_frame_is_refused_at_its_size() -> None:
+    """Four bytes are enough; nothing is kept of what follows."""
     _, error = run(lost_after(struct.pack(">i", 2000), settings=NetworkSettings(max_frame_bytes=1024)))
 
     assert "1024 allowed" in str(error)
@@ -164,6 +164,7 @@ def test_silent_hang_up_in_the_handshake_hints_at_tls() -> None:
 
 
 def test_broker_too_old_is_named() -> None:
+    """A broker without a common version of Produce is not used."""
     error = run(refused(ScriptedBroker(spoken=((0, 0, 2), (3, 0, 13), (18, 0, 4)))))
 
     assert type(error) is UnsupportedVersionError
@@ -232,8 +233,6 @@ def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
 
 
 def test_callback_may_close_the_connection() -> None:
-    """Answers that came in the same bytes, behind the one whose callback closed, are not handed out."""
-
     async def story() -> list[str]:
         pair = await connected()
         ends = Ends()
@@ -334,8 +333,6 @@ def test_idle_connection_stays_when_told_so() -> None:
 
 
 def test_failing_on_end_does_not_keep_others_waiting() -> None:
-    """The failure goes to the loop's handler, the next request ends all the same."""
-
     async def story() -> tuple[list[str], list[str]]:
         pair = await connected()
         complaints: list[str] = []

@@ -20,8 +20,6 @@ def echo(broker: ScriptedBroker, heard: Heard) -> None:
 
 
 def test_acks_0_ends_when_its_bytes_have_left() -> None:
-    """No answer is awaited; the end is when the transport holds nothing of it, found by polling."""
-
     async def story() -> tuple[list[tuple[str, object]], list[tuple[str, object]]]:
         pair = await connected()
         ends = Ends()
@@ -169,8 +167,6 @@ def test_acks_0_record_sent_before_hang_up_was_written() -> None:
 
 
 def test_choked_transport_takes_no_request() -> None:
-    """Above the mark the connection is not ready; below it again, it is, and the sender is woken."""
-
     async def story() -> tuple[list[bool], int]:
         events = EventNotes()
         settings = NetworkSettings(write_buffer_bytes=1000)

@@ -22,7 +22,6 @@ class _CountedView(TopicView):
 
 
 def test_leader_hints_copy_a_topics_partitions_once() -> None:
-    """A broker that gives up a thousand leaders sends them in one response, which blocks the loop meanwhile."""
     count = 1000
     view = _CountedView("a", ID, Partitions.of([PartitionView(1, 5)] * count), 0)
 

@@ -23,8 +23,6 @@ def test_first_answer_names_nodes_before_any_topic() -> None:
 
 
 def test_first_answer_that_never_comes_says_why() -> None:
-    """Bounded, and with the reason of the last attempt."""
-
     async def story() -> float:
         async with refreshing(None) as (refresher, network):
             start = network.loop.time()
@@ -67,8 +65,6 @@ def test_new_topic_is_asked_for_at_once_and_alone() -> None:
 
 
 def test_topic_made_on_first_use_is_there_soon() -> None:
-    """Unknown first, without a leader then, ready at last: asked again by itself, without a busy loop."""
-
     async def story() -> tuple[int, float]:
         unknown: Topics = [(3, "a", bytes(16), [])]
         answers = Answers([], unknown, unknown, [(5, "a", ID, [(-1, 0)])], [(0, "a", ID, [(1, 1)])])
@@ -268,6 +264,8 @@ def test_broker_down_is_asked_ever_more_slowly() -> None:
 
 
 def test_answer_without_a_broker_is_a_failure() -> None:
+    """Kafka answers like that while it starts; what was known stays."""
+
     async def story() -> tuple[int, list[int]]:
         answers = Answers()
         async with refreshing(answers) as (refresher, _):

@@ -72,6 +72,8 @@ def test_every_address_of_a_name_is_tried() -> None:
 
 
 def test_unreachable_address_is_given_up_for_the_next() -> None:
+    """An address that swallows packets costs its set-up time-out, not the request."""
+
     async def story() -> float:
         network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=2000))
         network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
@@ -101,8 +103,6 @@ def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
 
 
 def test_unreachable_brokers_are_each_named_with_the_reason() -> None:
-    """One attempt for every bootstrap broker, then an error that names them all."""
-
     async def story() -> KafkaError:
         network = client_on(bootstrap=[("one", 1), ("two", 2)])
         network.loop.names["two"] = []
@@ -162,8 +162,6 @@ def test_reconnects_with_growing_pauses() -> None:
 
 
 def test_broker_that_only_handshakes_counts_as_down() -> None:
-    """Connections that it takes and drops follow the same growing pauses."""
-
     async def story() -> int:
         network = client_on()
         network.loop.servers["mad", 1] = lambda: ScriptedBroker(lambda broker, _: broker.transport.close())
@@ -181,8 +179,6 @@ def test_broker_that_only_handshakes_counts_as_down() -> None:
 
 
 def test_wish_to_connect_is_kept_through_the_pause() -> None:
-    """Asked once during the pause, it connects when the pause is over, and wakes the sender."""
-
     async def story() -> tuple[bool, KafkaError | None]:
         network = client_on()
         network.client.update_nodes(cluster_of(Node(1, "late", 1)))

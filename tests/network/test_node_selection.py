@@ -15,7 +15,6 @@ from tests.network.test_network_client import cluster_of, gives_ids, producer_id
 
 
 def asked_nodes(network: ClientAndNetwork, *node_ids: int) -> list[int]:
-    """Have metadata name these nodes, and note which of them are asked for a producer id; none answers."""
     asked: list[int] = []
 
     def broker(node_id: int) -> ScriptedBroker:

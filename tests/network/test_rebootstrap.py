@@ -13,6 +13,8 @@ from tests.network.test_network_client import cluster_of, producer_id, until
 
 
 def test_rebootstrap_when_a_broker_asks_for_it() -> None:
+    """Error 129 (KIP-1102): back to the bootstrap addresses."""
+
     async def story() -> list[tuple[str, int]]:
         answers = Answers(nodes=[(1, "old", 1)])
         async with refreshing(answers) as (refresher, network):

@@ -13,7 +13,6 @@ from aioproducer.testing import FakeCluster
 
 @asynccontextmanager
 async def consuming(cluster: FakeCluster, *topics: str, **options: object) -> AsyncIterator[aiokafka.AIOKafkaConsumer]:
-    """A started consumer; it leaves its group at the end."""
     options = {"group_id": "g", "heartbeat_interval_ms": 100, "auto_offset_reset": "earliest", **options}
     consumer = aiokafka.AIOKafkaConsumer(*topics, bootstrap_servers=cluster.bootstrap_servers, **options)
     async with consumer:
@@ -48,7 +47,6 @@ async def test_partitions_assigned_by_hand_have_no_generation(one: FakeCluster) 
 
 
 async def test_next_generation_is_another(one: FakeCluster) -> None:
-    """A second consumer joins: the old metadata is outdated, and refused while nothing is assigned."""
     async with consuming(one, "t") as consumer:
         before = ConsumerGroupMetadata.of(consumer)
 

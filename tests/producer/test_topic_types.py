@@ -92,7 +92,6 @@ def test_type_says_how_its_values_become_bytes(kind: object, value: object, expe
 
 
 def test_dataclass_becomes_an_object_of_its_fields() -> None:
-    """Nested dataclasses work, too, and times, enums and decimals as readable text."""
     order = Order(UUID_7, datetime(2026, 1, 2, tzinfo=UTC), date(2026, 1, 3), Size.SMALL, [Line("a", Decimal("1.50"))])
 
     text = serialized(Order, order)

@@ -176,7 +176,6 @@ def asked(api_key: int, largest_response: int | None) -> FrameProtocol[int]:
 
 @pytest.mark.parametrize("largest", [SMALL, 10 * SMALL])
 def test_answer_is_refused_above_the_limit_of_its_request(largest: int) -> None:
-    """The size decides; a larger response may follow to a request that allows it."""
     conversation = asked(API_VERSIONS, largest)
     conversation.send(METADATA, 12, [b"x"], flexible=True, context=1)
 

@@ -140,7 +140,6 @@ def test_partition_numbers_that_cannot_be_are_left_out() -> None:
 
 
 def test_unknown_error_codes_are_passed_on() -> None:
-    """A code newer than this client spoils one topic, not the answer."""
     body = metadata_body([(1, "h", 1)], [(999, "a", bytes(16), []), (0, "b", bytes(16), [(1, 0)])])
 
     answer = decode_metadata_response(13, body, from_node=1)

@@ -31,7 +31,6 @@ def batch(topic: str, partition: int, body: bytes = b"body") -> BatchToSend:
 
 
 def plain_answer(index: int, offset: int, *, version: int, code: int = 0) -> bytes:
-    """A partition's part of an answer, without errors of records, without a leader."""
     answer = struct.pack(">ihqq", index, code, offset, -1)
     answer += struct.pack(">q", 0) if version >= 5 else b""
     if version >= 9:
@@ -51,6 +50,7 @@ def whole_answer(version: int, *partitions: bytes) -> bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_request_is_what_kafka_describes(version: int) -> None:
+    """Read back by the generated decoder, topics are grouped and every byte is accounted for."""
     batches = [batch("a", 0), batch("b", 7, b"x" * 300), batch("a", 1, b"")]
 
     request = b"".join(
@@ -109,7 +109,6 @@ int64s = st.integers(-1, 2**63 - 1)
 )
 @settings(deadline=None)
 def test_lone_partition_is_read_as_one_among_others(version: int, name: str, fixed: tuple[int, ...]) -> None:
-    """The usual response to a small request is read in one step, with the same result."""
     row = struct.pack(">ihqqq" if version >= 5 else ">ihqq", *fixed[: 5 if version >= 5 else 4])
     row += b"\x01\x00\x00" if version >= 9 else struct.pack(">ih", 0, -1) if version >= 8 else b""
 
@@ -134,7 +133,6 @@ def renamed(version: int, answer: bytes, name: str) -> bytes:
 
 @pytest.mark.parametrize("version", [9, 12, 13])
 def test_damaged_partition_is_refused_or_read_as_written(version: int) -> None:
-    """Each byte in turn, with every value: the result encodes to the same bytes; a null array is an empty one."""
     payload = whole_answer(version, plain_answer(2, 40, version=version))
     record_errors = len(payload) - struct.calcsize(">bbbbix")  # before message, two ends, throttle time, end
     for position in range(len(payload)):
@@ -178,6 +176,7 @@ def test_record_errors_are_read() -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_record_errors_are_read_however_many_are_alike(version: int) -> None:
+    """Some in a row for one reason, some for another, some for none; the last at the end of the frame."""
     reasons = [None, None, "bad", "bad", "bad", "sad", "bad", None, "worse", "worse"]
     flexible = version >= 9
     head = struct.pack(">ihqqq", 0, 87, -1, -1, -1)
@@ -204,7 +203,6 @@ def test_record_errors_end_where_their_number_says() -> None:
 
 
 def test_fields_of_newer_brokers_are_passed_over() -> None:
-    """After the error of a record, where the tag has no meaning here."""
     partition = struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x01\x07\x02xy"
 
     (answer,) = decode_produce_response(9, whole_answer(9, partition + b"\x00\x00")).partitions

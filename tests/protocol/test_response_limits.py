@@ -17,6 +17,7 @@ from aioproducer._protocol.transaction_messages import (
 
 @pytest.mark.parametrize("api", [API_VERSIONS, METADATA, LIST_TRANSACTIONS])
 def test_answers_that_do_not_depend_on_the_request(api: object) -> None:
+    """ApiVersions is small before the broker is known; a description of the cluster has any size."""
     limit = largest_response(api.key, 1_000_000)  # type: ignore[attr-defined]  # an Api
 
     assert limit == (SMALL_RESPONSE if api is API_VERSIONS else None)
@@ -26,6 +27,7 @@ def test_answers_that_do_not_depend_on_the_request(api: object) -> None:
     "api", [INIT_PRODUCER_ID, FIND_COORDINATOR, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT]
 )
 def test_answers_that_name_what_the_request_names(api: object) -> None:
+    """A partition takes four bytes of the request, and six of the answer."""
     assert largest_response(api.key, 4_000) == SMALL_RESPONSE + 256_000  # type: ignore[attr-defined]  # an Api
 
 

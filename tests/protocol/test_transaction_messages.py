@@ -339,7 +339,6 @@ def test_finalized_features_are_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.max_version + 1))
 def test_broker_that_says_nothing_of_features_has_none(version: int) -> None:
-    """Kafka before 2.7, or without finalized features."""
     data = features_by_kio(version, finalized_features_epoch=-1, finalized_features=())
 
     answer = decode_api_versions_response(version, data)
@@ -360,6 +359,7 @@ DECODERS: dict[Api, Callable[[int, bytes], object]] = {
 @given(st.sampled_from(versions_of(*DECODERS)), st.binary(max_size=120))
 @settings(max_examples=600)
 def test_garbage_never_gets_through_as_another_error(case: tuple[Api, int], payload: bytes) -> None:
+    """Any bytes give a response or a ProtocolError, and never end the process."""
     api, version = case
     with contextlib.suppress(ProtocolError):
         DECODERS[api](version, payload)

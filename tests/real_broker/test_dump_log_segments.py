@@ -41,6 +41,7 @@ async def printed(kafka: KafkaCluster, codec: Codec, topic: str) -> str:
 
 
 async def dump(kafka: KafkaCluster, topic: str) -> str:
+    """Return the output of this version's own tool for the first log file of partition 0."""
     with_tools, main_class = TOOLS[kafka.version]
     jars = await kafka_jars(kafka.version, tools=with_tools)
     log = kafka.node(1).log_folder / f"{topic}-0" / "00000000000000000000.log"

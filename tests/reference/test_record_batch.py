@@ -24,7 +24,6 @@ RECORDS = st.builds(
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_encoder_writes_kafkas_own_bytes(name: str) -> None:
-    """Batches written by Java's MemoryRecordsBuilder are read and written again unchanged."""
     assert encode_batch(decode_batch(BATCHES[name])) == BATCHES[name]
 
 

@@ -56,7 +56,6 @@ def test_no_callback_runs_inside_the_senders_own_step(end: Callable[[ScriptedSen
 
 
 def sent_twice() -> tuple[ScriptedSender, Delivery]:
-    """A record whose first attempt was refused after four seconds, and its second is on the wire after five."""
     script = ScriptedSender(delivery_timeout_s=10)
     delivery = script.core.send(b"v")
     script.turn()
@@ -79,7 +78,6 @@ def test_error_has_the_time_since_the_call() -> None:
 
 
 def test_latency_counts_all_attempts() -> None:
-    """A retry is part of what the caller waits for."""
     script, _ = sent_twice()
     acknowledge(script)
 

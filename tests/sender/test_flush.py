@@ -28,6 +28,7 @@ async def test_nothing_unfinished_is_waited_for_no_time() -> None:
 
 
 async def test_caller_that_gives_up_is_forgotten_at_once() -> None:
+    """Records may have hours to end in."""
     waiters = FlushWaiters(asyncio.get_running_loop())
     waiters.generations.enter()
     waiting = asyncio.create_task(waiters.wait_for(waiters.generations.close()))

@@ -118,7 +118,6 @@ def outcome_of(decided: ProduceOutcome) -> Outcome | None:
 @pytest.mark.parametrize("policy", [IDEMPOTENT, LEADER_ONLY, ONCE], ids=["idempotent", "acks=1", "retries=0"])
 @pytest.mark.slow
 def test_only_code_zero_and_known_copies_mean_success(policy: Policy) -> None:
-    """From -32768 to 32767, for a fresh and for an ambiguous batch."""
     successes = {
         code
         for code in range(-32768, 32768)
@@ -159,7 +158,6 @@ def test_row_of_the_reference_says_what_the_batch_is(code: int) -> None:
 )
 @pytest.mark.parametrize("base_offset", [-1, 0, 7])
 def test_every_code_has_an_outcome_for_all_facts(policy: Policy, base_offset: int) -> None:
-    """Success only for 0 and a copy; with no attempt left nothing is sent again but what waits for a predecessor."""
     for code, facts in product(range(-1, 134), ALL_FACTS):
         decided = decide(answer(code, base_offset=base_offset, records=((0, None),)), facts, policy)
 
@@ -200,6 +198,7 @@ def test_not_written_and_passing_is_tried_again(code: int) -> None:
 
 @pytest.mark.parametrize("code", range(-10, 200))
 def test_in_a_transaction_no_batch_ever_takes_another_identity(code: int) -> None:
+    """The epoch is the coordinator's: a batch that would need another one fails, and its transaction with it."""
     refused = ((0, "because"),)
 
     for facts in (FIRST, FIRST._replace(records=3), FIRST._replace(maybe_written=True)):
@@ -228,7 +227,6 @@ def test_perhaps_written_and_passing_is_tried_again_as_ambiguous(code: int) -> N
 
 @pytest.mark.parametrize("code", sorted(NOT_WRITTEN_FAILED))
 def test_final_refusal_fails_at_once(code: int) -> None:
-    """As not written; fatal where nothing later can succeed, which needs an identity to be lost."""
     decided, plain = (decide(answer(code), FIRST, policy) for policy in (IDEMPOTENT, PLAIN))
 
     assert isinstance(decided, Fail)
@@ -243,7 +241,6 @@ def test_retries_bound_the_attempts(code: int) -> None:
 
 @pytest.mark.parametrize("code", sorted(AMBIGUOUS_RETRIED | AMBIGUOUS_REFRESHED | {-1}))
 def test_retries_bound_ambiguous_attempts_too(code: int) -> None:
-    """Then the outcome is unknown."""
     assert outcome_of(decide(answer(code), FIRST, ONCE)) is Outcome.UNKNOWN
 
 
@@ -263,7 +260,6 @@ def test_lasting_errors_are_retried_a_few_times_only(code: int) -> None:
 
 
 def test_batch_in_a_version_that_is_refused_is_sent_again() -> None:
-    """The node may have been replaced since the connection was made; a new connection negotiates versions."""
     assert decide(answer(35), FIRST, PLAIN) == Retry(maybe_written=False)
 
 
@@ -274,7 +270,6 @@ def test_not_leader_with_an_offset_is_certain_under_acks_1() -> None:
 
 @pytest.mark.parametrize("code", [10, 18])
 def test_too_large_is_split_if_it_can_be(code: int) -> None:
-    """Several records, never ambiguous, no successor acknowledged."""
     overtaken = BatchFacts(attempts=1, records=5, successor_acked=True)
 
     assert decide(answer(code), FIRST, IDEMPOTENT) == Split()
@@ -300,7 +295,6 @@ def test_refused_single_record_has_its_own_message() -> None:
 
 @pytest.mark.parametrize("records", [(), ((5, None),), ((-1, None),)], ids=["none", "too high", "negative"])
 def test_refusal_without_a_valid_record_fails_the_batch(records: tuple[tuple[int, str | None], ...]) -> None:
-    """Nothing is guessed."""
     assert outcome_of(decide(answer(87, records=records), FIRST, IDEMPOTENT)) is Outcome.NOT_WRITTEN
 
 
@@ -370,13 +364,11 @@ def test_copy_keeps_the_records_own_timestamps() -> None:
 
 @pytest.mark.parametrize("given", [None, answer(0, base_offset=-2)], ids=["left out", "nonsense"])
 def test_answer_that_cannot_be_used_counts_as_a_lost_connection(given: PartitionResponse | None) -> None:
-    """Whose stream is not trusted any more."""
     assert decide(given, FIRST, IDEMPOTENT) == Retry(maybe_written=True, refresh_metadata=True)
     assert outcome_of(decide(given, FIRST, ONCE)) is Outcome.UNKNOWN
 
 
 def test_lost_connection_is_retried_as_ambiguous() -> None:
-    """As long as there are attempts left."""
     assert decide_lost(FIRST, IDEMPOTENT) == Retry(maybe_written=True, refresh_metadata=True)
     assert outcome_of(decide_lost(FIRST, ONCE)) is Outcome.UNKNOWN
 

@@ -70,7 +70,6 @@ def test_node_that_is_not_ready_is_sent_nothing() -> None:
 
 
 def test_missing_leader_is_asked_for() -> None:
-    """The topic is added to those in use, and metadata is requested."""
     script = ScriptedSender(leaders=[-1])
     script.core.send(b"v")
     script.turn()
@@ -147,7 +146,6 @@ def test_refused_version_leads_to_a_new_connection() -> None:
 
 
 def test_throttle_time_is_passed_on() -> None:
-    """The connection to the node applies it."""
     script = ScriptedSender()
     script.core.send(b"v")
     script.turn()
@@ -175,7 +173,6 @@ def test_lost_requests_are_resent_in_order() -> None:
 
 
 def test_request_never_handed_over_is_not_written() -> None:
-    """Its records end as not written, also later."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
@@ -188,7 +185,6 @@ def test_request_never_handed_over_is_not_written() -> None:
 
 
 def test_request_never_handed_over_is_no_attempt() -> None:
-    """With `retries=0` the batch is still sent, and no retry is counted."""
     script = ScriptedSender(retries=0)
     script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
@@ -221,7 +217,6 @@ def test_use_of_the_last_epoch_wakes_the_sender() -> None:
 
 
 def test_missing_common_version_fails_records_at_once() -> None:
-    """The records are not written, and the error is the node's own."""
     script = ScriptedSender()
     script.client.version_error = UnsupportedVersionError("too old")
     delivery = script.core.send(b"v")
@@ -301,7 +296,6 @@ def test_memory_of_overdue_batches_is_lent_in_the_same_turn() -> None:
 
 
 def test_acks_0_completes_when_written() -> None:
-    """If the connection is lost before, the outcome is unknown."""
     script = ScriptedSender(acks=0, idempotent=False)
     first, second = script.core.send(b"1"), None
     script.turn()
@@ -356,7 +350,6 @@ def test_defect_in_applying_a_response_fails_its_batch() -> None:
 
 @pytest.mark.parametrize("end", ["deadline", "close"])
 def test_overtaken_batch_ends_once(end: str) -> None:
-    """It waits for a new epoch behind an ambiguous batch, and both are given up."""
     script = ScriptedSender(batch_size=0, delivery_timeout_s=10)
     script.confirm()
     deliveries = [script.core.send(b"v") for _ in range(4)]
@@ -375,7 +368,6 @@ def test_overtaken_batch_ends_once(end: str) -> None:
 
 @pytest.mark.parametrize("partitions", [10, 10_000])
 def test_idle_partitions_cost_a_turn_nothing(partitions: int) -> None:
-    """Only the partition with a batch is looked at."""
     script = ScriptedSender(leaders=[1] * partitions)
     script.core.send(b"v", partition=3)
     script.turn()

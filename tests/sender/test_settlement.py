@@ -27,7 +27,6 @@ def split(script: ScriptedSender, *, records: int) -> None:
 
 
 def requests_at_once(script: ScriptedSender) -> int:
-    """How many batches of the partition are sent before the first is answered."""
     for _ in range(7):
         script.core.send(b"v" * 100)
         script.turn()
@@ -49,7 +48,6 @@ def test_partition_pipelines_after_all_parts_are_acked() -> None:
 
 
 def test_parts_that_fail_are_parts_no_more() -> None:
-    """However they end."""
     script = ScriptedSender()
     script.confirm()
     split(script, records=4)
@@ -61,6 +59,7 @@ def test_parts_that_fail_are_parts_no_more() -> None:
 
 
 def test_part_keeps_the_attempts_of_its_batch() -> None:
+    """An error without an attempt would mean that the record was never sent; `retries` count again from 0."""
     script = ScriptedSender(retries=0, delivery_timeout_s=10)
     for _ in range(4):
         last = script.core.send(b"v" * 100)
@@ -80,6 +79,7 @@ def test_part_keeps_the_attempts_of_its_batch() -> None:
 
 
 def test_part_of_a_part_counts_the_attempts_of_both() -> None:
+    """All that was tried is told, and not only what the last split knew of."""
     script = ScriptedSender(retries=0)
     refused = [script.core.send(b"v" * 100) for _ in range(4)]
     script.turn()
@@ -179,7 +179,6 @@ def test_consequence_of_a_refusal_uses_up_no_retry(others: int) -> None:
 
 
 def test_what_refused_records_leave_pipelines() -> None:
-    """Each part has sequences of its own, and nothing left to be found out about it."""
     script = ScriptedSender()
     script.confirm()
     for _ in range(12):

@@ -9,7 +9,6 @@ from aioproducer.records import TopicPartition
 
 
 def failed_batch(records: int = 1, text: str = "no") -> BatchResult:
-    """A failed batch, of which no caller holds a delivery."""
     result = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # it is not awaited
     result.fail(KafkaError(text), records)
     return result
@@ -80,7 +79,6 @@ def test_flush_does_not_raise_what_was_accepted_after_it() -> None:
 
 
 def test_cancelled_flush_leaves_failures_to_the_next() -> None:
-    """None is lost."""
     unseen = UnseenFailures()
     cancelled = unseen.begin_flush(0)
     unseen.record(failed_batch(text="its own"), 0)
@@ -142,7 +140,6 @@ def test_failure_outlives_any_number_of_cancelled_flushes() -> None:
 
 
 def test_failure_that_was_looked_at_is_not_raised() -> None:
-    """By its delivery's exception, here."""
     unseen = UnseenFailures()
     batch = failed_batch(2)
     unseen.record(batch, 0)

@@ -66,7 +66,6 @@ class ModelClient:
         return found
 
     def send_message(self, api: ApiKey, version: int, **fields: object) -> int:
-        """Send a request of kio's fields; flags not given are off, time-outs 0."""
         message_class = schema(api, version, "request")
         for field in dataclasses.fields(message_class):
             if field.default is dataclasses.MISSING and field.name not in fields:
@@ -172,7 +171,6 @@ def batch(
     timestamp: int = WALL_CLOCK_MS,
     identity: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
-    """A batch of these values; `identity` is producer id, epoch and first sequence."""
     producer_id, epoch, sequence = identity
     records = tuple(Record(b"k", value, timestamp) for value in values)
     return encode_batch(Batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))

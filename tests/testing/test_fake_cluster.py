@@ -69,7 +69,6 @@ async def test_killed_broker_closes_port_and_connections() -> None:
 
 
 async def test_frame_of_two_gigabytes_closes_the_connection() -> None:
-    """The connection closes when the size is read, before memory is allocated."""
     async with FakeCluster(1) as cluster:
         client = await connect(cluster)
         client.writer.write(struct.pack(">i", 2**31 - 1))
@@ -80,7 +79,6 @@ async def test_frame_of_two_gigabytes_closes_the_connection() -> None:
 
 
 async def test_removing_a_stall_lets_requests_go() -> None:
-    """No other event is needed to wake the brokers."""
     async with FakeCluster(1) as cluster:
         client = await connect(cluster)
         stall = cluster.faults.stall(Where())
@@ -158,7 +156,6 @@ async def test_second_start_is_refused() -> None:
 
 
 async def test_stopped_cluster_can_be_read_and_restarted() -> None:
-    """Its records stay until the next start; changes are refused."""
     cluster = FakeCluster(1, topics={"t": 1})
     for _ in range(2):
         await cluster.start()

@@ -25,7 +25,6 @@ def feed(reader: FrameReader, data: bytes, sizes: list[int]) -> list[bytes]:
     st.lists(st.integers(1, 50_000), max_size=30),
 )
 def test_any_split_gives_the_same_frames(sizes: list[int], pieces: list[int]) -> None:
-    """The frames include small ones, empty ones, and some larger than the buffer."""
     frames = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 

@@ -146,7 +146,6 @@ def test_fixtures_serve_sync_and_async_tests(tmp_path: Path, mark: str, options:
 
 
 def test_fixtures_need_no_plugin_for_async_tests(tmp_path: Path) -> None:
-    """The suite has only sync tests."""
     output = run_pytest(tmp_path, {"test_sync.py": SYNC_TESTS}, "-p", "no:asyncio", "-p", "no:anyio")
 
     assert output.startswith("exit code 0"), output

@@ -74,7 +74,6 @@ async def test_every_codec_is_read_by_aiokafka(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_records_are_decoded_for_tests(codec: str) -> None:
-    """`FakeCluster.records` shows what any consumer would get."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers, codec=codec)
         records = cluster.records("t", 1)

@@ -84,7 +84,6 @@ def test_stall_removed_in_another_thread_releases_requests(threaded: ThreadedFak
 
 
 def test_consumed_leaves_out_an_aborted_transaction(threaded: ThreadedFakeCluster) -> None:
-    """The result is what a read_committed consumer reads, ordered by partition."""
     threaded.create_topic("paid", 2)
     with BlockingProducer(threaded.bootstrap_servers, transactional_id="payer") as producer:
         with producer.transaction() as txn:
@@ -131,7 +130,6 @@ def test_application_in_a_test_client_sends(threaded: ThreadedFakeCluster) -> No
 
 
 async def test_threaded_cluster_serves_an_async_test(threaded: ThreadedFakeCluster) -> None:
-    """Its calls return although they block the test's loop."""
     threaded.create_topic("async", 1)
     async with Producer(threaded.bootstrap_servers) as producer:
         await producer.send("async", b"1")

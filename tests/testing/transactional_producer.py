@@ -67,12 +67,10 @@ class ModelProducer:
         return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def produce(self, sequence: int = 0, *, version: int = 11, acks: int = -1) -> int:
-        """One record to the leader of partition 0 of topic `t`; returns the error."""
         self.send_produce(sequence, version=version, acks=acks)
         return self.produced(version)
 
     def send_produce(self, sequence: int = 0, *, version: int = 11, acks: int = -1) -> None:
-        """The same without the answer, which may come later: `produced`."""
         message = import_module(f"kio.schema.produce.v{version}.request")
         batch = odd_batch(
             [record(0)],

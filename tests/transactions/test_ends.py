@@ -32,6 +32,7 @@ def test_unknown_transaction_ends_without_request(version: int) -> None:
 
 @pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn"])
 def test_v1_unauthorized_transaction_aborts_locally(api: str) -> None:
+    """Permissions are checked first, so the coordinator does not know it; EndTxn would cost an epoch."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     if api == "AddPartitionsToTxn":
@@ -244,6 +245,7 @@ def test_v1_timed_out_transaction_is_fatal_after_renewal(verb: str) -> None:
 @on_both()
 @pytest.mark.parametrize("first", ["lost", -1, 16])
 def test_commit_is_in_doubt_until_excluded(version: int, first: int | str) -> None:
+    """The refusal of a repeated EndTxn does not decide about the first one."""
     scene = Scene(version=version).begun(0)
     scene.manager.commit()
     scene.manager.flushed()
@@ -362,7 +364,6 @@ def test_other_epoch_within_transaction_is_abortable() -> None:
 
 
 def offsets(offset: int, group: str = "readers", generation: int = -1) -> OffsetsToSend:
-    """Of one partition."""
     given = {TopicPartition("orders", 0): OffsetAndMetadata(offset)}
     return OffsetsToSend(given, ConsumerGroupMetadata(group, generation))
 

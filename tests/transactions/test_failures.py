@@ -28,6 +28,7 @@ ABORTABLE_ANSWERS = (24, 30, 120)  # INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILE
 
 
 def test_v1_gap_takes_a_new_epoch() -> None:
+    """A batch with a sequence was not acknowledged: later ones would get 45, or a late copy be committed."""
     scene = Scene(version=0).ready()
     queue = scene.queue()
     assert scene.manager.begin(0)
@@ -387,7 +388,6 @@ def test_abortable_error_is_not_wrapped_twice() -> None:
 
 
 def finding(scene: Scene) -> TransactionRequest:
-    """FindCoordinator, which is asked now."""
     request = scene.manager.next_request(scene.now)
     assert request is not None
     assert request.api.name == "FindCoordinator"
@@ -462,6 +462,7 @@ def test_refused_lookup_for_a_commit_is_raised(version: int, code: int) -> None:
 
 @on_both()
 def test_lookup_answered_after_abort_is_ignored(version: int) -> None:
+    """It was for offsets that are no longer wanted."""
     scene = Scene(version=version).begun()
     scene.send_offsets(OFFSETS, READERS)
     request = finding(scene)

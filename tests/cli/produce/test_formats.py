@@ -162,6 +162,7 @@ def test_bad_byte_within_quotes_spoils_the_quoted_rows(lines: tuple[bytes, ...],
 
 
 def test_open_quote_does_not_take_in_the_file() -> None:
+    """Past the size of a record it is given up, and the next line is a row again."""
     reader = line_format(Format.CSV, key=None, max_record_bytes=20)
     reader.read(b"id,name")
 

@@ -72,7 +72,6 @@ def test_second_answer_changes_nothing(tally: Tally) -> None:
 
 
 def test_failures_are_grouped_by_what_they_have_in_common(tally: Tally) -> None:
-    """Class, code and outcome; messages differ in numbers."""
     errors: list[KafkaError] = [
         DeliveryTimeoutError("after 3 attempts", outcome=Outcome.UNKNOWN),
         DeliveryTimeoutError("after 4 attempts", outcome=Outcome.UNKNOWN),
@@ -104,7 +103,6 @@ def test_kinds_of_failure_are_bounded() -> None:
 
 
 def test_lines_are_named_by_their_input() -> None:
-    """A range over two inputs is told as two; inputs may be empty."""
     tally = Tally()
     for name, lines in [("empty", 0), ("a", 3), ("b", 3)]:
         tally.open_input(name)

@@ -33,7 +33,6 @@ class Shown:
     ids=repr,
 )
 def test_text_is_one_printable_line(content: bytes | None, shown: str) -> None:
-    """It cannot break the line or play with the terminal."""
     line = line_writer(TailFormat.TEXT)(Shown(content, key=content))
 
     assert line.decode() == f"2:17\t{shown}\t{shown}\n"

@@ -8,7 +8,6 @@ EVIL = "\x1b]0;owned\x07\nPrepareCommit " + "x" * 32_000
 
 
 def is_harmless(lines: list[str]) -> bool:
-    """Each a line, printable, and of a length that can be read."""
     return all(line.isprintable() and len(line) < 1_000 for line in lines)
 
 
@@ -35,7 +34,6 @@ def test_suggested_abort_command_quotes_its_topic() -> None:
 
 
 def test_time_that_cannot_be_is_shown_as_a_number() -> None:
-    """In place of a traceback."""
     described = TransactionDescription(0, "id", "Ongoing", 1000, 2**62, 7, 0, [])
 
     assert any(f"{2**62} ms after 1970" in line for line in described_lines(described, [], 2000))

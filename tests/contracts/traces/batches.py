@@ -53,7 +53,6 @@ def batch_bytes(words: BatchWords, symbols: Symbols) -> bytes:
 
 
 def _transactional(words: BatchWords, symbols: Symbols) -> dict[str, int]:
-    """Return the fields of a transactional id's next batch in a partition, with the changes of `words`."""
     producer = symbols.transactional.named(str(words["of"]))
     topic, partition = cast("tuple[str, int]", words["to"])
     return {

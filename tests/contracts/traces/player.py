@@ -92,7 +92,6 @@ class Player:
 
 
 def answers_of_model(steps: Sequence[Step], release: str) -> list[object]:
-    """Return the model's responses, as that release."""
     return _answers(ModelBroker(profile_of(release)), steps, release, prefix="t-")
 
 

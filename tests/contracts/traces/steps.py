@@ -41,7 +41,6 @@ class Step(TypedDict):
 
 
 def version_of(step: Step, profile: VersionProfile) -> int:
-    """The version of the request that a release gets."""
     if step.get("exact") or step["api"] not in ApiKey.__members__:
         return step["v"]
     low, high = profile.versions[ApiKey[step["api"]]]
@@ -49,7 +48,6 @@ def version_of(step: Step, profile: VersionProfile) -> int:
 
 
 def request_bytes(step: Step, version: int, symbols: Symbols, *, correlation_id: int) -> bytes:
-    """The request without its length."""
     number = int(ApiKey[step["api"]]) if step["api"] in ApiKey.__members__ else int(step["api"])
     is_flexible = number in _KNOWN and ApiKey(number).is_flexible(version)
     header = struct.pack(">hhih", number, version, correlation_id, 5) + b"trace" + (b"\0" if is_flexible else b"")

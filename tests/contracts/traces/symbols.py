@@ -37,7 +37,6 @@ class Symbols:
     # What the broker has chosen
 
     def learn_topic_id(self, symbol: str, topic_id: uuid.UUID) -> None:
-        """Note the id of a topic; a recreated topic has another one."""
         if self._topic_ids.get(f"#{symbol[1:]}") == topic_id:
             return
         number = self._made.get(symbol, 0)
@@ -52,16 +51,13 @@ class Symbols:
     # From symbols to what is sent
 
     def name(self, symbol: str | None) -> str | None:
-        """Return the name of a topic; a name that is not a symbol stands for itself."""
         return f"{self._prefix}{symbol[1:]}" if symbol and symbol[0] == "$" else symbol
 
     def topic_id(self, symbol: str) -> uuid.UUID:
-        """The id that `#a` or, given the topic, `$a` has; what is not known yet is some id that no topic has."""
         known = self._topic_ids.get("#" + symbol[1:])
         return known or uuid.uuid5(uuid.NAMESPACE_DNS, symbol)
 
     def producer_id(self, symbol: str | int) -> int:
-        """Return a producer id; a symbol without one stands for an unused id."""
         if isinstance(symbol, int):
             return symbol
         if symbol[:1] == "$":
@@ -69,7 +65,6 @@ class Symbols:
         return self._producer_ids.get(symbol, 4_000_000_000 + int(symbol[1:]))
 
     def time(self, when: int | Sequence[object]) -> int:
-        """A time in ms since 1970."""
         return self._now_ms + when if isinstance(when, int) else int(str(when[1]))
 
     # From what came back to symbols
@@ -79,7 +74,6 @@ class Symbols:
         return f"${name.removeprefix(self._prefix)}" if name.startswith(self._prefix) else None
 
     def of_name(self, name: str | None) -> str | None:
-        """A topic's name as the trace calls it."""
         return (self.own_topic(name) or name) if name is not None else None
 
     def of_topic_id(self, topic_id: uuid.UUID) -> str:
@@ -96,7 +90,6 @@ class Symbols:
         return "append" if -1000 <= delta < APPENDED_WITHIN_MS else delta
 
     def of_text(self, text: str | None) -> str | None:
-        """An error message with symbols in it, and limits of time as whole minutes from the trace's start."""
         if text is None:
             return None
         for symbol, topic_id in self._topic_ids.items():
@@ -113,7 +106,6 @@ class Symbols:
 
 
 def replaced(value: object, symbols: Symbols) -> object:
-    """A request's fields with what their symbols mean."""
     match value:
         case str():
             return _replaced_text(value, symbols)
@@ -153,7 +145,6 @@ class TransactionalProducer:
     sequences: dict[tuple[str, int], int] = field(default_factory=dict)  # the next one of each partition
 
     def become(self, producer_id: int, epoch: int) -> None:
-        """Take another identity; its sequences begin at 0."""
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self.producer_id, self.epoch = producer_id, epoch
             self.sequences.clear()

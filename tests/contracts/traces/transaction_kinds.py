@@ -51,7 +51,6 @@ class _Writer:
         self.writer.add("ADD_PARTITIONS_TO_TXN", body, v=draw.randint(0, 3))
 
     def produce(self, v: int) -> None:
-        """Produce, the next batch of one partition."""
         draw = self.writer.random
         partition = draw.choice((0, 0, 0, 1))
         words: dict[str, object] = {"n": self.writer.records(3), "of": self.id, "to": ["$a", partition]}
@@ -78,7 +77,6 @@ class _Writer:
             self.writer.add("END_TXN", body, v=ends[-1]["v"])
 
     def look(self) -> None:
-        """Read as consumers do, and query as administrators do."""
         draw = self.writer.random
         partition = draw.choice((0, 0, 1))
         match draw.choice(("fetch", "fetch", "ends", "transactions", "producers", "list")):

@@ -73,7 +73,6 @@ class TraceWriter:
     # Topics
 
     def topic(self, symbol: str = "$a", partitions: int = 1, **configs: str) -> str:
-        """Make a topic; the names of settings have _ for dots."""
         settings = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
         topic: Tree = {"name": symbol, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
         self.add("CREATE_TOPICS", {"topics": [topic], "timeout": 10_000})
@@ -112,7 +111,6 @@ class TraceWriter:
         return self.add("LIST_OFFSETS", body)
 
     def ends(self) -> None:
-        """Request the end of every partition, and read some records."""
         for topic, partitions in self.topics.items():
             asked = [{"partition_index": index, "timestamp": LATEST} for index in range(partitions)]
             body: Tree = {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]}
@@ -120,7 +118,6 @@ class TraceWriter:
             self.fetch(topic, self.random.randrange(partitions), 0)
 
     def fetch(self, topic: str, partition: int, offset: int, **more: object) -> Step:
-        """Read one partition; `more` are fields of the request or of its partition."""
         of_partition: Tree = {
             "partition": partition,
             "fetch_offset": offset,

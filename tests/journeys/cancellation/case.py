@@ -57,7 +57,6 @@ class Case:
                     self._run(way, Strike(at, moment), f"{name}, {moment.value} for the {at}. time")
 
     def sweep_first(self) -> None:
-        """Strike only at the first suspension, in each way: more would take too long in real time."""
         for name, way in WAYS.items():
             self._run(way, Strike(1), f"{name}, as it suspends")
 
@@ -137,7 +136,6 @@ def after(seconds: float, timed: TimedWay) -> Way:
 
 
 def cases(calls: Iterable[str], states: Iterable[str]) -> list[tuple[str, str]]:
-    """Each call in each state that there is for it: a producer that was not started has no memory to fill."""
     return [
         (call, state) for call in calls for state in states if not (TARGETS[call].starts and state == "memory full")
     ]

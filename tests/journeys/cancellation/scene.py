@@ -108,7 +108,6 @@ class Scene:
         return found.records_pending, found.records_waiting, found.waiting_bytes, lent
 
     def check_records(self) -> None:
-        """Check that each record was reported once, or withdrawn; and that the report is true."""
         logs = [self.log(topic) for topic in ("orders", "later")]
         in_log = Counter(value for log in logs for value in log if value.endswith(PAD))
         assert max(self.told.values(), default=1) == 1, "a record was told of twice"
@@ -147,7 +146,6 @@ async def healthy(_: Scene) -> None:
 
 
 async def leaderless(scene: Scene) -> None:
-    """The topic's only partition has no leader; the other broker lives."""
     await scene.cluster.kill(scene.cluster.leader_of("orders", 0))
 
 

@@ -88,7 +88,6 @@ class Strike:
     ending: Ending = field(default_factory=Ending)
 
     def lasts(self, at: int, seconds: float) -> bool:
-        """Whether the call stayed suspended for so long at suspension `at`."""
         until = [*self.points, self.ended_at][at]
         return until - self.points[at - 1] > seconds
 

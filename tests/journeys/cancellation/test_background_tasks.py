@@ -112,7 +112,6 @@ async def live_and_check(kind: str, strike: Strike, *, is_vital: bool) -> None:
 
 
 async def check_failed(producer: Producer, life: Life, kind: str) -> None:
-    """Check that the state and each call say why, and no call waits; a start that fails so has cleaned up, too."""
     await asyncio.sleep(0.001)  # the supervisor learns of it a turn or two later
     if "closed" in repr(producer):
         assert f"{kind} task was cancelled" in str(life.error)

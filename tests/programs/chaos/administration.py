@@ -99,7 +99,6 @@ class Administration:
         await self._insist(once)
 
     async def _insist(self, ask: Callable[[], ResultT]) -> ResultT:
-        """Ask again while the cluster is in trouble."""
         give_up = time.monotonic() + KEEP_ASKING_S
         while True:
             try:

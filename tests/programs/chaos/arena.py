@@ -80,7 +80,6 @@ class Arena:
         self.topics[number] = TopicInPlay(number, described, partitions)
 
     async def leaders(self) -> dict[str, dict[str, int]]:
-        """Node by partition by topic number, as events have it."""
         found = await self.admin.leaders()
         return {
             str(number): {str(partition): node for partition, node in found.get(topic.name, {}).items()}

@@ -62,7 +62,6 @@ class CellResult:
 
 
 async def run_cell(plan: Plan, folder: Path) -> CellResult:
-    """Run a cell in a folder of its own, which is kept if anything went wrong."""
     folder.mkdir(parents=True)
     began = time.monotonic()
     result = CellResult(plan, Counter(), {}, [], folder, 0)

@@ -43,7 +43,6 @@ SEEN_S = 1.0
 
 @asynccontextmanager
 async def kill_leader(arena: Arena) -> AsyncIterator[Strike]:
-    """Kill -9 the leader of some partition."""
     async with _killed(arena, [await some_leader(arena)]) as strike:
         yield strike
 
@@ -128,7 +127,6 @@ async def restart_cleanly(arena: Arena, node: int) -> None:
 
 
 async def some_leader(arena: Arena) -> int:
-    """The node that leads a partition chosen at random; any node where there is no leader."""
     leaders = [node for led in (await arena.leaders()).values() for node in led.values() if node > 0]
     return arena.rng.choice(leaders or list(arena.cluster.node_ids))
 

@@ -55,7 +55,6 @@ class Plan:
         return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)
 
     def options(self, workload: Workload) -> dict[str, Any]:
-        """Draw the options of a producer."""
         rng = random.Random(f"{self.seed}/{workload.name}")
         identity = {"enable_idempotence": True} if workload.idempotent else {"enable_idempotence": False, "acks": 1}
         return {

@@ -35,12 +35,10 @@ class Link:
         return f"<Link {self.port} -> {self._target_port} {len(self._tasks)} open>"
 
     async def open(self) -> None:
-        """Accept connections; doing so again does nothing."""
         if self._server is None:
             self._server = await asyncio.start_server(self._accepted, LOOPBACK, self.port)
 
     async def refuse(self) -> None:
-        """Accept no more connections; those there are stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -99,7 +97,6 @@ class Link:
 
 
 def no_delay(writer: asyncio.StreamWriter) -> None:
-    """Let small writes go out as they are."""
     writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 

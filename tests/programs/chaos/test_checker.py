@@ -102,6 +102,7 @@ def test_gap_in_a_history(cell: WrittenCell) -> None:
 
 
 def test_acknowledged_record_that_is_not_there(cell: WrittenCell) -> None:
+    """With idempotence not even a leader's death explains it."""
     cell.fault("kill_leader", -1, 3, nodes=[1], leaders={"1": {"0": 1}})
     cell.acknowledged(2)
     cell.ok(cell.invoke(), 2)
@@ -241,7 +242,6 @@ def test_timestamp_that_is_not_the_records(cell: WrittenCell, where: str) -> Non
 
 
 def test_first_acknowledgement_that_comes_late(cell: WrittenCell) -> None:
-    """The bound after healing is the request timeout and ten seconds."""
     cell.lasting = [CLIENT]
     cell.acknowledged(1)
     cell.fault("kill_two", 0, 1, nodes=[1, 2])

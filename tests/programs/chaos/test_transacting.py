@@ -58,6 +58,7 @@ def outcome(release: str, committed: int, **violations: int) -> dict[str, object
 
 
 def test_sessions_add_up() -> None:
+    """Transactions of all kinds, transfers among them, by release and in total."""
     totals = by_release(iter([outcome("3.9.1", 1_000), outcome("4.3.1", 10), outcome("4.3.1", 20)]))
 
     assert totals["all"].is_clean

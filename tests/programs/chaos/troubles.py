@@ -32,7 +32,6 @@ Trouble: TypeAlias = Callable[[bytes, Pipe], Awaitable[None]]
 
 
 async def pass_on(data: bytes, pipe: Pipe) -> None:
-    """No trouble, but for a connection that is dead already."""
     if pipe.is_dead:
         return
     pipe.writer.write(data)

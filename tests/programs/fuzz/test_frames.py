@@ -51,6 +51,7 @@ def test_steps_are_bounded_by_the_pieces() -> None:
 @settings(max_examples=200)
 @given(steps=STEPS, sizes=PIECES)
 def test_embedded_broker_cuts_a_damaged_stream_the_same_way(steps: list[Step], sizes: list[int]) -> None:
+    """Frames up to an invalid size; frames before it in the same piece are dropped, too."""
     stream = damaged(STREAM, steps)
     finest, coarser = cut(in_pieces(stream, [1])), cut(in_pieces(stream, sizes))
 
@@ -58,7 +59,6 @@ def test_embedded_broker_cuts_a_damaged_stream_the_same_way(steps: list[Step], s
 
 
 def cut(pieces: list[bytes]) -> list[bytes]:
-    """The frames that the embedded broker finds."""
     reader = FrameReader(MAX_FRAME_BYTES)
     frames: list[bytes] = []
     with contextlib.suppress(ValueError):

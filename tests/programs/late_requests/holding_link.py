@@ -154,6 +154,5 @@ def _codes_in(value: object) -> Iterator[int]:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """One frame, with its size in front."""
     size = await reader.readexactly(4)
     return size + await reader.readexactly(int.from_bytes(size, "big"))

@@ -64,7 +64,6 @@ class Mutant:
 
 
 def _python_places(text: str, function: str, old: str) -> Iterator[tuple[int, int]]:
-    """Begin and end of each place, as offsets in the text."""
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     scope = _scope(ast.parse(text), function)
     wanted = ast.parse(old).body

@@ -85,7 +85,6 @@ class Session:
         return finding
 
     def _is_well(self, finding: Finding) -> bool:
-        """Whether the package without the mutant passes where the mutant failed."""
         if "::" in finding.by:
             return not self._clean.test([f"tests/{finding.by}"]).is_kill
         run = finding.by.replace(" ", ":")

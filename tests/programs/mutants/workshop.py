@@ -85,7 +85,6 @@ class Tree:
         shutil.rmtree(self.folder)
 
     def simulate(self, *runs: str, seeds: int, seconds: float) -> Finding:
-        """Run families (or FAMILY:SEED) until the first violation."""
         options = ("--seeds", str(seeds), "--seconds", str(seconds))
         done = self.run("-m", "tests.programs.mutants.gate", *runs, *options)
         lines = done.stdout.splitlines()

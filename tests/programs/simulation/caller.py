@@ -27,7 +27,6 @@ _LONGEST_PAUSE_S = 50.0  # less than a run that was closed waits for its callers
 
 
 def callers_of(load: Workload) -> list["Caller"]:
-    """Make all callers of a run; its records are divided among them."""
     each, more = divmod(load.plan.records, load.plan.clients)
     return [Caller(load, number, each + (number < more)) for number in range(load.plan.clients)]
 
@@ -107,7 +106,6 @@ class Caller:
             story.is_left = delivery is not None and not story.expects_callback
 
     async def verb_enqueue(self) -> None:
-        """`enqueue`, which takes at most `max_block_ms`."""
         for _ in range(self._drafts.group()):
             await self._enqueue()
 
@@ -140,7 +138,6 @@ class Caller:
             story.acknowledge(metadata, self._load.now())
 
     async def verb_many(self) -> None:
-        """`send_many`, whose result says which of the records failed."""
         count = min(self._drafts.left, self._drafts.group() + self._drafts.group())
         aim = self._drafts.aim()
         stories: list[Story] = []
@@ -172,7 +169,6 @@ class Caller:
                 story.end, story.ended_at, story.ranges = End.ACKNOWLEDGED, self._load.now(), result.offsets
 
     async def verb_gather(self) -> None:
-        """`gather` of several sends."""
         deliveries = []
         for _ in range(min(self._drafts.left, 1 + self._drafts.group())):
             delivery = self._call(self._drafts.story("send"), self._load.producer.send)

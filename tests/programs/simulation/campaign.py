@@ -80,7 +80,6 @@ class Outcome:
             self.failures.append(Failure(family=family, seed=seed, violations=found, schedule=schedule))
 
     def merge(self, other: "Outcome") -> None:
-        """Add what another process has done."""
         self.runs += other.runs
         self.turns += other.turns
         self.cpu_s += other.cpu_s

@@ -132,7 +132,6 @@ def _check_place(comparison: _Comparison, story: Story, copy: _Copy) -> None:
 
 @lru_cache(maxsize=1_000)
 def _partition_of(key: bytes, count: int) -> int:
-    """Return the partition to which Kafka's clients send a key."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 

@@ -69,7 +69,6 @@ class Story:
         self.log_start = metadata.log_start_offset
 
     def fail(self, error: BaseException, now: float) -> None:
-        """Note a failure or a refusal at the call; an error without an outcome is a refusal."""
         outcome = error.outcome if isinstance(error, KafkaError) else None
         self.end = End.UNKNOWN if outcome is Outcome.UNKNOWN else End.NOT_WRITTEN
         self.ended_at, self.error = now, f"{type(error).__name__}: {error}"

@@ -25,7 +25,6 @@ class Inside:
         self._running: ProducerRuntime | None = producer._running  # noqa: SLF001  # invariants are about what is inside
 
     def check(self, violated: Callable[[str, str], None], states: Counter[str]) -> None:
-        """Check what must hold between any two steps, and count the states that are seen."""
         running = self._running
         if running is None:
             return
@@ -47,7 +46,6 @@ class Inside:
 
     @property
     def turns(self) -> int:
-        """Number of times that the sender has looked for work."""
         return self._parts().sender.turns
 
     @property

@@ -79,7 +79,6 @@ class LeanLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]  # as above
         self, when: float, callback: Callable[[*ArgumentsT], object], *args: *ArgumentsT, context: Context | None = None
     ) -> LeanHandle:
-        """Run a callback at a time; of those of the same time the first that was asked for goes first."""
         handle = LeanHandle((when, self._numbers(), callback, args, context))
         heapq.heappush(self.later, handle)
         return handle
@@ -91,7 +90,6 @@ class LeanLoop(asyncio.BaseEventLoop):
         *args: *ArgumentsT,
         context: Context | None = None,
     ) -> LeanHandle:
-        """Run a callback after some seconds."""
         handle = LeanHandle((self.now + delay, self._numbers(), callback, args, context))
         heapq.heappush(self.later, handle)
         return handle
@@ -113,7 +111,6 @@ class LeanLoop(asyncio.BaseEventLoop):
         return [task for task in made if task is not None and not task.done()]
 
     def stop(self) -> None:
-        """Return from `run_forever` at the end of this turn."""
         self._is_stopping = True
 
     def close(self) -> None:

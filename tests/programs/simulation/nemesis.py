@@ -67,7 +67,6 @@ class Nemesis:
     # What faults are made of
 
     def speak(self, versions: Mapping[ApiKey, tuple[int, int]]) -> None:
-        """Have all brokers list other versions to new connections; all connections are closed."""
         settings = self.model.settings
         self.model.settings = replace(settings, profile=replace(settings.profile, versions=versions))
         for node in self.network.nodes.values():
@@ -109,10 +108,8 @@ class Nemesis:
         return chance.choice(partitions) if partitions else None
 
     def place(self, chance: Random) -> Where:
-        """Produce requests, of all partitions or of one."""
         index = chance.choice((None, chance.randrange(self.plan.partitions)))
         return Where(api=ApiKey.PRODUCE, partition=index)
 
     def a_while(self, chance: Random) -> float:
-        """Draw seconds, usually less than the request timeout."""
         return chance.choice((0.05, 0.5, 1.0, 2.0)) * chance.random() * self.request_timeout_s

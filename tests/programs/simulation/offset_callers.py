@@ -49,7 +49,6 @@ class OffsetCaller:
         story.has_offset = True
 
     async def end(self, story: TransactionStory) -> None:
-        """Retrieve the outcome of a call that was not awaited."""
         sending, self._under_way = self._under_way, None
         if sending is None:
             return

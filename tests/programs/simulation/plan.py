@@ -121,7 +121,6 @@ class Plan:
 
 
 def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
-    """Decide everything about a run."""
     plan = _usual_plan(family_name, seed, schedule)
     trouble = rare_trouble(plan.family, seed) if plan.enabled else ()
     strikes = tuple(_rare_strike(fault, plan) for fault in trouble)

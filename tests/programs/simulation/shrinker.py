@@ -40,7 +40,6 @@ class Shrinkage:
         return " ".join(words)
 
     def with_strikes(self, kept: Sequence[int]) -> Shrinkage:
-        """Keep only some strikes, by their numbers in this plan."""
         numbers = self.strikes or tuple(range(len(self.plan.strikes)))
         plan = dataclasses.replace(self.plan, strikes=tuple(self.plan.strikes[number] for number in kept))
         return dataclasses.replace(self, plan=plan, strikes=tuple(numbers[number] for number in kept))
@@ -81,7 +80,6 @@ def shrink(plan: Plan, is_broken: Callable[[Plan], bool]) -> Shrinkage:
 
 
 def breaks(invariant: str) -> Callable[[Plan], bool]:
-    """Return the question whether a run breaks this invariant."""
     return lambda plan: any(violation.invariant == invariant for violation in live_through(plan).violations)
 
 

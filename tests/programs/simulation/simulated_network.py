@@ -77,7 +77,6 @@ class SimulatedNetwork:
     # Addresses
 
     def move_all(self) -> None:
-        """Give every node another address and end all connections: the cluster was replaced."""
         move = next(self._moves)
         for node in self.nodes.values():
             node.host = f"10.0.{move}.{node.number}"
@@ -129,7 +128,6 @@ class SimulatedNetwork:
         transport.reset(reason)
 
     def cut_all(self, node: Node, reason: str) -> None:
-        """Break all connections to a node."""
         for connection in list(self.connections.values()):
             if connection.node is node:
                 self.cut(connection, reason)
@@ -358,7 +356,6 @@ class SimulatedNetwork:
         return self.on_beat(when) if self.beat_s else when
 
     def on_beat(self, when: float) -> float:
-        """The next time, not before `when`, at which something may arrive."""
         beat_s = self.beat_s
         return ceil(when / beat_s) * beat_s if beat_s else when
 
@@ -411,7 +408,6 @@ class NameServer:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def look_up(self, host: str) -> list[str]:
-        """The addresses of a name."""
         while self.is_silent:
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(answer)

@@ -159,7 +159,6 @@ class Stage:
             self._load.history.violated("ENDS_ONCE", f"{', '.join(open_)} open after close")
 
     async def together(self, *calls: Awaitable[Any]) -> None:
-        """Let several callers do something at the same time, and all records end."""
         for end in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(end, Exception):
                 self._load.history.violated("EXCEPTION", f"a call raised {end!r}")
@@ -208,7 +207,6 @@ class SceneRun(Run):
 
 
 def play(scene: Scene, schedule: Schedule, *, is_recording: bool = False) -> Verdict:
-    """Let a scene go the way that a schedule says."""
     loop = ScheduledLoop(Random(0), schedule)
 
     def life(plan: Plan, loop: SimulatedLoop, history: History) -> Run:

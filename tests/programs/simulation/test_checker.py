@@ -35,6 +35,7 @@ def written(number: int, *, at: int | None = None, value: bytes | None = None) -
 
 
 def broken(stories: list[Story], *records: LoggedRecord, promise: Promise = EXACTLY_ONCE, **log: object) -> list[str]:
+    """Return the checks that find something in one partition's log."""
     kept = KeptLog(topic="t", partition=0, records=records, **log)  # type: ignore[arg-type]  # its fields
     return [violation.invariant for violation in check_history(stories, [kept], promise)]
 
@@ -117,6 +118,7 @@ def test_not_written_record_in_the_log_is_found() -> None:
 
 
 def test_not_written_record_that_was_cut_off_is_found() -> None:
+    """The record was written, and lost with a leader: a client that sends it again cannot know that."""
     story = told(0, end=End.NOT_WRITTEN)
 
     assert broken([story], cut=(written(0),), promise=AT_LEAST_ONCE) == ["NOT_WRITTEN"]
@@ -163,7 +165,6 @@ def test_key_in_another_partition_than_its_own_is_found() -> None:
 
 
 def test_range_that_leaves_a_record_out_is_found() -> None:
-    """`send_many` says from where to where its records are."""
     story = told(1, offset=-1)
     place = TopicPartition("t", 0)
 

@@ -39,7 +39,6 @@ def test_race_fits_the_code(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_search_finds_the_race_and_the_plain_order_does_not(copy: Tree) -> None:
-    """Two deviations are enough; the printed command replays them."""
     scene = ("--scene", "flush_gives_up_as_the_answer_comes")
     plain = simulated(copy, *scene, "--most-deviations", "0")
     assert plain.returncode == 0

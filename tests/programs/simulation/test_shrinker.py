@@ -36,8 +36,6 @@ def test_command_names_what_is_left() -> None:
 
 
 def test_options_that_cannot_go_together_are_passed_over() -> None:
-    """A smaller run that cannot begin does not count."""
-
     def is_broken(plan: Plan) -> bool:
         if plan.options["linger_ms"] == 0:
             raise ValueError("as the configuration does")

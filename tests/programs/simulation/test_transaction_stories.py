@@ -65,7 +65,6 @@ def test_torn_transaction_is_found() -> None:
 
 
 def test_record_twice_or_out_of_order_is_found() -> None:
-    """The second copy is a duplicate, the other breaks the order."""
     assert (found(COMMITTED, logged(0, 1, 1)), found(COMMITTED, logged(1, 0))) == (["DUPLICATE"], ["ORDER"])
 
 

@@ -53,7 +53,6 @@ def test_callback_before_that_of_an_earlier_record_is_found() -> None:
 
 
 def test_callbacks_of_other_partitions_and_moments_are_free() -> None:
-    """Order is promised within a partition, and a batch that fails first may end last."""
     assert found_in_callbacks(acknowledged(2), acknowledged(1, partition=1), acknowledged(0, at=2.0)) == []
 
 
@@ -69,7 +68,6 @@ def test_attempt_too_many_is_found() -> None:
 
 
 def test_pauses_that_do_not_grow_are_found() -> None:
-    """Where no leader moves, each is twice as long as the one before."""
     calm = dataclasses.replace(a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000), enabled=())
     history = History()
     watch = ResendWatch(history, calm)
@@ -117,7 +115,6 @@ WHO = (0, 1_000, 0)
 
 
 def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
-    """Return the violations when a request is refused after a millisecond, and sent again after each wait."""
     history = History()
     plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
     plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
@@ -132,7 +129,6 @@ def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
 
 
 def renewed_again_after(wait_s: float) -> list[str]:
-    """Return the violations when InitProducerId is refused, and sent again after a wait, each after a look."""
     history = History()
     plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
     plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
@@ -152,7 +148,6 @@ def test_what_was_done_may_be_asked_for_again_at_once() -> None:
 
 
 def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
-    """Return the violations when batches are sent ("send") and answered (code), by number of request."""
     history = History()
     watch = PipelineWatch(history)
     for step, number in steps:

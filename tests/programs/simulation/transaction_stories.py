@@ -71,7 +71,6 @@ class TransactionStory:
 
     @property
     def text_of_offsets(self) -> str:
-        """Return the metadata that the group's coordinator is to keep beside each offset."""
         return f"of {self.number}"
 
     def __str__(self) -> str:
@@ -92,6 +91,7 @@ class Outcome(NamedTuple):
 
 
 def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
+    """Return the member that commits for a group, as it is looked for on the wire."""
     generation = STALE_GENERATION if is_stale else -1
     return ConsumerGroupMetadata(group, generation, f"member of {group}", f"instance of {group}")
 

@@ -191,7 +191,6 @@ class WireWatch:
         return True
 
     def left(self, transport: SimulatedTransport) -> None:
-        """Bytes that were kept leave: for as long as they did not, the connection was in use."""
         self._used[transport.number] = self._clock()
 
     def _note_question(self, transport: SimulatedTransport, *question: int) -> None:
@@ -280,6 +279,7 @@ class WireWatch:
         self._sequences.clear()
 
     def fate(self, transport: SimulatedTransport, frame: bytes) -> Fate:
+        """Return the state of a request that was written to this connection."""
         correlation_id = _HEAD.unpack_from(frame)[3]
         if correlation_id in transport.asked:
             return Fate.OPEN

@@ -39,7 +39,6 @@ class Workload:
             self.history.violated("ENDS_ONCE", f"{name} took {took:.6f} s, more than {bound_s:.6f}")
 
     def resolve(self) -> None:
-        """Read off every delivery what its caller has not looked at yet."""
         for story in self.deliveries:
             delivery = story.delivery
             assert delivery is not None

@@ -23,7 +23,6 @@ class Load:
         self.accepted = [0] * partitions  # records by partition; the next one's number
 
     async def rush(self, seconds: float) -> float:
-        """Give records as fast as they are taken; returns acknowledged records a second, the last flush included."""
         began, before = time.monotonic(), sum(self.accepted)
         while time.monotonic() - began < seconds:
             await self._give(1_000)

@@ -47,7 +47,6 @@ def read_partition(consumer: Consumer, topic: str, partition: int) -> PartitionL
 
 
 def look(log: PartitionLog, message: confluent_kafka.Message, offset: int) -> None:
-    """Compare a record's number with the one before."""
     number = int((message.value() or b"-1").split(b" ")[0])
     if log.read and number != log.last_number + 1 and len(log.disorder) < 10:
         log.disorder.append(f"number {number} after {log.last_number} at offset {offset}")

@@ -77,7 +77,6 @@ def test_node_id_may_have_a_sign_and_zeros(api: ApiKey, node: str) -> None:
 
 
 def asked_of_node(api: ApiKey, node: str) -> int:
-    """The error of a request that changes nothing, to node 1 for the node of this name."""
     if api is ApiKey.DESCRIBE_CONFIGS:
         message = import_module("kio.schema.describe_configs.v4.request")
         resource = message.DescribeConfigsResource(resource_type=4, resource_name=node, configuration_keys=None)

@@ -138,6 +138,7 @@ def test_wrong_frames_are_sent() -> None:
 
 
 def test_throttle_is_reported_and_applied() -> None:
+    """The broker reports the throttle time and reads nothing meanwhile (KIP-219)."""
     client = ModelNetwork().client()
     client.network.model.faults.throttle(300, PRODUCE)
     client.send_produce("t", batch())

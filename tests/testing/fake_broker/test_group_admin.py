@@ -10,7 +10,6 @@ NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE = 16, 15
 
 
 def with_group(network: ModelNetwork) -> tuple[int, int]:
-    """Make group `g`; returns its coordinator and another broker."""
     node_id = network.model.coordinators.node_of(CoordinatorKind.GROUP, "g", network.now)
     consumer = Consumer(network.client(node_id))
     consumer.join()

@@ -157,7 +157,6 @@ def test_member_that_does_not_join_again_is_dropped() -> None:
 
 
 def test_old_generation_is_refused() -> None:
-    """It gets 22 ILLEGAL_GENERATION; an unknown member gets 25."""
     consumer = settled(ModelNetwork())
     consumer.generation = 0
     stranger = Consumer(consumer.client, "stranger")
@@ -195,7 +194,6 @@ def test_pending_id_expires() -> None:
 
 
 def test_used_id_does_not_expire() -> None:
-    """Joining with the id cancels its time-out and starts a session."""
     network = ModelNetwork()
     consumer = Consumer(network.client())
     consumer.join(session_s=6)

@@ -45,7 +45,6 @@ def test_illegal_name_is_refused() -> None:
 
 @pytest.mark.parametrize("version", range(14))
 def test_every_version_lists_all_topics(version: int) -> None:
-    """Version 0 sends an empty list for that, later ones null."""
     client = ModelNetwork(2, topics={"a": 1, "b": 2}).client()
 
     answer = client.ask(ApiKey.METADATA, version, topics=() if version == 0 else None)
@@ -55,7 +54,6 @@ def test_every_version_lists_all_topics(version: int) -> None:
 
 
 def test_dead_broker_is_not_listed() -> None:
-    """Its copies are offline, and a partition with no other copy has no leader."""
     network = ModelNetwork(2, topics={"a": 1}, replication_factor=1)
     network.model.kill(1, network.now)
 

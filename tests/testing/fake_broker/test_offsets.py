@@ -24,7 +24,6 @@ def list_offset(
 
 
 def written() -> ModelNetwork:
-    """Three batches of two records, at 1000, 3000 and 2000 ms."""
     network = ModelNetwork()
     for timestamp in (1000, 3000, 2000):
         network.client().produce("t", batch([b"a", b"b"], timestamp=timestamp))
@@ -54,7 +53,6 @@ def test_empty_log_has_no_highest_time() -> None:
 
 
 def test_only_the_leader_of_that_epoch_answers() -> None:
-    """3 unknown, 6 not the leader, 74 older and 75 newer epoch than the leader's."""
     network = ModelNetwork(2)
     network.partition().move_leader(2, network.now)
     leader = network.client(2)
@@ -91,7 +89,6 @@ def topic_key(network: ModelNetwork, version: int, *, by_id_from: int) -> dict[s
 
 
 def commit(client: ModelClient, version: int, offset: int, *, generation: int = -1, member_id: str = "") -> int:
-    """Commit for group `g`; returns the error."""
     message = import_module(f"kio.schema.offset_commit.v{version}.request")
     fields: dict[str, object] = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}
     key = topic_key(client.network, version, by_id_from=10)

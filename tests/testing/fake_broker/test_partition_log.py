@@ -6,7 +6,6 @@ from tests.testing.model_network import batch
 
 
 def log_of(*sizes: int, segment_ms: int = 10**9) -> PartitionLog:
-    """Return a log of batches with these numbers of records; timestamps are 1000, 2000, ... and epochs 0, 1, ..."""
     log = PartitionLog()
     for number, size in enumerate(sizes):
         data = memoryview(batch([b"v"] * size, timestamp=1000 * (number + 1)))
@@ -33,7 +32,6 @@ def test_records_have_their_offsets() -> None:
 
 
 def test_retention_drops_whole_batches_and_moves_the_start() -> None:
-    """The last batch is always kept."""
     log = log_of(2, 1, 3)
 
     log.drop_front(keep_bytes=0)
@@ -88,7 +86,6 @@ def test_segments_are_cut_off_with_their_batches() -> None:
 
 
 def test_deleting_moves_the_start_also_into_a_batch() -> None:
-    """Batches wholly before the start are deleted; the start never moves back."""
     log = log_of(2, 2, 2)
 
     log.drop_before(3)

@@ -52,6 +52,7 @@ def test_acks_0_closes_the_connection_when_a_partition_failed() -> None:
 
 
 def test_wrong_broker_names_the_leader() -> None:
+    """Since version 10 the response has node and epoch of the leader (KIP-951)."""
     network = ModelNetwork(2)
     network.partition().move_leader(2, network.now)
 
@@ -121,7 +122,6 @@ def test_leader_moves_while_acks_all_waits() -> None:
 
 
 def test_acks_1_loses_what_was_not_copied() -> None:
-    """The leader dies; the next one has an empty log."""
     network = ModelNetwork(2)
     network.model.hold_replication(2, network.now, held=True)
     answer = network.client().produce("t", batch(), acks=1)
@@ -147,6 +147,7 @@ def test_duplicate_is_answered_with_its_first_offset() -> None:
     "identity, error", [((9, 0, 5), 45), ((9, 1, 3), 45), ((9, 1, 0), 0), ((9, 0, 1), 0), ((8, 0, 77), 0)]
 )
 def test_sequence_decides(identity: tuple[int, int, int], error: int) -> None:
+    """The cases are a gap, a new epoch not at zero, a new epoch at zero, the next sequence, an unknown producer."""
     client = ModelNetwork().client()
     client.produce("t", batch(identity=(9, 0, 0)))
 
@@ -154,7 +155,6 @@ def test_sequence_decides(identity: tuple[int, int, int], error: int) -> None:
 
 
 def test_producer_state_is_cut_with_the_log() -> None:
-    """After the end of the log is lost, the lost sequence is the next one again."""
     network = ModelNetwork(2)
     client = network.client()
     client.produce("t", batch(identity=(9, 0, 0)))

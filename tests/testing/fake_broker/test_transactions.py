@@ -25,7 +25,6 @@ def seen(network: ModelNetwork) -> list[bytes | None]:
 
 
 def test_id_expires_when_it_is_not_used() -> None:
-    """Each use restarts the time, and an open transaction keeps the id."""
     network = ModelNetwork(transactional_id_expiration_s=10.0)
     producer = begun(network, timeout_s=600.0)
     network.advance(30.0)
@@ -44,7 +43,6 @@ def test_id_expires_when_it_is_not_used() -> None:
 
 
 def test_transaction_is_aborted_after_its_time_out() -> None:
-    """It is not aborted earlier, and its producer is fenced."""
     network = ModelNetwork(transaction_version=0)
     producer = begun(network, timeout_s=10.0)
     network.advance(9.9)
@@ -59,7 +57,6 @@ def test_transaction_is_aborted_after_its_time_out() -> None:
 
 
 def test_time_of_a_transaction_is_over_with_its_end() -> None:
-    """The next one has all of its own."""
     network = ModelNetwork()
     producer = begun(network, timeout_s=10.0)
     network.advance(8)
@@ -94,6 +91,7 @@ def ended_as_version_2(network: ModelNetwork) -> ModelProducer:
 
 
 def test_early_record_waits_for_markers_of_version_2() -> None:
+    """The leader asks the coordinator again every 20 ms."""
     network = ModelNetwork(marker_delay_s=0.03)
     producer = ended_as_version_2(network)
 
@@ -203,7 +201,6 @@ def test_coordinator_moves() -> None:
 
 
 def test_coordinator_dies() -> None:
-    """Another broker takes over, after it has loaded."""
     network = ModelNetwork(2, coordinator_load_s=1.0)
     producer = ModelProducer(network)
     producer.init()
@@ -242,7 +239,6 @@ def test_coordinator_epoch_is_in_the_marker() -> None:
 
 
 def test_upgrade_to_version_2() -> None:
-    """ApiVersions lists it under a newer epoch; from then on Produce 12 is accepted."""
     network = ModelNetwork(transaction_version=0)
     producer = begun(network)
     before = _finalized(network)
@@ -316,6 +312,7 @@ def _write_marker(network: ModelNetwork, producer: ModelProducer, *, coordinator
 
 
 def test_cut_log_forgets_the_transactions_that_were_in_it() -> None:
+    """A leader's death may take the records of an open transaction along."""
     network = ModelNetwork(2, replication_delay_s=0.5)
     producer, partition = ModelProducer(network), network.partition()
     producer.init()
@@ -343,7 +340,6 @@ def test_fault_instead_of_an_end(code: int) -> None:
 
 
 def test_fault_of_one_partition_keeps_the_others_out() -> None:
-    """The other partitions get 55 OPERATION_NOT_ATTEMPTED."""
     network = ModelNetwork(topics={"t": 2})
     producer = ModelProducer(network)
     producer.init()

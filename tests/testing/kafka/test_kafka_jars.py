@@ -62,7 +62,6 @@ async def test_jars_are_fetched_once(machine: Machine) -> None:
 
 @pytest.mark.parametrize("version, profiles", [("4.3.1", "-Pkafka-4"), ("3.9.1", "-Pkafka-3")])
 async def test_each_major_version_has_its_logger(machine: Machine, version: str, profiles: str) -> None:
-    """A profile of the POM selects it."""
     machine.maven_does('touch "$folder/kafka_2.13-$version.jar"')
 
     await kafka_jars(version)
@@ -91,7 +90,6 @@ async def test_cache_that_cannot_be_written_is_one_line(machine: Machine, monkey
 
 
 async def test_cancelled_fetch_ends_maven(machine: Machine) -> None:
-    """Ctrl-C does not wait for a download."""
     machine.maven_does("exec sleep 30")
 
     with pytest.raises(TimeoutError):

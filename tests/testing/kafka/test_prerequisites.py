@@ -8,7 +8,6 @@ from aioproducer.testing.kafka.prerequisites import java_major_version, missing_
 
 
 def program(path: Path, says: str = "") -> str:
-    """An executable that prints `says` on standard error, as `java -version` does."""
     path.write_text(f"#!/bin/sh\necho '{says}' >&2\n", "utf-8")
     path.chmod(0o755)
     return str(path)
@@ -38,7 +37,6 @@ def test_java_major_version_is_read(tmp_path: Path, says: str, expected: int) ->
 
 
 def test_java_major_version_is_zero_when_it_does_not_run(tmp_path: Path) -> None:
-    """A broken installation counts as none."""
     assert java_major_version(str(tmp_path / "absent")) == 0
 
 
@@ -61,13 +59,13 @@ def test_missing_for_kafka_refuses_an_old_java(bare_machine: Path) -> None:
 
 
 def test_missing_for_kafka_needs_no_maven_for_cached_jars(bare_machine: Path) -> None:
+    """Maven only fetches the jars."""
     program(bare_machine / "java", 'openjdk version "17.0.1"')
 
     assert missing_for_kafka(jars_cached=True) == []
 
 
 def test_java_home_wins_over_path(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every Java program does it so."""
     program(bare_machine / "java", 'openjdk version "11.0.20"')
     program(bare_machine / "mvn")
     home = bare_machine / "jdk"

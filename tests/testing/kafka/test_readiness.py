@@ -21,8 +21,6 @@ def metadata(controller_id: int) -> bytes:
 
 @contextlib.asynccontextmanager
 async def server(answers: Sequence[bytes]) -> AsyncIterator[int]:
-    """Serve each request the next of `answers`, framed, then close. Yields the port."""
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
             for answer in answers:

@@ -38,7 +38,6 @@ async def test_busy_port_is_named_before_anything_starts() -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
 async def test_single_node_is_ready_once_started(version: str, request: pytest.FixtureRequest) -> None:
-    """The node names itself as controller."""
     kafka: KafkaCluster = request.getfixturevalue(f"kafka_{version.replace('.', '')}")
 
     view = await ask_for_cluster("127.0.0.1", port_of(kafka, 1))

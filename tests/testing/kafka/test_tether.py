@@ -25,7 +25,6 @@ time.sleep(60)
 
 
 def is_running(process_id: int) -> bool:
-    """Whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{process_id}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -52,6 +51,7 @@ def test_child_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
 def test_program_is_not_started_when_the_parent_is_gone_already() -> None:
+    """The kernel only reports deaths after the request."""
     tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid() + 1), "/bin/echo", "started"]
 
     ended = subprocess.run(tied, capture_output=True, text=True, check=False)
@@ -70,7 +70,6 @@ async def test_process_is_signalled_and_reaped(tmp_path: Path) -> None:
 
 
 async def test_log_tail_shows_the_last_lines(tmp_path: Path) -> None:
-    """The tail includes what the process logged before it ended."""
     process = JavaProcess(["/bin/sh", "-c", "echo one; echo two >&2; echo three"], tmp_path / "log")
     await process.wait_for_exit()
 

@@ -36,7 +36,6 @@ def test_removed_folder_is_gone() -> None:
 
 
 def test_folder_of_a_dead_process_is_removed_by_the_next() -> None:
-    """A folder whose owner is alive stays."""
     mine = WorkingFolder()
     child = subprocess.run([sys.executable, "-c", OWNER_THAT_DIES], capture_output=True, text=True, check=False)
     orphan = Path(child.stdout.strip())

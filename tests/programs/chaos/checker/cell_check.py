@@ -72,7 +72,6 @@ def lags_of(client: int, ends: list[End]) -> list[tuple[int, int]]:
 def _check_recovery(
     cell: Cell, histories: Histories, faults: list[Event], *, ends: list[End], verdict: Verdict
 ) -> None:
-    """RECOVERY of each continuously sending client, unless the cell ended before the bound had passed."""
     bound_us = cell["limits"]["request_timeout_ms"] * 1000 + int(RECOVERY_S * 1e6)
     recovered: list[float] = []
     by_fault: list[tuple[str, int, float | None]] = []

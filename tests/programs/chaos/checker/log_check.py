@@ -93,7 +93,6 @@ class LogCheck:
             self.counts["unknown_written"] += 1
 
     def _take_acknowledged(self, row: LogRow, history: ClientHistory, *, is_first: bool) -> None:
-        """A copy of an acknowledged record."""
         n = row.n
         found = self._found.setdefault(row.client, bytearray(len(history)))
         if (row.partition, row.offset) == (history.partition[n], history.offset[n]):

@@ -45,7 +45,6 @@ def main() -> None:
 
 
 def make_consumer(bootstrap: str) -> confluent_kafka.Consumer:
-    """A reader of everything, committed or not, that checks every CRC."""
     return confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -107,7 +106,6 @@ def records(consumer: confluent_kafka.Consumer, topic: str, ends: dict[int, int]
 
 
 def write_dump(out: Path, number: int, found: Iterator[confluent_kafka.Message]) -> None:
-    """Write the rows, each partition's in the order of offsets."""
     with out.open("wb", buffering=1 << 20) as rows:
         for message in found:
             rows.write(dump_row(message, number))

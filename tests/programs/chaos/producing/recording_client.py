@@ -71,7 +71,6 @@ class RecordingClient:
         return Close(client=self.client, seconds=seconds, timeout_s=timeout_s, began_us=began_us)
 
     def _invoke(self, stream: int) -> tuple[int, dict[str, Any]]:
-        """Choose a record and write down that it is about to be sent."""
         n, self._next = self._next, self._next + 1
         rng = self._rng
         choice = int(rng.random() * (self.partitions + 1)) - 1  # -1: the producer shall choose

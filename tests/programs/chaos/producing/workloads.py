@@ -65,7 +65,6 @@ class Workload:
             await asyncio.wait(running)
 
     async def _started_client(self) -> RecordingClient:
-        """The steady producer; brokers that a busy machine has only just started may be too late for its patience."""
         while True:
             client = RecordingClient(self._orders, self._orders.first_client, self._history)
             try:
@@ -96,7 +95,6 @@ class Workload:
     # Many that come and go
 
     async def _short(self) -> None:
-        """Start producers at a rate; each sends a little and closes."""
         client, rng = self._orders.first_client, random.Random(self._orders.seed)
         room = asyncio.Semaphore(SHORT_AT_ONCE)
         async with asyncio.TaskGroup() as tasks:

@@ -63,7 +63,6 @@ def committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
 
 
 def group_offsets(bootstrap: str) -> list[int]:
-    """Return the copier group's offset in each partition."""
     consumer = reader(bootstrap)
     places = [confluent_kafka.TopicPartition(INPUT, number) for number in range(INPUT_PARTITIONS)]
     offsets = [place.offset for place in consumer.committed(places, 30)]

@@ -38,7 +38,6 @@ class Totals:
 
     @property
     def transactions(self) -> int:
-        """All that began, but for the copier's."""
         return sum(self.ends[end] for end in ENDS)
 
     def rows(self) -> Iterator[tuple[str, int]]:
@@ -66,7 +65,6 @@ def by_release(outcomes: Iterator[Mapping[str, Any]]) -> dict[str, Totals]:
 
 
 def table(totals: Mapping[str, Totals]) -> Iterator[str]:
-    """A column for each release, and one for all."""
     yield f"| | {' | '.join(totals)} |"
     yield f"|---|{'---:|' * len(totals)}"
     for same in zip(*(each.rows() for each in totals.values()), strict=True):
