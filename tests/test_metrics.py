@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from aioproducer import BufferTimeoutError, Producer, ProducerOptions
 from aioproducer.metrics import LatencyHistogram, ProducerStatistics
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 
 
@@ -87,10 +88,7 @@ async def test_statistics_show_requests_and_connections() -> None:
 @in_virtual_time
 async def test_latencies_are_those_of_records() -> None:
     """Records count, not batches: of three slow and two fast ones the third fastest is slow."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=5) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=5) as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.faults.delay(2.0, Where(api=ApiKey.PRODUCE))
         await asyncio.gather(*(producer.send("orders", b"slow") for _ in range(3)))
@@ -105,10 +103,7 @@ async def test_latencies_are_those_of_records() -> None:
 @in_virtual_time
 async def test_refused_record_does_not_count_as_pending() -> None:
     options: ProducerOptions = {"buffer_memory": 32_768, "batch_size": 16_384, "max_block_ms": 100}
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, **options) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), **options) as (cluster, producer):
         await producer.partitions_for("orders")
         stalled = cluster.faults.stall(Where(api=ApiKey.PRODUCE))
         sending = [asyncio.ensure_future(producer.enqueue("orders", bytes(6_000))) for _ in range(5)]

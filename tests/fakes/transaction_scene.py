@@ -132,6 +132,16 @@ class Scene:
             self.do("AddOffsetsToTxn")
         return sending
 
+    def commit(self) -> None:
+        """Ask for the commit when every record has its outcome."""
+        self.manager.commit()
+        self.manager.flushed()
+
+    def abort(self) -> None:
+        """Ask for the abort when every record has its outcome."""
+        self.manager.abort()
+        self.manager.flushed()
+
     def is_in(self, state: TransactionState) -> bool:
         return self.manager.state is state
 

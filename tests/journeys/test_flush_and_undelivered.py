@@ -15,6 +15,7 @@ from aioproducer import (
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
 
@@ -234,10 +235,7 @@ async def test_failures_enqueue_raised_are_not_raised_again(one_broker: FakeClus
 
 @in_virtual_time
 async def test_flush_ends_although_records_keep_coming() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 3}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 3}), linger_ms=1_000) as (_, producer):
 
         async def keep_sending() -> None:
             while True:
@@ -275,10 +273,7 @@ async def test_later_records_do_not_stand_in_for_an_earlier_one() -> None:
 
 @in_virtual_time
 async def test_split_batch_is_waited_for_to_its_last_part() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=1_000) as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.faults.error(10, PRODUCE, times=3)
         deliveries = [producer.send("orders", b"x" * 100) for _ in range(64)]

@@ -5,6 +5,7 @@ from functools import partial
 
 from aioproducer import Producer
 from aioproducer.testing import ApiKey, FakeCluster
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 
 SOON_S = 10  # less than the tenth of `delivery_timeout_ms` after which a batch is closed, however long its linger
@@ -19,10 +20,7 @@ async def test_lone_records_leave_after_their_linger_each_time() -> None:
     """The timer of an earlier batch of the partition does not count for them."""
     loop = asyncio.get_running_loop()
     took: list[float] = []
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=40) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=40) as (_, producer):
         await producer.partitions_for("orders")
         for number in range(4):
             left: asyncio.Future[float] = loop.create_future()

@@ -17,6 +17,7 @@ from aioproducer import (
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import until_refused, values
 
@@ -89,10 +90,7 @@ async def test_records_without_memory_exhaust_the_buffer() -> None:
 @in_virtual_time
 async def test_topic_that_stays_unknown_exhausts_no_buffer() -> None:
     """Neither records refused beside others that wait for metadata, nor expired ones, count."""
-    async with (
-        FakeCluster(1, auto_create_topics=False) as cluster,
-        Producer(cluster.bootstrap_servers, max_waiting_records=1) as producer,
-    ):
+    async with producing(FakeCluster(1, auto_create_topics=False), max_waiting_records=1) as (_, producer):
         deliveries = [producer.send("nowhere", b"1")]
         with pytest.raises(BufferFullError):
             producer.send("nowhere", b"2")

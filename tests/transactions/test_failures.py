@@ -36,8 +36,7 @@ def test_v1_gap_takes_a_new_epoch() -> None:
     scene.do("AddPartitionsToTxn")
     queue.identity.stamp(3)
     queue.identity.begin_change()
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
 
     guarded = scene.do("InitProducerId")
@@ -58,8 +57,7 @@ def test_v1_unanswered_request_takes_a_new_epoch(name: str) -> None:
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     for step in ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"):
         if step == "EndTxn":
-            scene.manager.commit()
-            scene.manager.flushed()
+            scene.commit()
         if step == name:
             scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
             scene.pass_time(1)
@@ -74,8 +72,7 @@ def test_v1_unanswered_request_takes_a_new_epoch(name: str) -> None:
 def test_v1_unsent_request_leaves_no_copy(was_sent: bool) -> None:  # noqa: FBT001
     """Only a request that was handed to a connection can arrive late."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.ask()
     scene.manager.unanswered(request, LOST, was_sent=was_sent, now=scene.now)
     scene.pass_time(1)
@@ -87,8 +84,7 @@ def test_v1_unsent_request_leaves_no_copy(was_sent: bool) -> None:  # noqa: FBT0
 def test_v2_unanswered_end_needs_no_extra_epoch() -> None:
     """A copy of it has an older epoch."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("EndTxn")
@@ -99,8 +95,7 @@ def test_v2_unanswered_end_needs_no_extra_epoch() -> None:
 def test_upgrade_takes_a_new_epoch_first() -> None:
     """V1 continues sequences, V2 begins at 0. An idle producer may have a successor by then."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     scene.version = 2
 
@@ -115,8 +110,7 @@ def test_upgrade_takes_a_new_epoch_first() -> None:
 def test_downgrade_needs_no_request() -> None:
     """V2 has just given a new epoch."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     scene.version = 0
 
@@ -136,8 +130,7 @@ def test_coordinator_replaces_used_up_epochs(version: int) -> None:
         scene.do("AddPartitionsToTxn")
         scene.identity.needs_epoch = True
     first = queue.identity.stamp(2)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     ending = scene.ask()
     if version < 2:
         scene.answer(ending)
@@ -167,8 +160,7 @@ def test_failed_record_requires_an_abort(version: int) -> None:
     assert scene.is_in(State.ABORTABLE_ERROR)
     assert isinstance(scene.manager.error, TransactionAbortableError)
     assert scene.manager.error.__cause__ is cause
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     assert scene.is_in(State.READY)
 
@@ -292,8 +284,7 @@ def test_only_the_moved_coordinator_is_looked_up(version: int, code: int) -> Non
     assert (finding.api.name, finding.coordinator.key) == ("FindCoordinator", "readers")
     scene.found(finding)
     scene.do("TxnOffsetCommit")
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
 
     assert scene.asked() == "EndTxn"
 
@@ -308,8 +299,7 @@ def test_forbidden_group_fails_only_the_transaction() -> None:
     scene.manager.answered(finding, CoordinatorResponse(0, 30, -1, "", -1), scene.now)
 
     assert scene.is_in(State.ABORTABLE_ERROR)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     assert (scene.asked(), scene.manager.state) == (None, State.READY)
 
 
@@ -327,8 +317,7 @@ def test_abort_is_possible_until_commit_is_sent() -> None:
 
 def test_response_after_a_fatal_error_is_ignored() -> None:
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.ask()
     scene.manager.fail(KafkaError("the end"))
 
@@ -349,8 +338,7 @@ def test_second_fatal_error_keeps_the_first() -> None:
 
 def test_unanswered_request_is_named() -> None:
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.ask()
     scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
 
@@ -414,8 +402,7 @@ def test_unfound_group_coordinator_fails_only_transaction(version: int, code: in
     refuse(scene, code)
 
     assert scene.is_in(State.ABORTABLE_ERROR)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     if version < 2:
         scene.do("EndTxn")
     assert (scene.asked(), scene.manager.state) == (None, State.READY)
@@ -437,8 +424,7 @@ def test_refused_lookup_without_transaction_is_fatal(code: int) -> None:
 def test_refused_lookup_for_an_abort_is_fatal(version: int, code: int) -> None:
     """No coordinator could abort."""
     scene = Scene(version=version).begun(0)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     forget_coordinator(scene)
 
     refuse(scene, code)
@@ -451,8 +437,7 @@ def test_refused_lookup_for_an_abort_is_fatal(version: int, code: int) -> None:
 def test_refused_lookup_for_a_commit_is_raised(version: int, code: int) -> None:
     """EndTxn reached a node that is not the coordinator, so an abort is possible later."""
     scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     forget_coordinator(scene)
 
     refuse(scene, code)
@@ -466,8 +451,7 @@ def test_lookup_answered_after_abort_is_ignored(version: int) -> None:
     scene = Scene(version=version).begun()
     scene.send_offsets(OFFSETS, READERS)
     request = finding(scene)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.manager.answered(request, CoordinatorResponse(0, 30, -1, "", -1), scene.now)
 
@@ -481,8 +465,7 @@ def test_lookup_answered_after_abort_is_ignored(version: int) -> None:
 def test_refused_lookup_after_lost_commit_is_fatal(version: int, code: int) -> None:
     """The commit may have been done, so "must be aborted" would be wrong."""
     scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     end = scene.ask()
     scene.manager.unanswered(end, BrokerConnectionError("lost"), was_sent=True, now=scene.now)
     scene.pass_time(1)

@@ -226,8 +226,7 @@ def test_no_transactional_id_means_no_lost_log() -> None:
 def doubted() -> Scene:
     """An abort that the coordinator has answered as if the producer were fenced."""
     scene = Scene().begun(0)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn", 90)
     return scene
 
@@ -274,8 +273,7 @@ def reopened(version: int) -> Scene:
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("TxnOffsetCommit")
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     scene.version = version
     scene.described = "Ongoing", (77, 0)
@@ -327,8 +325,7 @@ def test_other_epoch_for_offsets_is_checked_at_abort(version: int) -> None:
     scene = Scene(version=version).begun(0)
     scene.send_offsets(OFFSETS, READERS)
     scene.do("TxnOffsetCommit", 47)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.described = "Ongoing", (77, 1)
 
     scene.do("DescribeTransactions")
@@ -442,8 +439,7 @@ def test_undoubted_identity_is_not_described() -> None:
     """A first identity fences anyway, and the one after a V1 gap is its own."""
     scene = Scene(version=0).begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
 
     assert scene.asked() == "InitProducerId"
@@ -456,8 +452,7 @@ def test_unanswered_renewal_delays_next_transaction() -> None:
     """A late InitProducerId would abort it, and fence this producer."""
     scene = Scene(version=0).begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
@@ -470,8 +465,7 @@ def test_renewal_done_by_another_node_delays_nothing() -> None:
     """The first node is no longer the coordinator, so a copy there has no effect."""
     scene = Scene(version=0).begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.coordinator = 2
@@ -503,8 +497,7 @@ def after_offsets_were_lost(version: int, *, answered_by: int) -> Scene:
     scene.coordinator = answered_by
     scene.pass_time(1)
     scene.do("TxnOffsetCommit")
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     if scene.is_in(State.INITIALIZING):
         scene.look_and_renew()
@@ -536,8 +529,7 @@ def test_v1_offsets_never_answered_delay_after_abort() -> None:
     scene = Scene(version=0).begun()
     scene.send_offsets(OFFSETS, READERS)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.pass_time(1)
     scene.do("EndTxn")
     scene.look_and_renew()
@@ -567,8 +559,7 @@ def test_renewal_unanswered_by_node_0_delays_next_transaction() -> None:
     scene.coordinator = 0
     scene.begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
 

@@ -9,6 +9,7 @@ import uvloop
 
 from aioproducer import KafkaError, Producer, RecordMetadata, UndeliveredError
 from aioproducer.testing import FakeCluster
+from tests.fakes.producing import producing
 from tests.journeys.cancellation.calls import TARGETS
 from tests.journeys.cancellation.case import Case, cases
 from tests.journeys.cancellation.scene import STATES
@@ -81,10 +82,7 @@ async def test_enqueue_cancelled_after_acceptance_says_so() -> None:
 
 
 async def test_enqueue_cancelled_as_its_record_fails_has_no_note() -> None:
-    async with (
-        FakeCluster(1, auto_create_topics=False) as cluster,
-        Producer(cluster.bootstrap_servers, max_block_ms=100) as producer,
-    ):
+    async with producing(FakeCluster(1, auto_create_topics=False), max_block_ms=100) as (_, producer):
         calling = asyncio.create_task(producer.enqueue("nowhere", b"v"))
         await asyncio.sleep(0)
         while producer.statistics().records_waiting:  # noqa: ASYNC110  # it must be seen in the very turn
