@@ -20,7 +20,8 @@ from aioproducer.errors import (
 )
 from aioproducer.records import TopicPartition
 from tests.fakes.scripted_sender import ScriptedSender, response
-from tests.fakes.virtual_loop import run, virtual_loop
+from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import virtual_loop
 
 WITH_HINTS = 10  # the first version of Produce whose responses name the new leader (KIP-951)
 
@@ -376,24 +377,21 @@ def test_idle_partitions_cost_a_turn_nothing(partitions: int) -> None:
     assert TopicPartition("t", 3) == script.core.queue(3).topic_partition
 
 
-def test_alarm_within_a_tick_is_not_put_off() -> None:
+@in_virtual_time
+async def test_alarm_within_a_tick_is_not_put_off() -> None:
     """No alarm is set for less than a tick, but one set before may have less than that left."""
-
-    async def story() -> list[str]:
-        loop = virtual_loop()
-        script = ScriptedSender(loop=loop)
-        fired: list[str] = []
-        timers, due = script.core.timers, loop.time() + 10 * TICK_S
-        task = asyncio.create_task(script.sender.run())
-        timers.schedule(due, lambda _: fired.append("first"))
-        await asyncio.sleep(9.4 * TICK_S)
-        timers.schedule(due - 0.2 * TICK_S, lambda _: fired.append("sooner"))
-        await asyncio.sleep(0.7 * TICK_S)
-        task.cancel()
-        await asyncio.wait((task,))
-        return fired
-
-    assert run(story()) == ["sooner", "first"]
+    loop = virtual_loop()
+    script = ScriptedSender(loop=loop)
+    fired: list[str] = []
+    timers, due = script.core.timers, loop.time() + 10 * TICK_S
+    task = asyncio.create_task(script.sender.run())
+    timers.schedule(due, lambda _: fired.append("first"))
+    await asyncio.sleep(9.4 * TICK_S)
+    timers.schedule(due - 0.2 * TICK_S, lambda _: fired.append("sooner"))
+    await asyncio.sleep(0.7 * TICK_S)
+    task.cancel()
+    await asyncio.wait((task,))
+    assert fired == ["sooner", "first"]
 
 
 def test_written_request_wakes_the_sender() -> None:
