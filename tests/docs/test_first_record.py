@@ -77,17 +77,9 @@ def running(command: list[str]) -> Iterator[None]:
             process.send_signal(signal.SIGINT)
 
 
-def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
-    languages = {block["language"] for block in BLOCK.finditer(page)}
-
-    assert languages == {"sh", "python", "console"}
-    assert list(programs(page)) == ["first_record.py", "many_records.py", "failures.py"]
-    assert page.count("```") == 2 * (1 + len(programs(page)) + len(commands(page)))
-
-
-def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> None:
+def check_tutorial(page: str, port: int, folder: Path) -> None:
     for name, program in programs(page).items():
-        (tmp_path / name).write_text(program, "utf-8")
+        (folder / name).write_text(program, "utf-8")
     broker, *rest = commands(page)
     printed = []
     with running(arguments(broker, port)):
@@ -98,9 +90,21 @@ def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> Non
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
-                cwd=tmp_path,
-                timeout=30,
+                cwd=folder,
+                timeout=60,
             )
             printed.append((command.words, ended.returncode, ended.stdout))
 
     assert printed == [(command.words, 0, command.output) for command in rest]
+
+
+def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
+    languages = {block["language"] for block in BLOCK.finditer(page)}
+
+    assert languages == {"sh", "python", "console"}
+    assert list(programs(page)) == ["first_record.py", "many_records.py", "failures.py"]
+    assert page.count("```") == 2 * (1 + len(programs(page)) + len(commands(page)))
+
+
+def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> None:
+    check_tutorial(page, port, tmp_path)
