@@ -51,6 +51,9 @@ TESTS_OF_DECISIONS = [
     *("tests/test_cluster.py", "tests/test_partitioners.py"),
 ]
 
+OLD_SPARKS = ("4.2.1", "4.0.5")
+CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed"
+
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
@@ -111,12 +114,33 @@ def tests_newest(session: nox.Session) -> None:
 def lowest(session: nox.Session) -> None:
     """Run the quick suite with the lowest version of every dependency that the package supports."""
     install(session, extras="cli", group="test")
-    extras = PYPROJECT["project"]["optional-dependencies"].values()
-    requirements = [*PYPROJECT["project"]["dependencies"], *(each for extra in extras for each in extra)]
+    extras = {**PYPROJECT["project"]["optional-dependencies"], "spark": []}  # `spark` runs its tests on old ones
+    requirements = [*PYPROJECT["project"]["dependencies"], *(each for extra in extras.values() for each in extra)]
     bounds = sorted({each.partition(";")[0].strip().replace(">=", "==") for each in requirements if ">=" in each})
     session.install("-q", *bounds)
     newest = "--deselect=tests/compat/test_aiokafka_signatures.py"  # the stand-in has the newest aiokafka's
     session.run("pytest", *(session.posargs or ["-q", "-n", WORKERS, "-m", "not kafka and not slow", newest]))
+
+
+@nox.session(python=False)
+def spark(session: nox.Session) -> None:
+    """Run the tests of the data source for Spark: all of them, also on older Sparks; `-- --gate` those of each change.
+
+    In environments of their own. Those of the other sessions have no pyspark, so tests/spark/conftest.py collects
+    there only the tests that need none.
+    """
+    if shutil.which("java") is None:
+        session.warn("Java is not on this machine: the tests of Spark are skipped")
+        return
+    is_gate = "--gate" in session.posargs
+    arguments = [each for each in session.posargs if each != "--gate"]
+    chosen = [*("-m", "gate or not kafka"), "--deselect=tests/spark/test_commit_histories.py"] if is_gate else []
+    python = str(environment_of_spark(session) / "bin" / "python")
+    session.run(python, "-m", "pytest", "-q", "tests/spark", *chosen, *arguments, external=True)
+    for version in [] if is_gate or arguments else OLD_SPARKS:
+        python = str(environment_of_spark(session, version) / "bin" / "python")
+        session.run(python, "-m", "pytest", "-q", "tests/spark/functions", "-m", "not kafka", external=True)
+        session.run(python, "-m", "pytest", "-q", CRASH_ON_OLD_SPARKS, "-m", "gate", external=True)
 
 
 @nox.session(python=False)
@@ -208,13 +232,20 @@ def types(session: nox.Session) -> None:
     """Check the types of the package, and with two checkers and for completeness those of the public interface."""
     install(session, group="types", package=False)
     python = str(environment_of_tests(session) / "bin" / "python")  # whose packages the checkers read
-    checked_by_mypy = ["aioproducer", "pytest_aioproducer.py", ".ci/check_machine.py", *present("tests/typing")]
+    checked_by_mypy = [
+        "aioproducer",
+        "pyspark_aioproducer.py",
+        "pytest_aioproducer.py",
+        ".ci/check_machine.py",
+        *present("tests/typing"),
+    ]
     run_all(
         session,
         ["mypy", "--python-executable", python, *checked_by_mypy],
         ["mypy", "--python-executable", python, "--explicit-package-bases", "examples/demo", "tests/benchmarks"],
         ["basedpyright", "--pythonpath", python, *present("tests/typing")],
         ["basedpyright", "--pythonpath", python, "--verifytypes", "aioproducer", "--ignoreexternal"],
+        env={"PYTHONPATH": str(ROOT)},  # the last one does not follow an editable install
     )
 
 
@@ -323,6 +354,18 @@ def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, inter
     return home
 
 
+def environment_of_spark(session: nox.Session, version: str = "") -> Path:
+    """Update the environment of the tests of Spark, with the newest one or a version, and return its folder."""
+    home = ROOT / ".nox" / (f"spark-{version}" if version else "spark")
+    if not home.exists():
+        session.run(sys.executable, "-m", "virtualenv", "-q", str(home), external=True)
+    install(session, home, extras="cli,spark", group="spark")
+    if version:
+        python = str(home / "bin" / "python")
+        session.run(python, "-m", "pip", "install", "-q", f"pyspark=={version}", external=True, env=PIP)
+    return home
+
+
 def run_beside_tests(session: nox.Session, module: str, *arguments: str, env: dict[str, str] | None = None) -> None:
     """Run a module in the environment of the tests, which saves another build."""
     python = str(environment_of_tests(session) / "bin" / "python")
@@ -339,12 +382,12 @@ def source_digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
-def run_all(session: nox.Session, *commands: list[str]) -> None:
+def run_all(session: nox.Session, *commands: list[str], env: dict[str, str] | None = None) -> None:
     """Run every command, and then fail if one of them failed."""
     failed = []
     for command in commands:
         try:
-            session.run(*command, external=True)
+            session.run(*command, external=True, env=env)
         except nox.command.CommandFailed:
             failed.append(command[0])
     if failed:

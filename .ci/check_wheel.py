@@ -1,6 +1,7 @@
 """Sends a record with the installed wheel, and reads it back."""
 
 import asyncio
+from importlib.util import find_spec
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
@@ -15,6 +16,7 @@ async def main() -> None:
         metadata = await producer.send("orders", b"paid", key=b"customer-7")
         values = [record.value for record in cluster.records("orders", metadata.partition)]
     assert values == [b"paid"], values
+    assert find_spec("pyspark_aioproducer"), "Spark finds the format by this module"
     print("the wheel sends")
 
 

@@ -53,7 +53,10 @@ _CHAPTERS: Final = {
         "aioproducer",
         ["Delivery", "RecordMetadata", "TopicPartition", "BulkDelivery", "BulkResult", "OffsetRange", "Outcome"],
     ),
-    "Transactions": ("aioproducer", ["Transaction", "OffsetAndMetadata", "ConsumerGroupMetadata"]),
+    "Transactions": (
+        "aioproducer",
+        ["Transaction", "PreparedTransaction", "OffsetAndMetadata", "ConsumerGroupMetadata"],
+    ),
     "With aiokafka's consumer: aioproducer.integrations.aiokafka": (
         "aioproducer.integrations.aiokafka",
         ["exactly_once", "ExactlyOnce", "PoisonRecordError", "BatchTransaction", "RecordParts", "ColumnParts"],

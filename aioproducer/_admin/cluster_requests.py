@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, Generic, Self
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from aioproducer._logs import event_log
 from aioproducer._network.cluster_updates import merge
@@ -25,15 +26,17 @@ from aioproducer._protocol.transaction_messages import (
     CoordinatorResponse,
     CoordinatorType,
     decode_find_coordinator_response,
+    decode_find_coordinators_response,
     encode_find_coordinator_request,
+    encode_find_coordinators_request,
 )
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer._version import VERSION
 from aioproducer.cluster import Cluster
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, UnsupportedVersionError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 CLIENT_ID: Final = "aioproducer-admin"
 REQUEST_TIMEOUT_MS: Final = 5_000
@@ -41,6 +44,15 @@ SETUP_TIMEOUT_MS: Final = 4_000
 """For one connection and its handshake: short, so that the reason is known before the request's time is over."""
 BACKOFF_MS: Final = (50, 500)
 """Between attempts, at first and at most."""
+
+
+AnswerT = TypeVar("AnswerT")
+
+KEYS_AT_ONCE: Final = 500
+"""Transactional ids in one request."""
+
+_FIND_MANY: Final = FIND_COORDINATOR._replace(min_version=4)
+_OTHER_COORDINATOR: Final = frozenset((ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 class NoResponseError(KafkaError, TimeoutError):
@@ -109,6 +121,7 @@ class ClusterRequests:
         self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
         self.cluster: Cluster = Cluster()
         """As of the last `refresh`."""
+        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
         self.last_error: KafkaError | None = None
         """Why the last attempt of a request failed; None if none has."""
 
@@ -146,6 +159,40 @@ class ClusterRequests:
         self._client.update_nodes(self.cluster)
         return self.cluster
 
+    async def find_coordinators(self, transactional_ids: Collection[str]) -> None:
+        """Look the coordinators of transactional ids up, many in one request, for the requests that follow.
+
+        An id that is not found now is looked up again by the request that needs it.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._find_many(transactional_ids)
+        except (KafkaError, TimeoutError) as error:
+            self.last_error = error if isinstance(error, KafkaError) else None
+
+    async def to_coordinators(
+        self, transactional_ids: Collection[str], request_of: Callable[[Sequence[str]], AdminRequest[ResponseT]]
+    ) -> Sequence[ResponseT]:
+        """Send each coordinator one request about all of its transactional ids.
+
+        Raises:
+            NoResponseError: no answer in time.
+            KafkaError: a refusal.
+        """
+
+        async def attempt() -> Sequence[ResponseT]:
+            await self._find_many(transactional_ids)
+            asked: dict[int, list[str]] = {}
+            for each in transactional_ids:
+                asked.setdefault(await self._coordinator(each, CoordinatorType.TRANSACTION), []).append(each)
+            try:
+                return await asyncio.gather(*(self._send(node, request_of(ids)) for node, ids in asked.items()))
+            except (BrokerError, BrokerConnectionError):
+                self._forget(transactional_ids, CoordinatorType.TRANSACTION)
+                raise
+
+        return await self._until_answered(attempt)
+
     async def to_node(self, node_id: int, request: AdminRequest[ResponseT]) -> ResponseT:
         """Send a request to a broker that `refresh` has found.
 
@@ -165,8 +212,8 @@ class ClusterRequests:
     ) -> ResponseT:
         """Send a request to the current coordinator of a transactional id, or of a group.
 
-        The coordinator is looked up first, always: until then a new cluster has no topic for its state, and a broker
-        answers COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR for ever.
+        The coordinator is looked up before the first request: until then a new cluster has no topic for its state, and
+        a broker answers COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR for ever.
 
         Raises:
             NoResponseError: no answer in time.
@@ -174,7 +221,13 @@ class ClusterRequests:
         """
 
         async def attempt() -> ResponseT:
-            return await self._send(await self._coordinator(key, kind), request)
+            node_id = await self._coordinator(key, kind)
+            try:
+                return await self._send(node_id, request)
+            except (BrokerError, BrokerConnectionError) as error:
+                if not isinstance(error, BrokerError) or error.code in _OTHER_COORDINATOR:
+                    self._forget([key], kind)
+                raise
 
         return await self._until_answered(attempt, timeout_s)
 
@@ -183,7 +236,33 @@ class ClusterRequests:
         request.check(response)
         return response
 
+    async def _find_many(self, transactional_ids: Collection[str]) -> None:
+        kind = CoordinatorType.TRANSACTION
+        missing = [each for each in transactional_ids if (kind, each) not in self._coordinators]
+        for start in range(0, len(missing), KEYS_AT_ONCE):
+            body = encode_find_coordinators_request(missing[start : start + KEYS_AT_ONCE], kind)
+            try:
+                found = await self._client.request(
+                    _FIND_MANY,
+                    partial(_same, body),
+                    lambda response: decode_find_coordinators_response(response.payload),
+                )
+            except UnsupportedVersionError:  # before Kafka 3.0
+                return
+            for key, coordinator in found.coordinators.items():
+                if coordinator.error_code == ErrorCode.NONE:
+                    self._coordinators[kind, key] = coordinator.node_id
+        if not self.cluster.nodes.keys() >= set(self._coordinators.values()):
+            await self.refresh()
+
+    def _forget(self, keys: Iterable[str], kind: CoordinatorType) -> None:
+        for key in keys:
+            self._coordinators.pop((kind, key), None)
+
     async def _coordinator(self, key: str, kind: CoordinatorType) -> int:
+        if (known := self._coordinators.get((kind, key))) is not None:
+            return known
+
         def encode(version: int) -> bytes:
             return encode_find_coordinator_request(version, key, kind)
 
@@ -194,11 +273,12 @@ class ClusterRequests:
         raise_refusal(found.error_code, f"coordinator of {key!r}")
         if found.node_id not in self.cluster.nodes:
             await self.refresh()
+        self._coordinators[kind, key] = found.node_id
         return found.node_id
 
     async def _until_answered(
-        self, attempt: Callable[[], Awaitable[ResponseT]], timeout_s: float | None = None
-    ) -> ResponseT:
+        self, attempt: Callable[[], Awaitable[AnswerT]], timeout_s: float | None = None
+    ) -> AnswerT:
         self.last_error = None
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
@@ -208,7 +288,7 @@ class ClusterRequests:
             why = "" if self.last_error is None else f": {self.last_error}"
             raise NoResponseError(f"no answer in {limit_s:g} s{why}") from None
 
-    async def _retry(self, attempt: Callable[[], Awaitable[ResponseT]]) -> ResponseT:
+    async def _retry(self, attempt: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         failures = 0
         while True:
             try:
@@ -235,3 +315,7 @@ def raise_refusal(code: int, what: str) -> None:
     is_passing = row is not None and (row.retriable or row.renegotiate)
     refusal = BrokerError.of(code, f"{what}: {ErrorCode.in_words(code)}", retriable=is_passing)
     raise refusal
+
+
+def _same(body: bytes, _version: int) -> bytes:
+    return body

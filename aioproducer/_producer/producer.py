@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.arguments import GroupArgument
     from aioproducer._producer.runtime import ProducerRuntime
+    from aioproducer._transactions.prepared import PreparedTransaction
     from aioproducer.config import ProducerOptions
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
@@ -176,6 +177,20 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             self._not_started()
         self._check_whose_transaction()
         return self._admission
+
+    async def _complete_elsewhere(
+        self, prepared: PreparedTransaction, running: ProducerRuntime, *, is_commit: bool
+    ) -> None:
+        from aioproducer._transactions.completion import TransactionCompletion  # noqa: PLC0415  # for few
+
+        completion = TransactionCompletion(
+            prepared,
+            is_commit=is_commit,
+            client=running.client,
+            metadata=running.metadata,
+            backoff=retry_backoff(self._config, self._random),
+        )
+        await completion.run(running.calls, self._config.max_block_ms / 1000)
 
     def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse()

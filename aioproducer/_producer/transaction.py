@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
 from aioproducer._producer.send_methods import SendMethods
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 
 if TYPE_CHECKING:
@@ -117,6 +118,57 @@ class TransactionMethods:
         self._disable_sending()
         await runner.endings.abort(deadline=runner.waits.deadline())
 
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Wait for every record since `begin_transaction`, and leave the transaction open for any process to complete.
+
+        From then on the producer takes nothing more and only a call of `commit_transaction`, `abort_transaction` or
+        `complete_transaction` ends the transaction: not `close`, nor the end of the process. The brokers abort it
+        after `transaction_timeout_ms`, or when a new producer takes the transactional id. The name is KIP-939's.
+
+        Cancelled or timed out, it goes on, and calling it again joins it; `close` aborts it if no call has returned.
+
+        Returns:
+            What `complete_transaction` needs, in this process or another.
+
+        Raises:
+            TransactionAbortableError: a record or offset failed: `abort_transaction` it.
+            TransactionTimeoutError: not prepared after `max_block_ms`.
+            IllegalStateError: no transaction is open, it has no records and no offsets, or it is ending.
+            ProducerFencedError: as `transaction`.
+        """
+        runner = self._unlent_runner()
+        self._disable_sending()
+        return await runner.endings.prepare(deadline=runner.waits.deadline())
+
+    async def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool = True) -> None:
+        """Commit or abort a prepared transaction, also of another process; calling it again changes nothing.
+
+        Any running producer of the same cluster can, with a `transactional_id` or without; that of the transaction can
+        go on then. Complete no transaction after its producer has begun another one: before Kafka 4 (transactions V1)
+        both have the same identity.
+
+        Args:
+            prepared: what `prepare_transaction` returned; `PreparedTransaction(*fields)` of stored fields.
+            commit: or abort.
+
+        Raises:
+            ProducerFencedError: a newer producer has taken the transactional id, or the transaction timed out: it was
+                aborted, unless an earlier call has completed it.
+            TransactionAbortedError: to be committed, it was aborted before, by a call or its timeout.
+            TransactionTimeoutError: no answer within `max_block_ms`; call it again.
+            TransactionError: to be aborted, it was committed before or has timed out; or its id has expired.
+            TransactionalIdAuthorizationError: the right to the transactional id is missing.
+            TypeError: not a `PreparedTransaction`.
+        """
+        _check_prepared(prepared)
+        running = self._open_running()
+        runner = running.transactions
+        if runner is not None:
+            deadline = runner.waits.deadline()
+            if await runner.endings.complete(prepared, is_commit=commit, deadline=deadline):
+                return
+        await self._complete_elsewhere(prepared, running, is_commit=commit)
+
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
         """Commit a consumer group's offsets with the open transaction; as `Transaction.send_offsets`."""
         checked, member = offsets_of(offsets), group_of(group)
@@ -151,6 +203,11 @@ class TransactionMethods:
         def _open_running(self) -> ProducerRuntime:
             """Return the parts of a running producer; raises otherwise."""
 
+        async def _complete_elsewhere(
+            self, prepared: PreparedTransaction, running: ProducerRuntime, *, is_commit: bool
+        ) -> None:
+            """Complete a transaction of another producer."""
+
         def _enable_sending(self, running: ProducerRuntime) -> None:
             """Let the producer's own methods take records."""
 
@@ -183,6 +240,12 @@ class TransactionMethods:
     def _take_back(self, transaction: Transaction) -> None:
         self._is_lent = False
         transaction._end()
+
+
+def _check_prepared(prepared: object) -> None:
+    if not isinstance(prepared, PreparedTransaction):
+        text = f"prepared must be a PreparedTransaction, not {type(prepared).__name__}"
+        raise TypeError(text)
 
 
 async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:

@@ -1,13 +1,14 @@
 """Requests of administrators about transactions, which can also end abandoned ones.
 
-    ListTransactions      0-1   transactions of a coordinator
+    ListTransactions      0-2   transactions of a coordinator
     DescribeTransactions  0     details of some of them
     DescribeProducers     0     producers that write to a partition, from its leader
     WriteTxnMarkers       1     ends a transaction in a partition, as the coordinator does
 
 All are flexible versions.
 
-Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-664 (tooling), KIP-994 (filter by duration).
+Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-664 (tooling), KIP-994 (filter by duration),
+KIP-1152 (by pattern).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, a
 WRITE_TXN_MARKERS: Final = Api(27, "WriteTxnMarkers", 1, 1, 1, since="2.8")
 DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", 0, 0, 0, since="2.8")
 DESCRIBE_TRANSACTIONS: Final = Api(65, "DescribeTransactions", 0, 0, 0, since="3.0")
-LIST_TRANSACTIONS: Final = Api(66, "ListTransactions", 0, 1, 0, since="3.0")
+LIST_TRANSACTIONS: Final = Api(66, "ListTransactions", 0, 2, 0, since="3.0")
 
 ONGOING: Final = "Ongoing"
 """State of an open transaction."""
@@ -34,6 +35,7 @@ NO_TRANSACTION: Final = -1
 """Start offset of a producer without an open transaction in the partition."""
 
 _ANY_DURATION: Final = -1
+_FIRST_WITH_PATTERN: Final = 2
 
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -79,6 +81,15 @@ class TransactionDescription(NamedTuple):
     @property
     def error_codes(self) -> Collection[int]:
         return (self.error_code,)
+
+
+class TransactionDescriptions(NamedTuple):
+    throttle_time_ms: int
+    transactions: list[TransactionDescription]
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        return [each.error_code for each in self.transactions]
 
 
 class ActiveProducer(NamedTuple):
@@ -132,14 +143,25 @@ class TransactionMarker(NamedTuple):
 # Listing
 
 
-def encode_list_transactions_request(version: int, *, states: Sequence[str], producer_ids: Sequence[int]) -> bytes:
-    """Ask for all transactions, or for those in some states or of some producers; versions 0-1."""
+def encode_list_transactions_request(
+    version: int, *, states: Sequence[str], producer_ids: Sequence[int], pattern: str | None = None
+) -> bytes:
+    """Ask for all transactions, or for those in some states or of some producers; versions 0-2.
+
+    Args:
+        version: of the request.
+        states: Kafka's names; none for all.
+        producer_ids: none for all.
+        pattern: of whole transactional ids, by RE2's rules; only version 2 sends it.
+    """
     fields = [array_length(len(states), flexible=True)]
     fields += [string(state, flexible=True) for state in states]
     fields.append(array_length(len(producer_ids), flexible=True))
     fields += [_INT64.pack(producer_id) for producer_id in producer_ids]
     if version >= 1:
         fields.append(_INT64.pack(_ANY_DURATION))
+    if version >= _FIRST_WITH_PATTERN:
+        fields.append(string(pattern, flexible=True) if pattern is not None else b"\x00")
     fields.append(NO_TAGGED_FIELDS)
     return b"".join(fields)
 
@@ -181,18 +203,23 @@ def decode_describe_transactions_response(
     return decode("DescribeTransactions v0", payload, flexible=True, read=read)
 
 
+def decode_all_descriptions(payload: bytes | memoryview) -> TransactionDescriptions:
+    """Read the descriptions of all requested transactional ids; version 0."""
+    return decode("DescribeTransactions v0", payload, flexible=True, read=_descriptions)
+
+
 def _description_of(reader: ResponseReader, *, transactional_id: str) -> TransactionDescription:
-    for described in _descriptions(reader):
+    for described in _descriptions(reader).transactions:
         if described.transactional_id == transactional_id:
             return described
     raise IndexError(f"it says nothing of {transactional_id!r}")
 
 
-def _descriptions(reader: ResponseReader) -> list[TransactionDescription]:
+def _descriptions(reader: ResponseReader) -> TransactionDescriptions:
     throttle_time_ms = reader.int32()
     described = [_description(reader, throttle_time_ms) for _ in range(reader.array_length())]
     reader.skip_tagged_fields()
-    return described
+    return TransactionDescriptions(throttle_time_ms, described)
 
 
 def _description(reader: ResponseReader, throttle_time_ms: int) -> TransactionDescription:

@@ -13,7 +13,7 @@ Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-98, KIP-4
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
@@ -58,6 +58,17 @@ class CoordinatorResponse(NamedTuple):
     @property
     def error_codes(self) -> Collection[int]:
         return (self.error_code,)
+
+
+class CoordinatorsResponse(NamedTuple):
+    """Coordinators by key."""
+
+    throttle_time_ms: int
+    coordinators: Mapping[str, CoordinatorResponse]
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        return [each.error_code for each in self.coordinators.values()]
 
 
 class PartitionResult(NamedTuple):
@@ -109,6 +120,24 @@ def encode_find_coordinator_request(version: int, key: str, kind: CoordinatorTyp
     return body + NO_TAGGED_FIELDS if flexible else body
 
 
+def encode_find_coordinators_request(keys: Collection[str], kind: CoordinatorType) -> bytes:
+    """Ask for the coordinators of transactional ids or groups; versions 4-6."""
+    names = [string(key, flexible=True) for key in keys]
+    return b"".join([bytes((kind,)), array_length(len(names), flexible=True), *names, NO_TAGGED_FIELDS])
+
+
+def decode_find_coordinators_response(payload: bytes | memoryview) -> CoordinatorsResponse:
+    """Read the coordinators of several keys; versions 4-6."""
+    return decode("FindCoordinator v4", payload, flexible=True, read=_coordinators_of)
+
+
+def _coordinators_of(reader: ResponseReader) -> CoordinatorsResponse:
+    throttle_time_ms = reader.int32()
+    found = dict(_named_coordinator(reader, throttle_time_ms) for _ in range(reader.array_length()))
+    reader.skip_tagged_fields()
+    return CoordinatorsResponse(throttle_time_ms, found)
+
+
 def decode_find_coordinator_response(version: int, payload: bytes | memoryview, *, key: str) -> CoordinatorResponse:
     """Read the coordinator of `key`.
 
@@ -124,13 +153,12 @@ def decode_find_coordinator_response(version: int, payload: bytes | memoryview, 
 
 
 def _coordinator_of(reader: ResponseReader, version: int, key: str) -> CoordinatorResponse:
-    throttle_time_ms = reader.int32() if version >= _FIRST_WITH_KEY_TYPE else 0
     if version < _FIRST_BATCHED:
+        throttle_time_ms = reader.int32() if version >= _FIRST_WITH_KEY_TYPE else 0
         answer = _one_coordinator(reader, version, throttle_time_ms)
         reader.skip_tagged_fields()
         return answer
-    found = dict(_named_coordinator(reader, throttle_time_ms) for _ in range(reader.array_length()))
-    reader.skip_tagged_fields()
+    found = _coordinators_of(reader).coordinators
     if key not in found:
         raise IndexError(f"it says nothing of {key!r}")
     return found[key]

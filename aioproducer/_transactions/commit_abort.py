@@ -12,13 +12,14 @@ from aioproducer._transactions.errors import end_unknown_error
 from aioproducer._transactions.state_checks import TransactionStateChecks
 from aioproducer._transactions.states import TransactionState
 from aioproducer._transactions.waiting import TransactionCounts, TransactionLock, TransactionResult
-from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
+from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError, TransactionError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from aioproducer._transactions.manager import TransactionManager
+    from aioproducer._transactions.prepared import PreparedTransaction
     from aioproducer._transactions.records import TransactionRecords
     from aioproducer._transactions.waiting import TransactionWaits
     from aioproducer.errors import KafkaError
@@ -86,10 +87,23 @@ class TransactionCompleter:
         await self._join(ending, deadline)
 
     def _begin_commit(self) -> TransactionResult:
-        if self._manager.state is _STATE.ABORTING:
-            raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
+        self._refuse_while_ending()
         self._manager.commit()
         ending = self._ending = TransactionResult(self._manager.number, is_commit=True, began_at=self._loop.time())
+        self._flush()
+        return ending
+
+    def _refuse_while_ending(self) -> None:
+        match self._manager.state:
+            case _STATE.COMMITTING:
+                raise IllegalStateError("the transaction is being committed: await commit_transaction() again")
+            case _STATE.PREPARING:
+                raise IllegalStateError("the transaction is being prepared: await prepare_transaction() again")
+            case _STATE.ABORTING:
+                raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
+
+    def _flush(self) -> None:
+        """Accept nothing more, and tell the manager when what was accepted has ended."""
         generation = self._records.close()
         if self._records.is_flushed(generation):
             self._manager.flushed()
@@ -97,16 +111,74 @@ class TransactionCompleter:
         else:
             self._flushing = self._records.when_flushed(generation)
             self._flushing.add_done_callback(self._go_on)
-        return ending
 
     def _go_on(self, flushing: asyncio.Future[None]) -> None:
         """Send EndTxn after the last record has ended; records that failed have been reported by now."""
         if flushing is not self._flushing:
             return  # of an earlier commit, which was aborted as its last record ended
         self._flushing = None
-        if self._manager.state is _STATE.COMMITTING:
+        if self._manager.state in {_STATE.COMMITTING, _STATE.PREPARING}:
             self._manager.flushed()
             self._wake()
+
+    # Prepare
+
+    async def prepare(self, *, deadline: float) -> PreparedTransaction:
+        """Wait for all records and offsets, and leave the transaction open at the coordinator.
+
+        Raises:
+            IllegalStateError: no transaction is open, it is empty, or it is being committed or aborted.
+            TransactionAbortableError: it must be aborted.
+            TransactionTimeoutError: not prepared yet.
+            KafkaError: the producer has failed.
+        """
+        self.refusals.raise_fatal()
+        ending = self._ending
+        if ending is None or not ending.is_prepare:
+            self.refusals.raise_abortable()
+            self.refusals.check_open("prepare")
+            ending = self._begin_prepare()
+        await self._join(ending, deadline)
+        prepared = self._manager.prepared
+        if prepared is None:  # a commit or abort has begun since
+            raise IllegalStateError("the transaction was ended while another call prepared it")
+        return prepared
+
+    def _begin_prepare(self) -> TransactionResult:
+        self._refuse_while_ending()
+        self._manager.prepare(is_empty=not self._records.taken)
+        ending = self._ending = TransactionResult(
+            self._manager.number, is_commit=False, is_prepare=True, began_at=self._loop.time()
+        )
+        self._flush()
+        return ending
+
+    async def complete(self, prepared: PreparedTransaction, *, is_commit: bool, deadline: float) -> bool:
+        """Commit or abort a transaction that this producer has prepared; False if another one has.
+
+        Raises:
+            IllegalStateError: this producer has begun another transaction since.
+            TransactionError: it has ended otherwise.
+            KafkaError: as `commit` and `abort`.
+        """
+        if self._manager.last_prepared != prepared:
+            # Under V1 the next transaction has the same identity, and would be ended.
+            if self._manager.has_identity_of(prepared):
+                raise IllegalStateError("the prepared transaction has ended: this producer has begun another one since")
+            return False
+        if self.refusals.is_open:
+            await (self.commit(deadline=deadline) if is_commit else self.abort(deadline=deadline))
+            return True
+        self.refusals.raise_fatal()
+        if self._ending is not None and self._ending.is_commit is not is_commit:
+            raise TransactionError(f"the prepared transaction was {'aborted' if is_commit else 'committed'} before")
+        return True
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the transaction is prepared and a caller knows it: it outlives this producer."""
+        ending = self._ending
+        return self._manager.prepared is not None and ending is not None and ending.is_told
 
     # Abort
 
@@ -125,7 +197,7 @@ class TransactionCompleter:
         """
         self.refusals.raise_fatal()
         ending = self._ending
-        if ending is None or ending.is_commit or not ending.may_be_joined:
+        if ending is None or ending.is_commit or ending.is_prepare or not ending.may_be_joined:
             self.refusals.check_open("abort")
             ending = self._begin_abort(cause)
         await self._join(ending, deadline)
@@ -149,7 +221,9 @@ class TransactionCompleter:
     def _end_commit(self) -> None:
         """Wake the callers of a commit or `send_offsets` that an abort has replaced."""
         if self._ending is not None and not self._ending.is_done:
-            self._ending.end(TransactionAbortedError("the transaction was aborted while its commit waited for records"))
+            what = "prepare" if self._ending.is_prepare else "commit"
+            text = f"the transaction was aborted while its {what} waited for records"
+            self._ending.end(TransactionAbortedError(text))
         self._waits.tell()
 
     def batch_resolved(self) -> None:
@@ -213,7 +287,7 @@ class TransactionCompleter:
         self._stop_patience()
         self.turns.end(ProducerClosedError(CLOSING))
         self._waits.tell()
-        while self.refusals.is_open:
+        while self.refusals.is_open and not self._is_kept:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:
                 self._begin_abort()
             await self._waits.until(lambda: not self.refusals.is_open or self._manager.error is not None, None, "")
@@ -254,6 +328,8 @@ class TransactionCompleter:
         if not self.refusals.is_open:
             return
         ending, is_abandoned = self._ending, self._is_abandoned
+        if self._is_kept:
+            raise IllegalStateError("a transaction is prepared: commit or abort it first")
         if not is_abandoned and (ending is None or self._manager.state is _STATE.IN_TRANSACTION):
             raise IllegalStateError("a transaction is open already: commit or abort it first")
         await self._waits.until(
@@ -272,7 +348,7 @@ class TransactionCompleter:
         is_over = manager.has_ended or manager.error is not None
         if ending is not None and not ending.is_done and is_over:
             ending.end(self._error_of(ending))
-            if manager.error is None:
+            if manager.error is None and not ending.is_prepare:
                 self.counts.note(ending, self._loop.time())
                 self._records.forget_failures()
         if ending is not None and not self.refusals.is_open:

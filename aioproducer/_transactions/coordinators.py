@@ -121,7 +121,8 @@ class Coordinators:
         self._follow_cluster()  # a new connection may be the first to show a downgrade
         if self.manager.is_v2 != speaks_v2:
             raise _CalledOffError("the cluster serves another version of transactions now")
-        if self.manager.state not in {asked_in, TransactionState.COMMITTING}:  # it may have to abort now
+        still_wanted = {asked_in, TransactionState.COMMITTING, TransactionState.PREPARING}
+        if self.manager.state not in still_wanted:  # it may have to abort now
             raise _CalledOffError("the transaction took another turn while this waited for a connection")
 
     def _take(self, request: TransactionRequest, answer: TransactionResponse) -> None:

@@ -26,6 +26,7 @@ from aioproducer._transactions.begin_delays import MarkerBackoff, StrayRequests
 from aioproducer._transactions.errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
 from aioproducer._transactions.identity import TransactionalIdentity, TransactionalPartitionIdentity
 from aioproducer._transactions.open_transaction import OpenTransaction, PendingOffsets
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import (
     OffsetsToSend,
     TransactionRequest,
@@ -52,7 +53,15 @@ if TYPE_CHECKING:
     from aioproducer._timing.retry_backoff import ExponentialBackoff
     from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
-_OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
+_OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING, TransactionState.PREPARING))
+_MAY_ABORT: Final = frozenset(
+    (
+        TransactionState.IN_TRANSACTION,
+        TransactionState.PREPARING,
+        TransactionState.PREPARED,
+        TransactionState.ABORTABLE_ERROR,
+    )
+)
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
 
 
@@ -80,6 +89,8 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
         """Error of ABORTABLE_ERROR and FATAL_ERROR."""
+        self.last_prepared: PreparedTransaction | None = None
+        """The last transaction, if it was prepared."""
         self.is_v2 = False
         """The open transaction is of version 2."""
         self.transactional_id = transactional_id
@@ -123,6 +134,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._identity.begin_transaction(pipelines_at_once=is_v2)
         self.late.transaction_began()
         self._open = OpenTransaction()
+        self.last_prepared = None
         return True
 
     def downgrade(self) -> None:
@@ -134,12 +146,34 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         """Accept no more records; EndTxn follows `flushed`."""
         self._move_to(TransactionState.COMMITTING)
 
+    def prepare(self, *, is_empty: bool) -> None:
+        """Accept nothing more; the transaction is prepared when what was accepted has ended (`flushed`).
+
+        Args:
+            is_empty: it has no records.
+
+        Raises:
+            IllegalStateError: it has no offsets either, so the coordinator does not know it.
+        """
+        if is_empty and not (self._open.asked or self._offsets):
+            raise IllegalStateError("there is nothing to prepare: the transaction has no records and no offsets")
+        self._move_to(TransactionState.PREPARING)
+
+    @property
+    def prepared(self) -> PreparedTransaction | None:
+        """The prepared transaction; None if the open one is not prepared."""
+        return self.last_prepared if self.state is TransactionState.PREPARED else None
+
+    def has_identity_of(self, prepared: PreparedTransaction) -> bool:
+        """Whether the open or last transaction has the identity of a prepared one."""
+        return self._identity.producer_id is not None and self._requests.identity == prepared[:3]
+
     @property
     def may_abort(self) -> bool:
         """Whether an abort is still possible: not once EndTxn was sent to commit."""
         # Once EndTxn has gone out to commit, only its response decides: the brokers may have committed.
         is_committing = self.state is TransactionState.COMMITTING and not self._open.is_commit_sent
-        return is_committing or self.state in {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR}
+        return is_committing or self.state in _MAY_ABORT
 
     @property
     def is_commit_in_doubt(self) -> bool:
@@ -178,6 +212,8 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
     @property
     def has_ended(self) -> bool:
         """Whether the last transaction has ended on the brokers, or never will; InitProducerId may end it, too."""
+        if self.state is TransactionState.PREPARING:
+            return False
         return self.state not in _ENDING and not (self.state is TransactionState.INITIALIZING and self._is_renewing)
 
     def flushed(self) -> None:
@@ -207,6 +243,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
     def next_request(self, now: float) -> TransactionRequest | None:
         """Return the request to send now; None before `next_at`. Report its end to this object."""
         self._end_unknown()
+        self._end_prepare()
         if self._is_asking or now < self.next_at(now):
             return None
         if self.is_v2 and self.state in _OPEN and self._joining:
@@ -260,6 +297,12 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         may_be_known = self._open.asked or self._identity.has_stamped
         if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
+
+    def _end_prepare(self) -> None:
+        is_acknowledged = self._open.is_flushed and not (self._joining or self._offsets or self._is_asking)
+        if self.state is TransactionState.PREPARING and is_acknowledged:
+            self._move_to(TransactionState.PREPARED)
+            self.last_prepared = PreparedTransaction(*self._requests.identity, FIRST_V2 if self.is_v2 else 1)
 
     # Responses
 

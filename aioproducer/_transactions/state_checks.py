@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from aioproducer._transactions.manager import TransactionManager
 
 _STATE: Final = TransactionState
-_HAS_BEGUN: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.COMMITTING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR))
+_HAS_BEGUN: Final = frozenset(
+    (
+        _STATE.IN_TRANSACTION,
+        _STATE.COMMITTING,
+        _STATE.PREPARING,
+        _STATE.PREPARED,
+        _STATE.ABORTING,
+        _STATE.ABORTABLE_ERROR,
+    )
+)
 
 
 class TransactionStateChecks:
@@ -43,6 +52,8 @@ class TransactionStateChecks:
         """
         self.raise_fatal()
         self.raise_abortable()
+        if self._manager.state is _STATE.PREPARED:
+            raise NoTransactionError("the transaction is prepared: it takes nothing more, commit or abort it")
         if self.is_open:
             raise NoTransactionError("the transaction is ending: it takes nothing more")
         text = "no transaction is open: `async with producer.transaction() as txn`, or await begin_transaction() first"

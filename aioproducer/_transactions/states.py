@@ -28,6 +28,10 @@ class TransactionState(Enum):
     IN_TRANSACTION = "in transaction"
     COMMITTING = "committing"
     """No more records are accepted; EndTxn is sent after those accepted have ended."""
+    PREPARING = "preparing"
+    """No more records are accepted; the transaction is prepared after those accepted have ended."""
+    PREPARED = "prepared"
+    """All is acknowledged, and only a call of the user ends the transaction: also of another process (KIP-939)."""
     ABORTING = "aborting"
     ABORTABLE_ERROR = "abortable error"
     """The transaction cannot be committed: abort it, and continue."""
@@ -45,10 +49,14 @@ TRANSITIONS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     _STATE.UNINITIALIZED: frozenset({_STATE.INITIALIZING, _STATE.FATAL_ERROR}),
     _STATE.INITIALIZING: frozenset({_STATE.READY, _STATE.FATAL_ERROR}),
     _STATE.READY: frozenset({_STATE.IN_TRANSACTION, _STATE.INITIALIZING, _STATE.FATAL_ERROR}),
-    _STATE.IN_TRANSACTION: frozenset({_STATE.COMMITTING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR}),
+    _STATE.IN_TRANSACTION: frozenset(
+        {_STATE.COMMITTING, _STATE.PREPARING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR}
+    ),
     _STATE.COMMITTING: frozenset(
         {_STATE.READY, _STATE.INITIALIZING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR}
     ),
+    _STATE.PREPARING: frozenset({_STATE.PREPARED, _STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR}),
+    _STATE.PREPARED: frozenset({_STATE.COMMITTING, _STATE.ABORTING, _STATE.FATAL_ERROR}),
     _STATE.ABORTING: frozenset({_STATE.READY, _STATE.INITIALIZING, _STATE.FATAL_ERROR}),
     _STATE.ABORTABLE_ERROR: frozenset({_STATE.ABORTING, _STATE.FATAL_ERROR}),
     _STATE.FATAL_ERROR: frozenset(),
@@ -60,12 +68,18 @@ _WHY: Final[Mapping[tuple[TransactionState, TransactionState], str]] = {
     (_STATE.READY, _STATE.IN_TRANSACTION): "begin",
     (_STATE.READY, _STATE.INITIALIZING): "the protocol was upgraded, or the cluster is another one",
     (_STATE.IN_TRANSACTION, _STATE.COMMITTING): "commit",
+    (_STATE.IN_TRANSACTION, _STATE.PREPARING): "prepare",
     (_STATE.IN_TRANSACTION, _STATE.ABORTING): "abort",
     (_STATE.IN_TRANSACTION, _STATE.ABORTABLE_ERROR): "a record or offset failed",
     (_STATE.COMMITTING, _STATE.READY): "EndTxn answered",
     (_STATE.COMMITTING, _STATE.INITIALIZING): "EndTxn answered, a late copy is possible",
     (_STATE.COMMITTING, _STATE.ABORTING): "abort before EndTxn was sent",
     (_STATE.COMMITTING, _STATE.ABORTABLE_ERROR): "a record or offset failed, or the transaction timed out",
+    (_STATE.PREPARING, _STATE.PREPARED): "every record and offset acknowledged",
+    (_STATE.PREPARING, _STATE.ABORTING): "abort",
+    (_STATE.PREPARING, _STATE.ABORTABLE_ERROR): "a record or offset failed",
+    (_STATE.PREPARED, _STATE.COMMITTING): "commit",
+    (_STATE.PREPARED, _STATE.ABORTING): "abort",
     (_STATE.ABORTING, _STATE.READY): "EndTxn answered",
     (_STATE.ABORTING, _STATE.INITIALIZING): "EndTxn answered, a late copy or a gap is possible",
     (_STATE.ABORTABLE_ERROR, _STATE.ABORTING): "abort",

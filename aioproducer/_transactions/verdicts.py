@@ -190,7 +190,7 @@ def worst_of(api_key: int, codes: Collection[int]) -> tuple[ErrorAction, int]:
 
 _ADDS: Final = frozenset((ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN))
 _LACKS_A_RIGHT: Final = frozenset((ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-_TAKING: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
+_TAKING: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING, TransactionState.PREPARING))
 
 
 class TransactionEffect(Enum):

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 class TransactionResult:
     """One commit or abort, which every call of the same kind joins."""
 
-    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_told", "number")
+    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_prepare", "is_told", "number")
 
-    def __init__(self, number: int, *, is_commit: bool, began_at: float) -> None:
+    def __init__(self, number: int, *, is_commit: bool, began_at: float, is_prepare: bool = False) -> None:
         self.number = number
+        self.is_prepare = is_prepare
         self.is_commit = is_commit
         self.began_at = began_at
         self.is_done = False
@@ -93,7 +94,8 @@ class TransactionWaits:
             TransactionTimeoutError: not yet.
             KafkaError: its commit or abort has failed.
         """
-        what = "the transaction is not committed" if ending.is_commit else "the transaction is not aborted"
+        done = "prepared" if ending.is_prepare else "committed" if ending.is_commit else "aborted"
+        what = f"the transaction is not {done}"
         await self.until(lambda: ending.is_done, deadline, what)
         ending.is_told = True
         if ending.error is not None:

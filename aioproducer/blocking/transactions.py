@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from aioproducer._threads.calls import transaction_limit, wait_for
 from aioproducer.blocking.lifecycle import BlockingLifecycle
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
     from aioproducer._producer.producer import Producer
     from aioproducer._transactions.commit_abort import TransactionHandle
+    from aioproducer._transactions.prepared import PreparedTransaction
+
+ResultT = TypeVar("ResultT")
 
 
 class BlockingTransactions(BlockingLifecycle):
@@ -28,6 +31,9 @@ class BlockingTransactions(BlockingLifecycle):
     def init_transactions(self) -> None:
         """Wait until the transactional id is this producer's; errors as `Producer.init_transactions`."""
         self._wait_in_turn(self._producer.init_transactions)
+
+    _has_block = False
+    """A `transaction()` block of any thread is open."""
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -46,10 +52,13 @@ class BlockingTransactions(BlockingLifecycle):
         try:
             self._wait_in_turn(block.begin)
             self._thread_in_transaction = threading.get_ident()
+            self._has_block = True
             yield self
+            self._has_block = False
             self._thread_in_transaction = None
             self.commit_transaction()
         except BaseException as error:
+            self._has_block = False
             if self._thread_in_transaction == threading.get_ident():
                 self._thread_in_transaction = None
             if block.has_begun:
@@ -57,6 +66,23 @@ class BlockingTransactions(BlockingLifecycle):
             with contextlib.suppress(KafkaError):  # the loop has ended, and the transaction with it
                 self._background.submit(block.leave, transaction_limit(0))
             raise
+
+    def prepare_transaction(self) -> PreparedTransaction:
+        """Wait for every record, and leave the transaction open; as `Producer.prepare_transaction`.
+
+        Raises:
+            IllegalStateError: a `transaction()` block is open, whose end commits.
+            KafkaError: as `Producer.prepare_transaction`.
+        """
+        if self._has_block:
+            raise IllegalStateError("the end of the transaction() block commits: begin_transaction() to prepare one")
+        prepared = self._wait_in_turn(self._prepare, records_too=True)
+        self._thread_in_transaction = None
+        return prepared
+
+    def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool = True) -> None:
+        """Commit or abort a prepared transaction, also of another process; as `Producer.complete_transaction`."""
+        self._wait_in_turn(partial(self._producer.complete_transaction, prepared, commit=commit))
 
     def begin_transaction(self) -> None:
         """Begin a transaction; errors as `Producer.begin_transaction`."""
@@ -80,15 +106,22 @@ class BlockingTransactions(BlockingLifecycle):
         """Commit a group's offsets with the transaction; arguments and errors as `Producer.send_offsets`."""
         self._wait_in_turn(partial(self._producer.send_offsets, offsets, group))
 
-    def _wait_in_turn(self, function: Callable[[], Awaitable[object]], *, records_too: bool = False) -> None:
+    def _wait_in_turn(self, function: Callable[[], Awaitable[ResultT]], *, records_too: bool = False) -> ResultT:
         limit_s = self._max_block_s + (self._config.delivery_timeout_ms / 1000 if records_too else 0)
-        wait_for(self._in_turn(function, limit=transaction_limit(limit_s)))
+        return wait_for(self._in_turn(function, limit=transaction_limit(limit_s)))
 
     async def _commit(self) -> None:
+        self._reject_if_refused()
+        await self._producer.commit_transaction()
+
+    async def _prepare(self) -> PreparedTransaction:
+        self._reject_if_refused()
+        return await self._producer.prepare_transaction()
+
+    def _reject_if_refused(self) -> None:
         failed = self._queue.take_errors(None)
         if failed is not None:
             self._producer._reject_commit(failed)
-        await self._producer.commit_transaction()
 
     async def _abort(self) -> None:
         self._queue.take_errors(None)

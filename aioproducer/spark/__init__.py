@@ -1,1 +1,11 @@
-"""Spark: a PySpark data source that writes to Kafka and reads from it, exactly once where that is asked for."""
+"""Spark: a PySpark data source that writes to Kafka and reads from it, exactly once where that is asked for.
+
+    df.write.format("aioproducer").mode("append").options(**kafka).option("topic", "orders").save()
+
+Spark finds the format by itself, through the module `pyspark_aioproducer`. The functions here help where it does not,
+and set up a session. pyspark, pyarrow and aiokafka come with `aioproducer[spark]`; they are imported at the first call.
+"""
+
+from aioproducer.spark.session import activate, check, foreach_batch, recommended_conf, register
+
+__all__ = ["activate", "check", "foreach_batch", "recommended_conf", "register"]

@@ -1,47 +1,49 @@
 """Columns of a DataFrame that is written: Spark's own names and types for Kafka, checked on the driver. No I/O."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
-
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from typing import Final, Protocol
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark.options import SinkOptions
 
 
-def _is_headers(kind: DataType) -> bool:
-    if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType)):
-        return False
-    fields = kind.elementType.fields
-    return (
-        [field.name for field in fields] == ["key", "value"]
-        and isinstance(fields[0].dataType, StringType)
-        and isinstance(fields[1].dataType, BinaryType)
-    )
+class ColumnType(Protocol):
+    """A type of pyspark's."""
+
+    def simpleString(self) -> str:  # noqa: N802  # pyspark's name
+        """Return the type as SQL names it."""
 
 
-def _is_instance(*kinds: type[DataType]) -> Callable[[DataType], bool]:
-    return lambda kind: isinstance(kind, kinds)
+class Field(Protocol):
+    """A column of pyspark's `StructType`."""
+
+    name: str
+    dataType: ColumnType  # noqa: N815  # pyspark's name
 
 
-_ALLOWED: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
-    "value": (_is_instance(BinaryType, StringType), "binary or string"),
-    "key": (_is_instance(BinaryType, StringType), "binary or string"),
-    "topic": (_is_instance(StringType), "string"),
-    "partition": (_is_instance(IntegerType), "int"),
-    "timestamp": (_is_instance(TimestampType, TimestampNTZType, DoubleType), "timestamp, or double of seconds"),
-    "headers": (_is_headers, "array<struct<key: string, value: binary>>"),
+class Schema(Protocol):
+    """The columns of a DataFrame: pyspark's `StructType`, which is not imported here."""
+
+    fields: Sequence[Field]
+
+
+_ALLOWED: Final[dict[str, tuple[frozenset[str], str]]] = {
+    "value": (frozenset({"binary", "string"}), "binary or string"),
+    "key": (frozenset({"binary", "string"}), "binary or string"),
+    "topic": (frozenset({"string"}), "string"),
+    "partition": (frozenset({"int"}), "int"),
+    "timestamp": (frozenset({"timestamp", "double"}), "timestamp, or double of seconds since 1970"),
+    "headers": (
+        frozenset({"array<struct<key:string,value:binary>>"}),
+        "array<struct<key: string, value: binary>>",
+    ),
+}
+_CURES: Final = {
+    "value": ", as with CAST(CAST(x AS STRING) AS BINARY), or to_json(struct(...))",
+    "key": ", as with CAST(CAST(x AS STRING) AS BINARY)",
+    "partition": ", as with CAST(x AS INT)",
+    "timestamp": ", as with CAST(x AS TIMESTAMP)",
 }
 
 
@@ -57,7 +59,7 @@ class SinkColumns:
         return part in self.present
 
 
-def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
+def sink_columns(schema: Schema, options: SinkOptions) -> SinkColumns:
     """Return the columns of what is written.
 
     Raises:
@@ -66,7 +68,7 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
     """
     names = [field.name for field in schema.fields]
     for field in schema.fields:
-        _check_column(field.name, field.dataType, options)
+        _check_column(field.name, _named(field), options)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"column {twice[0]!r} stands twice")
     if "value" not in names:
@@ -76,16 +78,23 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
         )
     if options.topic is None and "topic" not in names:
         raise ConfigurationError("no topic: give the option topic, or a column topic", option="topic")
+    if options.exactly_once:
+        _ = options.topic_of_decision  # raises if there is none
     if options.headers and "headers" in names:
         raise ConfigurationError("header.<name> cannot be added to a column headers: put it there", option="header.*")
     present = frozenset(names) & frozenset(_ALLOWED)
     if options.topic is not None:
         present -= {"topic"}  # the option wins, as in Spark's own sink
-    kinds = {field.name: field.dataType for field in schema.fields}
-    return SinkColumns(present, isinstance(kinds.get("timestamp"), DoubleType))
+    kinds = {field.name: _named(field) for field in schema.fields}
+    return SinkColumns(present, has_seconds=kinds.get("timestamp") == "double")
 
 
-def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:
+def _named(field: Field) -> str:
+    """Return the type of a column; a collation says how text is compared, which does not matter here."""
+    return field.dataType.simpleString().partition(" collate ")[0]
+
+
+def _check_column(name: str, kind: str, options: SinkOptions) -> None:
     if name not in _ALLOWED:
         if not options.ignores_extra_columns:
             raise ConfigurationError(
@@ -94,7 +103,7 @@ def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:
                 option="extraColumns",
             )
         return
-    is_allowed, words = _ALLOWED[name]
-    if not is_allowed(kind):
-        cure = ", as with CAST(CAST(x AS STRING) AS BINARY)" if name in {"key", "value"} else ""
-        raise ConfigurationError(f"column {name!r} is {kind.simpleString()}: it must be {words}{cure}")
+    allowed, words = _ALLOWED[name]
+    if kind not in allowed:
+        cure = _CURES.get(name, "")
+        raise ConfigurationError(f"column {name!r} is {kind}: it must be {words}{cure}")

@@ -1,6 +1,7 @@
 """The requests of the commit, to real coordinators: what `commit.TransactionCluster` asks for."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -26,8 +27,9 @@ from aioproducer._protocol.offset_messages import (
 from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
-    TransactionDescription,
-    decode_describe_transactions_response,
+    ONGOING,
+    TransactionDescriptions,
+    decode_all_descriptions,
     decode_list_transactions_response,
     encode_describe_transactions_request,
     encode_list_transactions_request,
@@ -57,8 +59,6 @@ ResultT = TypeVar("ResultT")
 
 REQUEST_TIMEOUT_S: Final = 15.0
 """For an answer, retries included."""
-COORDINATOR_TIMEOUT_MS: Final = 60_000
-"""`transaction.timeout.ms` of the sink's coordinator id, whose transactions take milliseconds."""
 ROUND_CONCURRENCY: Final = 64
 TV2: Final = 2
 """`transaction.version` of KIP-890."""
@@ -90,6 +90,8 @@ class SinkCluster:
         self._requests = requests
         self._ids = ids
         self._topic = topic
+        # The tasks' own: a time-out that the brokers do not allow is refused here, before any task.
+        self._transaction_timeout_ms = options.transaction_timeout_ms
         self._commit_timeout_s = options.commit_timeout_ms / 1_000
 
     @property
@@ -109,17 +111,26 @@ class SinkCluster:
         await _or_fenced(with_fencing, _FENCED)
 
     async def _initialise(self, transactional_id: str, held: PreparedTransaction | None = None) -> ProducerIdResponse:
+        def check(response: ProducerIdResponse) -> None:
+            if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise ConfigurationError(
+                    f"transactionTimeout={self._transaction_timeout_ms}ms: the brokers allow at most their "
+                    "transaction.max.timeout.ms, 15m unless changed",
+                    option="transactionTimeout",
+                )
+            raise_refusal(response.error_code, f"transactional id {transactional_id!r}")
+
         identity = {} if held is None else {"producer_id": held.producer_id, "producer_epoch": held.epoch}
         request = AdminRequest(
             INIT_PRODUCER_ID,
             lambda version: encode_init_producer_id_request(
                 version,
                 transactional_id=transactional_id,
-                transaction_timeout_ms=COORDINATOR_TIMEOUT_MS,
+                transaction_timeout_ms=self._transaction_timeout_ms,
                 **identity,
             ),
             lambda response: decode_init_producer_id_response(response.version, response.payload),
-            lambda response: raise_refusal(response.error_code, f"transactional id {transactional_id!r}"),
+            check,
         )
         return await self._requests.to_coordinator(transactional_id, request)
 
@@ -190,6 +201,7 @@ class SinkCluster:
         self, transactions: Sequence[PreparedTransaction], *, commit: bool
     ) -> Sequence[KafkaError | None]:
         """See `TransactionCluster`."""
+        await self._requests.find_coordinators([each.transactional_id for each in transactions])
         slots = asyncio.Semaphore(ROUND_CONCURRENCY)
 
         async def end(transaction: PreparedTransaction) -> KafkaError | None:
@@ -215,7 +227,9 @@ class SinkCluster:
         """See `TransactionCluster`."""
         request = AdminRequest(
             LIST_TRANSACTIONS,
-            lambda version: encode_list_transactions_request(version, states=["Ongoing"], producer_ids=[]),
+            lambda version: encode_list_transactions_request(
+                version, states=[ONGOING], producer_ids=[], pattern=f"{re.escape(prefix)}.*"
+            ),
             lambda response: decode_list_transactions_response(response.version, response.payload),
             lambda response: raise_refusal(response.error_code, "list of transactions"),
         )
@@ -230,25 +244,26 @@ class SinkCluster:
 
     async def describe(self, transactional_ids: Collection[str]) -> Mapping[str, OpenedTransaction]:
         """See `TransactionCluster`."""
-        found = await asyncio.gather(*map(self._describe, transactional_ids))
+
+        def check(response: TransactionDescriptions) -> None:
+            for described in response.transactions:
+                if described.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    raise_refusal(described.error_code, f"transactional id {described.transactional_id!r}")
+
+        def request_of(names: Sequence[str]) -> AdminRequest[TransactionDescriptions]:
+            return AdminRequest(
+                DESCRIBE_TRANSACTIONS,
+                lambda _: encode_describe_transactions_request(names),
+                lambda response: decode_all_descriptions(response.payload),
+                check,
+            )
+
         return {
-            each.transactional_id: OpenedTransaction(each.producer_id, each.producer_epoch, each.state == "Ongoing")
-            for each in found
+            each.transactional_id: OpenedTransaction(each.producer_id, each.producer_epoch, each.state == ONGOING)
+            for response in await self._requests.to_coordinators(transactional_ids, request_of)
+            for each in response.transactions
             if each.error_code == ErrorCode.NONE
         }
-
-    async def _describe(self, transactional_id: str) -> TransactionDescription:
-        def check(described: TransactionDescription) -> None:
-            if described.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise_refusal(described.error_code, f"transactional id {transactional_id!r}")
-
-        request = AdminRequest(
-            DESCRIBE_TRANSACTIONS,
-            lambda _: encode_describe_transactions_request([transactional_id]),
-            lambda response: decode_describe_transactions_response(response.payload, transactional_id=transactional_id),
-            check,
-        )
-        return await self._requests.to_coordinator(transactional_id, request)
 
 
 def with_sink(options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[ResultT]]) -> ResultT:

@@ -229,6 +229,30 @@ class SinkOptions:
         for name, value in (("sinkId", self.sink_id), ("runId", self.run_id), ("decisionTopic", self.decision_topic)):
             if value is not None and not self.exactly_once:
                 raise ConfigurationError(f"{name} is for exactlyOnce=true, which is not given", option=name)
+        if any(not name for name, _ in self.headers):
+            raise ConfigurationError("header.: must be header.<name>", option="header.")
+        if self.exactly_once:
+            self._check_transactional()
+
+    def _check_transactional(self) -> None:
+        """Do nothing if the producer accepts these properties for a transaction too.
+
+        Raises:
+            ConfigurationError: it does not, as with `kafka.acks=1`.
+        """
+        try:
+            ProducerConfig.from_kafka_properties(self.task_properties("any"))
+        except ConfigurationError as error:
+            is_timeout = error.option == "transaction_timeout_ms"
+            place = "transactionTimeout" if is_timeout else f"{_kafka_option(error)} with exactlyOnce=true"
+            raise ConfigurationError(f"{place}: {error}", option=error.option) from None
+
+    def task_properties(self, transactional_id: str | None = None) -> dict[str, str]:
+        """Return Kafka's properties of a task's producer; with an id, of one that has a transaction."""
+        if transactional_id is None:
+            return dict(self.kafka)
+        timeout = str(self.transaction_timeout_ms)
+        return {**self.kafka, "transactional.id": transactional_id, "transaction.timeout.ms": timeout}
 
     @property
     def topic_of_decision(self) -> str:
@@ -262,8 +286,13 @@ def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
     try:
         ProducerConfig.from_kafka_properties(complete)
     except ConfigurationError as error:
-        raise ConfigurationError(f"kafka.*: {error}", option=error.option) from error
+        raise ConfigurationError(f"{_kafka_option(error)}: {error}", option=error.option) from None
     return complete
+
+
+def _kafka_option(error: ConfigurationError) -> str:
+    """Return the option of this data source that an error of the producer's configuration is about."""
+    return KAFKA_PREFIX + (error.option.replace("_", ".") if error.option else "*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,11 +57,6 @@ STALL_TIMEOUT_S: Final = 120
 """How long a task waits without a record before it fails."""
 ROWS_PER_BATCH: Final = 20_000
 
-COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS_COLUMN: Final = "headers array<struct<key: string, value: binary>>"
-
 _FIELDS: Final = (
     ("key", pa.binary()),
     ("value", pa.binary()),
@@ -72,11 +67,6 @@ _FIELDS: Final = (
     ("timestampType", pa.int32()),
 )
 _HEADERS_FIELD: Final = ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-
-
-def schema_of(options: SourceOptions) -> str:
-    """Return the columns of a read, in Spark's language."""
-    return f"{COLUMNS}, {HEADERS_COLUMN}" if options.includes_headers else COLUMNS
 
 
 class RangeReader:
@@ -139,7 +129,9 @@ class RangeReader:
         Raises:
             KafkaError: no record came for two minutes; or records are deleted, unless failOnDataLoss=false.
         """
-        wanted: OffsetRange = partition.value
+        wanted: OffsetRange | None = partition.value
+        if wanted is None:  # Spark makes such a partition of a batch without any
+            return
         with (
             start_blocking_portal() as portal,
             portal.wrap_async_context_manager(consumer_of(self._options)) as consumer,
@@ -177,7 +169,8 @@ class RangeReader:
                 return found.get(place, []), reached
             if asyncio.get_running_loop().time() > deadline:
                 raise KafkaError(
-                    f"no record of {place.topic}-{place.partition} after offset {position} for {STALL_TIMEOUT_S} s"
+                    f"no record of {place.topic}-{place.partition} came after offset {position} for "
+                    f"{STALL_TIMEOUT_S} s, though the partition goes on: its leader does not answer"
                 )
 
     def _note_loss(self, what: str) -> None:
@@ -238,7 +231,8 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         """
         earliest, latest = self.earliest_and_latest()
         try:
-            return to_json(chosen(self._options.starting_offsets, earliest, latest))
+            self._last_end = chosen(self._options.starting_offsets, earliest, latest)
+            return to_json(self._last_end)
         except ValueError as error:
             raise ConfigurationError(f"startingOffsets: {error}", option="startingOffsets") from None
 
@@ -249,9 +243,19 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         earliest, latest = self.earliest_and_latest()
         if self._stop_at is not None:
             latest = {place: min(offset, self._stop_at.get(place, 0)) for place, offset in latest.items()}
-        begun = from_json(start) if start else (self._last_end or {})
-        begun = {place: begun.get(place, earliest[place]) for place in latest}
+        begun = from_json(start) if start else self._last_end
+        if begun is None:
+            # Spark 4.0 after a restart: a limited end might lie before the start, which is not known here.
+            return to_json(latest)
+        self._check_not_before(begun, latest)
+        begun = {place: min(begun.get(place, earliest[place]), latest[place]) for place in latest}
         return to_json(limited(begun, latest, self._rows_allowed(limit)))
+
+    def _check_not_before(self, begun: Offsets, latest: Offsets) -> None:
+        for (topic, number), offset in begun.items():
+            end = latest.get((topic, number), offset)
+            if end < offset and self._stop_at is None:
+                self._note_loss(f"{topic}-{number} ends at offset {end}, and was read to {offset}")
 
     def _rows_allowed(self, limit: "ReadLimit | None") -> int | None:
         if limit is None:
@@ -283,9 +287,16 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         return self.plan(from_json(start), self._last_end, earliest)
 
     def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
-        """Commit the offsets of a finished batch to `offsetGroup`, for the tools that show lag."""
-        if self._options.offset_group is not None:
+        """Commit the offsets of a finished batch to `offsetGroup`, for the tools that show lag.
+
+        A failure is logged and stops nothing: Spark keeps the offsets that count.
+        """
+        if self._options.offset_group is None:
+            return
+        try:
             asked(self._commit(self._options.offset_group, from_json(end)))
+        except KafkaError as error:
+            log.warning("offsetGroup=%s: offsets were not committed: %s", self._options.offset_group, error)
 
     async def _commit(self, group: str, offsets: Offsets) -> None:
         async with consumer_of(self._options, group_id=group) as consumer:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,11 @@ def publish(report: Mapping[str, object], path: str | None) -> None:
 
     A report that cannot be written is logged and fails nothing: the rows are in Kafka.
     """
+    if not log.hasHandlers():  # Spark shows the standard error of this process, which is its own
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
     log.info(
         "%s, batch %s: %s rows in %s batches, %s bytes, %s transactions, committed in %s s",
         *(report[name] for name in ("query", "batch", "rows", "batches", "bytes", "transactions", "commit_seconds")),

@@ -1,14 +1,25 @@
-"""The data source `aioproducer`, as Spark finds it."""
+"""The data source `aioproducer`, as Spark finds it.
+
+The modules of the writer and the reader are imported when they are used: Spark imports this one in every session of
+every user, also where pyarrow or aiokafka is missing.
+"""
 
 from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSource
 
 from aioproducer.spark.columns import sink_columns
 from aioproducer.spark.options import SinkOptions, SourceOptions
-from aioproducer.spark.reader import KafkaReader, KafkaStreamReader, schema_of
-from aioproducer.spark.writer import SinkStreamWriter, SinkWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from aioproducer.spark.reader import KafkaReader, KafkaStreamReader
+    from aioproducer.spark.writer import SinkStreamWriter, SinkWriter
+
+COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS_COLUMN = "headers array<struct<key: string, value: binary>>"
 
 
 class AioproducerDataSource(DataSource):
@@ -22,27 +33,36 @@ class AioproducerDataSource(DataSource):
         return "aioproducer"
 
     def schema(self) -> str:
-        """Return the columns of a read."""
-        return schema_of(SourceOptions.parse(self.options, is_stream=True))
+        """Return the columns of a read, in Spark's language."""
+        options = SourceOptions.parse(self.options, is_stream=True)
+        return f"{COLUMNS}, {HEADERS_COLUMN}" if options.includes_headers else COLUMNS
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # Spark's signature
+    def reader(self, schema: "StructType") -> "KafkaReader":  # noqa: ARG002  # Spark's signature
         """Return the reader of a batch."""
+        from aioproducer.spark.reader import KafkaReader  # noqa: PLC0415  # see above
+
         return KafkaReader(SourceOptions.parse(self.options, is_stream=False))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  # Spark's signature
+    def streamReader(self, schema: "StructType") -> "KafkaStreamReader":  # noqa: ARG002, N802  # Spark's signature
         """Return the reader of a stream."""
+        from aioproducer.spark.reader import KafkaStreamReader  # noqa: PLC0415  # see above
+
         return KafkaStreamReader(SourceOptions.parse(self.options, is_stream=True))
 
-    def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: ARG002, FBT001  # Spark's signature
+    def writer(self, schema: "StructType", overwrite: bool) -> "SinkWriter":  # noqa: ARG002, FBT001  # Spark's signature
         """Return the writer of a DataFrame."""
+        from aioproducer.spark.writer import SinkWriter  # noqa: PLC0415  # see above
+
         options = SinkOptions.parse(self.options)
         return SinkWriter(options, sink_columns(schema, options))
 
     def streamWriter(  # noqa: N802  # Spark's name
         self,
-        schema: StructType,
+        schema: "StructType",
         overwrite: bool,  # noqa: ARG002, FBT001  # Spark's signature
-    ) -> SinkStreamWriter:
+    ) -> "SinkStreamWriter":
         """Return the writer of a stream's batches."""
+        from aioproducer.spark.writer import SinkStreamWriter  # noqa: PLC0415  # see above
+
         options = SinkOptions.parse(self.options)
         return SinkStreamWriter(options, sink_columns(schema, options))

@@ -6,8 +6,9 @@ while the next arrives. Back-pressure is the append itself: it waits for room, t
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
@@ -27,6 +28,7 @@ from aioproducer.spark.options import SinkOptions
 BATCHES_ON_THE_WAY: Final = 2
 ABORT_TIMEOUT_S: Final = 2.0
 _US_PER_S: Final = 1_000_000
+_MAX_US: Final = 2.0**62
 
 
 class TaskCounts(NamedTuple):
@@ -79,9 +81,10 @@ class TaskSender:
         if first is None:
             return TaskCounts(), None
         with start_blocking_portal() as portal:
-            run = TaskRun(self, Producer(self._config(transactional_id)), task)
-            portal.call(run.start)
+            properties = self.options.task_properties(transactional_id)
+            run = TaskRun(self, Producer(ProducerConfig.from_kafka_properties(properties)), task)
             try:
+                portal.call(run.start)
                 self._hand_over(portal, run, chain([first], filled))
                 return portal.call(run.finish)
             except BaseException:
@@ -99,17 +102,6 @@ class TaskSender:
         for sent in on_the_way:
             sent.result()
 
-    def _config(self, transactional_id: str | None) -> ProducerConfig:
-        properties: Mapping[str, str] = self.options.kafka
-        if transactional_id is not None:
-            timeout = str(self.options.transaction_timeout_ms)
-            properties = {
-                **properties,
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": timeout,
-            }
-        return ProducerConfig.from_kafka_properties(properties)
-
 
 class TaskRun:
     """One task's producer; every method runs on its event loop.
@@ -126,6 +118,7 @@ class TaskRun:
         self._producer = producer
         self._is_transactional = producer.config.transactional_id is not None
         self._task = task
+        self._in_order: Final = anyio.Lock(fast_acquire=True)
         self._rows = 0
         self._skipped = 0
 
@@ -141,35 +134,60 @@ class TaskRun:
         Raises:
             TaskError: a row cannot be sent.
         """
-        first_row = self._rows
-        self._rows += batch.num_rows
-        if self._options.topic is not None:
-            await self._send_to(self._options.topic, self._complete(batch), first_row)
-            return
-        topics = batch.column("topic")
-        if topics.null_count:
-            row = first_row + pc.index(pc.is_null(topics), True).as_py()  # the value that is looked for
-            raise TaskError(f"task {self._task}, row {row}: topic is null, and no option topic is given")
-        for topic in topics.unique().to_pylist():
-            await self._send_to(topic, self._complete(batch.filter(pc.equal(topics, topic))), first_row)
+        # Two calls are on the way: a batch that waits for room must not let the next one overtake its last rows.
+        async with self._in_order:
+            first_row = self._rows
+            self._rows += batch.num_rows
+            complete = self._complete(batch, first_row)
+            if self._options.topic is not None:
+                await self._send_to(self._options.topic, complete, lambda position: first_row + position)
+                return
+            topics = batch.column("topic")
+            if topics.null_count:
+                row = first_row + _first(pc.is_null(topics))
+                raise TaskError(f"task {self._task}, row {row}: topic is null, and no option topic is given")
+            for topic in topics.unique().to_pylist():
+                rows = pc.indices_nonzero(pc.equal(topics, topic))
+                await self._send_to(topic, complete.take(rows), _row_of(first_row, rows))
 
-    async def _send_to(self, topic: str, batch: pa.RecordBatch, first_row: int) -> None:
-        taken = await self._producer.send_arrow(topic, batch)
+    async def _send_to(self, topic: str, batch: pa.RecordBatch, row_of: Callable[[int], int]) -> None:
+        """Append rows of one topic.
+
+        Args:
+            topic: of all rows.
+            batch: the rows, complete.
+            row_of: turns a position in the batch into the row of the task.
+
+        Raises:
+            TaskError: a row cannot be sent.
+        """
+        try:
+            taken = await self._producer.send_arrow(topic, batch)
+        except KafkaError as refusal:
+            raise TaskError(f"task {self._task}, row {row_of(0)}, topic {topic!r}: {refusal}") from refusal
         for position, error in taken.refused.items():
             if not (self._options.skips_oversize and isinstance(error, RecordTooLargeError)):
-                raise TaskError(f"task {self._task}, row {first_row + position}, topic {topic}: {error}") from error
+                raise TaskError(f"task {self._task}, row {row_of(position)}, topic {topic!r}: {error}") from error
             self._skipped += 1
 
-    def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _complete(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return only the columns that are sent, with the constant headers and a timestamp that Arrow knows."""
         columns = {part: batch.column(part) for part in sorted(self._columns.present - {"topic"})}
         if self._columns.has_seconds:
-            microseconds = pc.multiply(columns["timestamp"], pa.scalar(float(_US_PER_S)))
-            columns["timestamp"] = pc.cast(pc.round(microseconds), pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+            columns["timestamp"] = self._from_seconds(columns["timestamp"], first_row)
         if self._options.headers:
             constant = pa.scalar([{"key": key, "value": value} for key, value in self._options.headers], _HEADERS)
             columns["headers"] = pa.repeat(constant, batch.num_rows)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _from_seconds(self, seconds: pa.Array, first_row: int) -> pa.Array:
+        microseconds = pc.round(pc.multiply(seconds, pa.scalar(float(_US_PER_S))))
+        is_valid = pc.less(pc.abs(microseconds), pa.scalar(_MAX_US))
+        if (position := _first(pc.invert(is_valid))) >= 0:
+            raise TaskError(
+                f"task {self._task}, row {first_row + position}: timestamp is {seconds[position]} seconds since 1970"
+            )
+        return pc.cast(microseconds, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
     async def finish(self) -> tuple[TaskCounts, PreparedTransaction | None]:
         """Wait until all rows are acknowledged; leave the transaction prepared and close the producer.
@@ -193,7 +211,8 @@ class TaskRun:
 
     async def abandon(self) -> None:
         """Abort the transaction and close, within two seconds; a broker that does not answer times it out."""
-        with anyio.move_on_after(ABORT_TIMEOUT_S):
+        # What is not delivered is said by the error that is on its way.
+        with anyio.move_on_after(ABORT_TIMEOUT_S), suppress(KafkaError):
             await self._producer.close(timeout=0)
 
 
@@ -216,6 +235,16 @@ class Pace:
         if self._free_at > now:
             time.sleep(self._free_at - now)
         self._free_at = max(self._free_at, now) + records / self._rate
+
+
+def _first(mask: pa.Array) -> int:
+    """Return the position of the first true, or -1."""
+    position: int = pc.index(mask, pa.scalar(True)).as_py()  # the value that is looked for
+    return position
+
+
+def _row_of(first_row: int, rows: pa.Array) -> Callable[[int], int]:
+    return lambda position: first_row + rows[position].as_py()
 
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

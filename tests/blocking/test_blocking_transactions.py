@@ -165,3 +165,22 @@ def _serialize(value: object) -> bytes:
         raise ValueError("bad")
     assert isinstance(value, str)
     return value.encode()
+
+
+def test_prepared_transaction_outlives_the_producer(elsewhere: ClusterElsewhere) -> None:
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
+        with producer.transaction():
+            producer.enqueue("orders", b"a", partition=0)
+            with pytest.raises(IllegalStateError, match="end of the transaction"):
+                producer.prepare_transaction()
+        producer.begin_transaction()
+        producer.enqueue("orders", b"b", partition=0)
+        prepared = producer.prepare_transaction()
+        assert prepared == producer.prepare_transaction()
+        with pytest.raises(NoTransactionError, match="is prepared"):
+            producer.send("orders", b"late", partition=0).result()
+
+    assert prepared.transactional_id == "b"
+    assert committed(elsewhere) == [b"a"]
+    ends = elsewhere.do(lambda cluster: [seen.api for seen in cluster.requests].count(ApiKey.END_TXN))
+    assert ends == 1

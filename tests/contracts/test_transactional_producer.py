@@ -12,11 +12,13 @@ from aioproducer import (
     ConsumerGroupMetadata,
     KafkaError,
     OffsetAndMetadata,
+    PreparedTransaction,
     Producer,
     ProducerFencedError,
     TopicPartition,
     TransactionAbortableError,
     TransactionAbortedError,
+    TransactionError,
 )
 from tests.contracts.raw_client import RawClient
 
@@ -243,3 +245,49 @@ async def test_idle_fenced_block_does_not_abort_its_successor(
         await newer.commit_transaction()
 
     assert await committed(servers, topic) == [b"newer", b"whole"]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("has_id", [False, True])
+async def test_prepared_transaction_is_completed_by_another_producer(
+    broker_of_release: tuple[str, str],
+    has_id: bool,  # noqa: FBT001
+) -> None:
+    """Its own is closed, and calling again changes nothing."""
+    release, servers = broker_of_release
+    topic, prepared = new_name(), list[PreparedTransaction]()
+    async with Producer(servers) as producer:
+        await producer.partitions_for(topic)
+    for value in (b"committed", b"aborted", b"fenced"):
+        async with Producer(servers, transactional_id=new_name()) as producer:
+            await producer.begin_transaction()
+            await producer.send(topic, value)
+            prepared.append(await producer.prepare_transaction())
+    assert {each.version for each in prepared} == {1 if release in BEFORE_V2 else 2}
+    async with Producer(servers, transactional_id=prepared[2].transactional_id):
+        pass
+
+    async with Producer(servers, transactional_id=new_name() if has_id else None) as other:
+        for each, commit in zip(prepared[:2], (True, False), strict=True):
+            await other.complete_transaction(each, commit=commit)
+            await other.complete_transaction(each, commit=commit)
+            with pytest.raises(TransactionError):
+                await other.complete_transaction(each, commit=not commit)
+        with pytest.raises(ProducerFencedError):
+            await other.complete_transaction(prepared[2])
+
+    assert await committed(servers, topic) == [b"committed"]
+
+
+@pytest.mark.kafka
+async def test_its_own_producer_completes_a_prepared_transaction(broker_of_release: tuple[str, str]) -> None:
+    _, servers = broker_of_release
+    topic = new_name()
+    async with Producer(servers, transactional_id=new_name()) as producer:
+        for number in range(4):
+            await producer.begin_transaction()
+            await producer.enqueue(topic, b"%d" % number, partition=0)
+            prepared = await producer.prepare_transaction()
+            await producer.complete_transaction(prepared, commit=number % 2 == 0)
+
+    assert await committed(servers, topic) == [b"0", b"2"]

@@ -1,6 +1,7 @@
 """Notes of what the parts of a producer report upward."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -67,7 +68,7 @@ class EventNotes:  # noqa: PLR0904  # one per event
     def failed_for_good(self, error: KafkaError) -> None:
         self.fatal.append(error)
 
-    def raise_not_accepting(self) -> object:
+    def raise_not_accepting(self) -> NoReturn:
         """Fail the test: everything is open."""
         pytest.fail("the appender is closed")
 

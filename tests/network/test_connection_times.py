@@ -24,10 +24,10 @@ async def test_idle_connection_closes_before_a_request_would_time_out() -> None:
     """Where `connections_max_idle_ms` is the shorter one: one timer serves both."""
     settings = NetworkSettings(connections_max_idle_ms=5_000, request_timeout_ms=30_000)
     pair = await connected(ScriptedBroker(echo), settings)
-    start = pair.environment.loop.time()
+    start = pair.context.loop.time()
     pair.connection.send(Ends().request("a"))
     await pair.connection.closed
-    assert pair.environment.loop.time() - start == pytest.approx(5, abs=0.1)
+    assert pair.context.loop.time() - start == pytest.approx(5, abs=0.1)
 
 
 @in_virtual_time
@@ -82,4 +82,4 @@ async def test_connection_that_is_closed_waits_for_nothing() -> None:
     pair.connection.send(Ends().request("a"))
     pair.connection.close(BrokerConnectionError("enough"))
     await pair.connection.closed
-    assert len(pair.environment.timers) == 0
+    assert len(pair.context.timers) == 0

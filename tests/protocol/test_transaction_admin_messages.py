@@ -23,6 +23,7 @@ from aioproducer._protocol.transaction_admin_messages import (
     TransactionDescription,
     TransactionMarker,
     TransactionsResponse,
+    decode_all_descriptions,
     decode_describe_producers_response,
     decode_describe_transactions_response,
     decode_list_transactions_response,
@@ -91,18 +92,21 @@ def test_offset_fetch_answer() -> None:
     assert answer == OffsetsResponse(0, 0, offsets)
 
 
-@pytest.mark.parametrize("version", [0, 1])
-def test_list_transactions_request(version: int) -> None:
-    data = encode_list_transactions_request(version, states=["Ongoing"], producer_ids=[4000])
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("pattern", [None, "sink.*"])
+def test_list_transactions_request(version: int, pattern: str | None) -> None:
+    data = encode_list_transactions_request(version, states=["Ongoing"], producer_ids=[4000], pattern=pattern)
 
     entity = read(schema("list_transactions", version, "request").ListTransactionsRequest, data)
 
     assert (entity.state_filters, entity.producer_id_filters) == (("Ongoing",), (4000,))
     if version >= 1:
         assert entity.duration_filter in {-1, dt.timedelta(milliseconds=-1)}
+    if version >= 2:
+        assert entity.transactional_id_pattern == pattern
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("version", [0, 1, 2])
 def test_list_transactions_answer(version: int) -> None:
     made = schema("list_transactions", version, "response")
     state = made.TransactionState(transactional_id="t-1", producer_id=4000, transaction_state="Ongoing")
@@ -163,6 +167,9 @@ def test_describe_one_transaction() -> None:
 
     expected = TransactionDescription(0, "t-2", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, [], throttle_time_ms=70)
     assert described == expected
+    everything = decode_all_descriptions(written(answer))
+    assert [each.transactional_id for each in everything.transactions] == ["t-1", "t-2"]
+    assert (everything.throttle_time_ms, everything.error_codes) == (70, [0, 0])
     with pytest.raises(ProtocolError, match="says nothing of 't-3'"):
         decode_describe_transactions_response(written(answer), transactional_id="t-3")
 
@@ -227,6 +234,7 @@ def test_marker_that_no_partition_has_answered_is_not_written() -> None:
         decode_offset_fetch_response,
         lambda data: decode_list_transactions_response(1, data),
         partial(decode_describe_transactions_response, transactional_id="t-1"),
+        decode_all_descriptions,
         decode_describe_producers_response,
         decode_write_txn_markers_response,
     ],

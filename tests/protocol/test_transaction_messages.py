@@ -40,10 +40,12 @@ from aioproducer._protocol.transaction_messages import (
     decode_add_partitions_response,
     decode_end_txn_response,
     decode_find_coordinator_response,
+    decode_find_coordinators_response,
     encode_add_offsets_request,
     encode_add_partitions_request,
     encode_end_txn_request,
     encode_find_coordinator_request,
+    encode_find_coordinators_request,
 )
 from aioproducer.errors import ProtocolError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -94,6 +96,42 @@ def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: Co
 
     assert (entity.coordinator_keys if version >= 4 else (entity.key,)) == ("billing-1",)
     assert version == 0 or entity.key_type == kind
+
+
+@pytest.mark.parametrize("version", range(4, 7))
+def test_several_coordinators_are_found_at_once(version: int) -> None:
+    data = encode_find_coordinators_request(["a", "b"], CoordinatorType.TRANSACTION)
+    entity = read_by_kio("find_coordinator", "FindCoordinatorRequest", version=version, data=data)
+    assert (entity.coordinator_keys, entity.key_type) == (("a", "b"), CoordinatorType.TRANSACTION)
+
+    place = {"host": "h", "port": 9092, "error_message": None}
+    coordinators = (
+        made_by_kio(
+            "find_coordinator", "Coordinator", version, key="a", node_id=1, error_code=KioErrorCode.none, **place
+        ),
+        made_by_kio(
+            "find_coordinator",
+            "Coordinator",
+            version,
+            key="b",
+            node_id=-1,
+            error_code=KioErrorCode.coordinator_not_available,
+            **place,
+        ),
+    )
+    found = decode_find_coordinators_response(
+        written_by_kio(
+            made_by_kio(
+                "find_coordinator",
+                "FindCoordinatorResponse",
+                version,
+                throttle_time=FIVE_MS,
+                coordinators=coordinators,
+            )
+        )
+    )
+    assert found.coordinators == {"a": (5, 0, 1, "h", 9092), "b": (5, 15, -1, "h", 9092)}
+    assert (found.throttle_time_ms, found.error_codes) == (5, [0, 15])
 
 
 @pytest.mark.parametrize("version", range(7))

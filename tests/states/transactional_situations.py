@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MappingProxyType
 
-from aioproducer import KafkaError, Producer, Transaction
+from aioproducer import KafkaError, PreparedTransaction, Producer, Transaction
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import ClusterLoop
 from tests.states.calls import ACCEPTED_WHEN_RETURNED, CALLS, TOPIC, outcome_of
 
 GROUP = "readers"
 COORDINATOR = Where(api=ApiKey.FIND_COORDINATOR)
+UNKNOWN = PreparedTransaction("nobody", 77, 0, 1)
 END_TXN = Where(api=ApiKey.END_TXN)
 PRODUCE = Where(api=ApiKey.PRODUCE)
 
@@ -29,6 +30,8 @@ TRANSACTIONAL_CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyTy
         "begin_transaction(wait=True)": lambda producer: producer.begin_transaction(wait=True),
         "commit_transaction()": lambda producer: producer.commit_transaction(),
         "abort_transaction()": lambda producer: producer.abort_transaction(),
+        "prepare_transaction()": lambda producer: producer.prepare_transaction(),
+        "complete_transaction": lambda producer: producer.complete_transaction(UNKNOWN),
         "send_offsets": lambda producer: producer.send_offsets({(TOPIC, 0): 1}, GROUP),
         "reject_commit": lambda producer: producer._reject_commit(KafkaError("elsewhere")),
         "async with transaction()": one_block,
@@ -108,6 +111,13 @@ async def in_anothers_block(cluster: FakeCluster, producer: Producer) -> AsyncIt
 
 
 @asynccontextmanager
+async def prepared(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
+    async with in_transaction(cluster, producer):
+        await producer.prepare_transaction()
+        yield
+
+
+@asynccontextmanager
 async def committing(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
     async with in_transaction(cluster, producer):
         cluster.faults.stall(END_TXN)
@@ -171,6 +181,7 @@ SITUATIONS: Mapping[str, Situation] = MappingProxyType(
         "in transaction": in_transaction,
         "in own block": in_own_block,
         "in another's block": in_anothers_block,
+        "prepared": prepared,
         "committing": committing,
         "aborting": aborting,
         "abortable": abortable,

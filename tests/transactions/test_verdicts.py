@@ -53,21 +53,36 @@ TABLE: dict[int, tuple[ErrorAction, ...]] = {
     113: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
     120: (ABORTABLE, RETRY, ABORTABLE, ABORTABLE, ABORTABLE, ABORTABLE),
 }
-UNINITIALIZED, INITIALIZING, READY, IN_TRANSACTION, COMMITTING, ABORTING, ABORTABLE_ERROR, FATAL_ERROR = (
-    TransactionState
-)
+(
+    UNINITIALIZED,
+    INITIALIZING,
+    READY,
+    IN_TRANSACTION,
+    COMMITTING,
+    PREPARING,
+    PREPARED,
+    ABORTING,
+    ABORTABLE_ERROR,
+    FATAL_ERROR,
+) = TransactionState
 ALLOWED = {
     (UNINITIALIZED, INITIALIZING),
     (INITIALIZING, READY),
     (READY, IN_TRANSACTION),
     (READY, INITIALIZING),
     (IN_TRANSACTION, COMMITTING),
+    (IN_TRANSACTION, PREPARING),
     (IN_TRANSACTION, ABORTING),
     (IN_TRANSACTION, ABORTABLE_ERROR),
     (COMMITTING, READY),
     (COMMITTING, INITIALIZING),
     (COMMITTING, ABORTING),
     (COMMITTING, ABORTABLE_ERROR),
+    (PREPARING, PREPARED),
+    (PREPARING, ABORTING),
+    (PREPARING, ABORTABLE_ERROR),
+    (PREPARED, COMMITTING),
+    (PREPARED, ABORTING),
     (ABORTING, READY),
     (ABORTING, INITIALIZING),
     (ABORTABLE_ERROR, ABORTING),
@@ -130,6 +145,7 @@ def test_worst_code_counts(codes: list[int], expected: tuple[ErrorAction, int]) 
 
 @pytest.mark.parametrize("before, after", [*product(TransactionState, repeat=2)], ids=lambda state: state.name)
 def test_transition_is_allowed_or_not(before: TransactionState, after: TransactionState) -> None:
+    """All 100 pairs."""
     assert (after in TRANSITIONS[before]) is ((before, after) in ALLOWED)
 
 

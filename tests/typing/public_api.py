@@ -14,6 +14,7 @@ from aioproducer import (
     KafkaError,
     OffsetAndMetadata,
     OffsetRange,
+    PreparedTransaction,
     Producer,
     ProducerConfig,
     ProducerStatistics,
@@ -119,6 +120,8 @@ async def transactions(producer: Producer, consumer_group: ConsumerGroupMetadata
     assert_type(await producer.send_offsets({("orders", 0): 5}, "readers"), None)
     assert_type(await producer.commit_transaction(), None)
     assert_type(await producer.abort_transaction(), None)
+    prepared = assert_type(await producer.prepare_transaction(), PreparedTransaction)
+    assert_type(await producer.complete_transaction(prepared, commit=False), None)
     Producer("a:9092", transactional_id="billing-1", transaction_timeout_ms=5000)
     Producer("a:9092", transactional_id=5)  # type: ignore[arg-type]
 

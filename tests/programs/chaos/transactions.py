@@ -8,6 +8,7 @@
 | W4 | `copier`: consume, transform, produce (`tests/integrations`) |
 | W5 | `teller`: transfers between ten accounts, whose sum stays |
 | W6 | `rival-1`, `rival-2`: as W3, with one id between them: each fences the other, again and again |
+| W9 | `completer`: starts processes that prepare transactions and kill themselves (SIGKILL), and completes each |
 | W7 | any of them is stopped (SIGSTOP), also for longer than its transaction may be open, and goes on |
 | W8 | any of them is killed (SIGKILL) and started again with the same id |
 

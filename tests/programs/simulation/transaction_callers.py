@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random
 from typing import Protocol
 
 from aioproducer import (
     IllegalStateError,
     KafkaError,
+    PreparedTransaction,
     Producer,
     ProducerFencedError,
     TransactionAbortableError,
@@ -25,6 +27,8 @@ GIVEN_UP = 0.2  # share of the transactions that their callers abort
 BLOCKS = 0.7  # share of `async with` blocks; the other transactions use begin and commit
 IMPATIENT = 0.5  # share of the commits and aborts that are cancelled, and repeated
 FICKLE = 0.1  # share of the cancelled commits that are followed by an abort
+
+PREPARED = 0.3  # share of the transactions by hand that are prepared first
 
 MOST_ASKED = 3
 LOYAL = 0.8  # share of the callers with rivals that keep the producer that they had, as another process does
@@ -63,6 +67,7 @@ class TransactionCaller:
         self._mine: Producer | None = None  # to go on with, also after others have started
         self._has_begun = False
         self._whims = Random(f"{plan.family.name}-{plan.seed}-whims-{number}")
+        self._preparing = Random(f"{plan.family.name}-{plan.seed}-preparing-{number}")
         self._offsets = OffsetCaller(plan, self._whims, history)
 
     async def run(self, transactions: int) -> None:
@@ -131,8 +136,11 @@ class TransactionCaller:
         try:
             await self._fill(producer, story)
             self._think_again()
+            prepared = await self._prepared(producer, story)
             story.end = TransactionEnd.UNKNOWN
-            if self._is_calm or self._whims.random() >= FICKLE:
+            if prepared is not None:
+                await self._until_heard(partial(producer.complete_transaction, prepared))
+            elif self._is_calm or self._whims.random() >= FICKLE:
                 await self._until_heard(producer.commit_transaction)
             elif await self._change_of_mind(producer):
                 story.end = TransactionEnd.ABORTED
@@ -141,6 +149,22 @@ class TransactionCaller:
         except (GivenUpError, KafkaError):
             await self._until_heard(producer.abort_transaction)
             raise
+
+    async def _prepared(self, producer: Producer, story: TransactionStory) -> PreparedTransaction | None:
+        """Prepare some transactions; nothing is taken after it, and their end is asked for by name."""
+        if not story.records or self._preparing.random() >= PREPARED:
+            return None
+        prepared = await producer.prepare_transaction()
+        self._history.note("caller", "transaction %d is prepared: %s", story.number, prepared)
+        if self._preparing.random() < 0.5:
+            await asyncio.sleep(self._preparing.random())
+        for refused in (producer.begin_transaction, partial(producer.send_offsets, {(TOPIC, 0): 1}, "late")):
+            try:
+                await refused()
+            except (IllegalStateError, KafkaError):
+                continue
+            self._history.violated("PREPARED", f"{story}: a call was not refused after it was prepared")
+        return prepared
 
     async def _until_heard(self, end: Callable[[], Coroutine[object, object, None]]) -> None:
         """Ask for an end, give up, and ask again, from several tasks at once: they join the end under way."""

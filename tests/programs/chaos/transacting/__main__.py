@@ -1,7 +1,7 @@
 """A transacting process: `python -m tests.programs.chaos.transacting FOLDER BOOTSTRAP TOPIC NAME TRANSACTIONAL_ID...`.
 
 W3 and W6: a producer for each id, all at work in one event loop, until SIGTERM. With the name `teller` it is W5,
-transfers between accounts (`tests/programs/chaos/transacting/bank.py`).
+transfers between accounts (`tests/programs/chaos/transacting/bank.py`). With the name `completer` it is W9.
 """
 
 import asyncio
@@ -9,16 +9,22 @@ import signal
 import sys
 
 from tests.programs.chaos.transacting.bank import TELLER, Teller
+from tests.programs.chaos.transacting.completing import COMPLETER, Completer
+from tests.programs.chaos.transacting.life import Transacting
 from tests.programs.chaos.transacting.ten_records import TenRecords
 
 
 async def main() -> None:
     folder, bootstrap, topic, name, *transactional_ids = sys.argv[1:]
-    kind = Teller if name == TELLER else TenRecords
-    everybody = [
-        kind(folder, bootstrap, topic, transactional_id, f"{name}-{index}")
-        for index, transactional_id in enumerate(transactional_ids)
-    ]
+    everybody: list[Transacting | Completer]
+    if name == COMPLETER:
+        everybody = [Completer(folder, bootstrap, topic, *transactional_ids)]
+    else:
+        kind = Teller if name == TELLER else TenRecords
+        everybody = [
+            kind(folder, bootstrap, topic, transactional_id, f"{name}-{index}")
+            for index, transactional_id in enumerate(transactional_ids)
+        ]
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: [each.stop.set() for each in everybody])
     async with asyncio.TaskGroup() as tasks:
         for each in everybody:

@@ -7,11 +7,13 @@ from tests.integrations.worker_program import WorkerOrders
 from tests.programs.chaos.arena import Arena
 from tests.programs.chaos.tied_process import TiedProcess
 from tests.programs.chaos.transacting.bank import TELLER
+from tests.programs.chaos.transacting.completing import COMPLETER
 
 TOPIC, INPUT, OUTPUT = "chaos-transactions", "chaos-input", "chaos-input-out"
 BANK = "chaos-bank"
 INPUT_PARTITIONS = 4
 COPIER = "copier"
+PREPARED = 4  # transactions that each preparing process leaves
 PRODUCERS = 32  # producers of each process that has its ids for itself: simultaneous transactions load brokers best
 
 IDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -21,6 +23,7 @@ IDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rival-1": ("rivals",),
         "rival-2": ("rivals",),
         TELLER: (TELLER,),
+        COMPLETER: tuple(f"prepared-{number}" for number in range(PREPARED)),
     }
 )
 """Transactional ids by process; the copier's is another program's choice."""

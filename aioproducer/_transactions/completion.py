@@ -1,0 +1,194 @@
+"""Completion of a prepared transaction, perhaps of another process: EndTxn in its name, repeated until it is answered.
+
+The identity is always the one that was prepared, so a repeated EndTxn is answered as the first one was (KIP-890).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.transaction_messages import (
+    END_TXN,
+    FIND_COORDINATOR,
+    CoordinatorType,
+    TransactionIdentity,
+    decode_end_txn_response,
+    decode_find_coordinator_response,
+    encode_end_txn_request,
+    encode_find_coordinator_request,
+)
+from aioproducer._timing.retry_backoff import SOON_MS
+from aioproducer._transactions.errors import FENCED_CODES, FORGOTTEN_CODES
+from aioproducer._transactions.requests import END_TXN_V1
+from aioproducer._transactions.states import FIRST_V2
+from aioproducer._transactions.verdicts import ErrorAction, verdict_on
+from aioproducer.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    Outcome,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    TransactionError,
+    TransactionTimeoutError,
+    UnsupportedVersionError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._network.network_client import NetworkClient
+    from aioproducer._network.requests import PendingCalls
+    from aioproducer._protocol.messages import Api
+    from aioproducer._timing.retry_backoff import ExponentialBackoff
+    from aioproducer._transactions.prepared import PreparedTransaction
+
+_RETRIES: Final = frozenset((ErrorAction.RETRY_SOON, ErrorAction.RETRY, ErrorAction.REFIND))
+
+_FENCED: Final = (
+    ProducerFencedError,
+    "a newer producer has taken the transactional id, or the transaction timed out and was aborted",
+)
+_FORGOTTEN: Final = (
+    TransactionError,
+    "the brokers do not know its identity any more: the id has expired, or it is another cluster",
+)
+_ERRORS: Final[Mapping[tuple[int, bool], tuple[type[TransactionError], str]]] = {
+    **{(code, is_commit): _FENCED for code in FENCED_CODES for is_commit in (True, False)},
+    **{(code, is_commit): _FORGOTTEN for code in FORGOTTEN_CODES for is_commit in (True, False)},
+    (ErrorCode.INVALID_TXN_STATE, True): (TransactionAbortedError, "it was aborted before, by a call or its timeout"),
+    (ErrorCode.INVALID_TXN_STATE, False): (
+        TransactionError,
+        "it is not open any more: it was committed, or has timed out",
+    ),
+    (ErrorCode.TRANSACTION_ABORTABLE, True): (TransactionAbortableError, "the transaction must be aborted"),
+}
+"""What a refusal to commit (True) or abort means."""
+
+
+class TransactionCompletion:
+    """Ends one prepared transaction.
+
+    Args:
+        prepared: names it.
+        is_commit: whether to commit or abort.
+        client: sends requests.
+        metadata: asked to refresh when a node cannot be reached.
+        backoff: between attempts.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedTransaction,
+        *,
+        is_commit: bool,
+        client: NetworkClient,
+        metadata: MetadataRefresher,
+        backoff: ExponentialBackoff,
+    ) -> None:
+        self._prepared = prepared
+        self._is_commit = is_commit
+        self._client = client
+        self._metadata = metadata
+        self._backoff = backoff
+        self._last: KafkaError | None = None
+
+    async def run(self, calls: PendingCalls, timeout_s: float) -> None:
+        """Send EndTxn until it is answered.
+
+        Args:
+            calls: end with the producer.
+            timeout_s: for all attempts.
+
+        Raises:
+            TransactionTimeoutError: no answer in time; it may be done.
+            TransactionError: the transaction has ended otherwise.
+            KafkaError: another refusal, or the producer has closed or failed.
+        """
+        try:
+            async with calls.within(timeout_s):
+                await self._repeat()
+        except TimeoutError:
+            text = f"{self._what}: no answer after {timeout_s:g} s: {self._last or 'no coordinator was reached'}"
+            error = TransactionTimeoutError(f"{text}; call it again", last_broker_error=self._last)
+            raise error.with_details(outcome=Outcome.UNKNOWN) from None
+
+    @property
+    def _what(self) -> str:
+        verb = "commit" if self._is_commit else "abort"
+        return f"{verb} of the prepared transaction of {self._prepared.transactional_id!r}"
+
+    async def _repeat(self) -> None:
+        soon, attempts = self._backoff.within(*SOON_MS), 0
+        while True:
+            backoff = self._backoff
+            try:
+                action = await self._attempt()
+            except BrokerConnectionError as error:
+                self._last = error
+                self._metadata.request_update("coordinator_unreachable")
+            else:
+                if action is ErrorAction.DONE:
+                    return
+                if action is ErrorAction.RETRY_SOON:
+                    backoff = soon
+            await asyncio.sleep(backoff.delay_s(attempts))
+            attempts += 1
+
+    async def _attempt(self) -> ErrorAction:
+        key = self._prepared.transactional_id
+        found = await self._client.request(
+            FIND_COORDINATOR,
+            lambda version: encode_find_coordinator_request(version, key, CoordinatorType.TRANSACTION),
+            lambda reply: decode_find_coordinator_response(reply.version, reply.payload, key=key),
+        )
+        if (action := self._judge(FIND_COORDINATOR, found.error_code)) is not ErrorAction.DONE:
+            return action
+        answer = await self._client.request(
+            END_TXN,
+            self._encode,
+            lambda reply: decode_end_txn_response(reply.version, reply.payload),
+            node_id=found.node_id,
+            at_most=None if self._is_v2 else END_TXN_V1,
+        )
+        return self._judge(END_TXN, answer.error_code)
+
+    @property
+    def _is_v2(self) -> bool:
+        return self._prepared.version >= FIRST_V2
+
+    def _encode(self, version: int) -> bytes:
+        if self._is_v2 and version <= END_TXN_V1:
+            raise UnsupportedVersionError(
+                f"{self._what}: it began under transactions V2, which the broker does not serve"
+            )
+        transactional_id, producer_id, epoch, _ = self._prepared
+        identity = TransactionIdentity(transactional_id, producer_id, epoch)
+        return encode_end_txn_request(version, identity, is_commit=self._is_commit)
+
+    def _judge(self, api: Api, code: int) -> ErrorAction:
+        """Return what to do after an answer.
+
+        Raises:
+            TransactionError: the transaction has ended otherwise.
+            BrokerError: another refusal.
+        """
+        action = ErrorAction.DONE if code == ErrorCode.NONE else verdict_on(api.key, code)
+        if action is ErrorAction.DONE:
+            return action
+        refusal = BrokerError.of(code, f"{self._what}: {api.name}: {ErrorCode.in_words(code)}")
+        if action in _RETRIES:
+            self._last = refusal
+            return action
+        raise self._error_of(code, refusal) from refusal
+
+    def _error_of(self, code: int, refusal: BrokerError) -> KafkaError:
+        known = _ERRORS.get((code, self._is_commit))
+        if known is None:
+            return refusal
+        error_class, text = known
+        return error_class(f"{self._what}: {text}")

@@ -1,0 +1,193 @@
+"""Functions for a Spark session: settings, registration, threads, `foreachBatch`, and a check of the executors."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer._version import VERSION
+from aioproducer.errors import ConfigurationError
+from aioproducer.spark.options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT: Final = "aioproducer"
+
+_SECRETS: Final = "(?i)secret|password|token|access[.]?key|jaas|credential"
+"""Options whose values Spark hides in plans and on its pages: its own pattern, and Kafka's `sasl.jaas.config`."""
+
+_INSTALL: Final = "pip install 'aioproducer[spark]'"
+
+
+def recommended_conf() -> dict[str, str]:
+    """Return settings of a session that writes and reads with this format.
+
+    Rows reach Python through a Unix socket and in batches of at most 4 MB, which is faster; speculative copies of tasks
+    are off, because Spark counts each copy that loses as a failure of its task; options that hold secrets are hidden.
+
+    Example:
+        spark = SparkSession.builder.config(map=recommended_conf()).getOrCreate()
+    """
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+        "spark.speculation": "false",
+        "spark.redaction.regex": _SECRETS,
+        "spark.sql.redaction.options.regex": f"{_SECRETS}|url",
+    }
+
+
+def register(spark: "SparkSession") -> None:
+    """Make the format known to a session in which Spark has not found it by itself.
+
+    Raises:
+        ModuleNotFoundError: pyspark, or another package of the extra, is not installed.
+    """
+    _needed("pyspark.sql.datasource", "pyarrow")
+    from aioproducer.spark.source import AioproducerDataSource  # noqa: PLC0415  # imports pyspark
+
+    spark.dataSource.register(AioproducerDataSource)
+
+
+def activate(spark: "SparkSession") -> None:
+    """Let the calling thread use the format; each Python thread but the main one needs it once.
+
+    Spark looks a format up in the session of its own thread, and a thread of Python has none: it says
+    DATA_SOURCE_NOT_FOUND otherwise, also after `register`. Callbacks of `foreachBatch` do not need it.
+    """
+    spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001  # py4j
+
+
+def foreach_batch(
+    options: Mapping[str, object] | None = None, /, **more_options: object
+) -> "Callable[[DataFrame, int], None]":
+    """Return a function for `writeStream.foreachBatch`, which writes each batch with this format.
+
+    A stream in update mode needs it, since Spark lets no Python data source write in that mode.
+
+    Args:
+        options: of the write, as `{"kafka.bootstrap.servers": "b1:9092", "topic": "totals"}`.
+        more_options: likewise, for names that Python allows: `topic="totals", exactlyOnce=True`.
+
+    Raises:
+        ConfigurationError: an option is unknown, wrong, or missing beside another.
+
+    Example:
+        totals.writeStream.outputMode("update").foreachBatch(foreach_batch(conf, topic="totals")).start()
+    """
+    texts = {name: _as_text(value) for name, value in {**(options or {}), **more_options}.items()}
+    SinkOptions.parse(texts)
+
+    def write(batch: "DataFrame", batch_id: int) -> None:
+        batch.write.format(FORMAT).mode("append").options(**texts).option("batchId", str(batch_id)).save()
+
+    return write
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class PythonOfExecutor(NamedTuple):
+    """What one Python of the session has installed."""
+
+    host: str
+    executable: str
+    python: str
+    """Major and minor version: Spark wants the same everywhere."""
+    aioproducer: str | None
+    pyspark: str | None
+    pyarrow: str | None
+    aiokafka: str | None
+
+
+def check(spark: "SparkSession") -> list[PythonOfExecutor]:
+    """Compare the Python of each executor with that of this program.
+
+    A short job runs on the executors; those that Spark starts later are not seen.
+
+    Returns:
+        What was found, one element per Python.
+
+    Raises:
+        ConfigurationError: one lacks a package, has another version of Python, aioproducer or pyspark, or does not
+            start; says where, and what to install.
+        ModuleNotFoundError: pyspark is not installed here.
+    """
+    _needed("pyspark.sql.datasource", "pyarrow", "aiokafka")
+    context = spark.sparkContext
+    # Twice the cores, so that each executor is likely to run a task.
+    tasks = max(2, 2 * context.defaultParallelism)
+    try:
+        found = context.parallelize(range(tasks), tasks).mapPartitions(_probe()).collect()
+    except Exception as error:
+        raise ConfigurationError(
+            f"no Python of this session's executors could be asked: {_first_line(error)}. Spark starts "
+            f"{context.pythonExec!r} there: set PYSPARK_PYTHON to a Python {_own().python} with the packages "
+            f"({_INSTALL})"
+        ) from error
+    distinct = sorted({PythonOfExecutor._make(each) for each in found}, key=lambda each: (each.host, each.executable))
+    problems = [f"{each.host}, {each.executable}: {what}" for each in distinct for what in _problems(each, _own())]
+    if problems:
+        raise ConfigurationError(
+            f"executors do not have what this program has; {'; '.join(problems)}. Install the same there "
+            f"(pip install 'aioproducer[spark]=={VERSION}'), or set PYSPARK_PYTHON to a Python that has it"
+        )
+    return distinct
+
+
+def _probe() -> Callable[[Iterable[int]], Iterator[tuple[str | None, ...]]]:
+    """Return the function of the job; nested, so that Spark takes its code along, where this package may be missing."""
+
+    def probe(_: Iterable[int]) -> Iterator[tuple[str | None, ...]]:
+        import importlib.metadata  # noqa: PLC0415  # on the executor
+        import socket  # noqa: PLC0415
+        import sys  # noqa: PLC0415
+
+        versions: list[str | None] = []
+        for name in ("aioproducer", "pyspark", "pyarrow", "aiokafka"):
+            try:
+                versions.append(importlib.metadata.version(name))
+            except importlib.metadata.PackageNotFoundError:
+                versions.append(None)
+        yield (socket.gethostname(), sys.executable, f"{sys.version_info[0]}.{sys.version_info[1]}", *versions)
+
+    return probe
+
+
+def _own() -> PythonOfExecutor:
+    return PythonOfExecutor._make(next(_probe()([])))
+
+
+def _problems(found: PythonOfExecutor, own: PythonOfExecutor) -> Iterator[str]:
+    for name in ("python", "aioproducer", "pyspark"):
+        here, there = getattr(own, name), getattr(found, name)
+        if here != there:
+            yield f"{name} is {there or 'missing'}, and {here} here"
+    for name in ("pyarrow", "aiokafka"):
+        if getattr(found, name) is None:
+            yield f"{name} is missing"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # A Python error ends with the line that names it; Java's text begins with it.
+    named = [line for line in lines if line.startswith(("pyspark.errors", "ModuleNotFoundError", "ImportError"))]
+    return (named or lines or [type(error).__name__])[0]
+
+
+def _needed(*modules: str) -> ModuleType:
+    """Import modules of the extra.
+
+    Raises:
+        ModuleNotFoundError: one is missing; names the extra.
+    """
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            package = name.partition(".")[0]
+            raise ModuleNotFoundError(f"this needs {package}: {_INSTALL}", name=package) from error
+    return sys.modules[modules[0]]

@@ -1,0 +1,111 @@
+"""Reads by Spark."""
+
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from aioproducer import BlockingProducer
+from tests.spark.functions.conftest import Topics
+
+PARTITIONS = 2
+
+
+def fill(topics: Topics, topic: str, rows: int, *, start: int = 0) -> None:
+    """Send rows whose value is their number, in turn to each partition."""
+    with BlockingProducer(topics.servers) as producer:
+        for row in range(start, start + rows):
+            producer.enqueue(topic, str(row).encode(), partition=row % PARTITIONS)
+        producer.flush()
+
+
+def reader(spark: SparkSession, topics: Topics, topic: str, **options: str) -> DataFrame:
+    read = spark.read.format("aioproducer").option("kafka.bootstrap.servers", topics.servers)
+    return read.option("subscribe", topic).options(**options).load()
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return sorted(int(row[0]) for row in frame.select(sql.col("value").cast("string")).collect())
+
+
+def test_batch(spark: SparkSession, topics: Topics) -> None:
+    """All rows, or those between given offsets."""
+    topic = topics.create_own(PARTITIONS)
+    fill(topics, topic, 100)
+    assert numbers(reader(spark, topics, topic)) == list(range(100))
+    start, end = f'{{"{topic}": {{"0": 10, "1": -1}}}}', f'{{"{topic}": {{"0": 12}}}}'
+    assert numbers(reader(spark, topics, topic, startingOffsets=start, endingOffsets=end)) == [20, 22]
+
+
+def test_empty_topic(spark: SparkSession, topics: Topics) -> None:
+    """Has no rows, and the columns of Spark's own source."""
+    frame = reader(spark, topics, topics.create_own())
+    assert frame.count() == 0
+    assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+
+
+def test_open_and_aborted_transactions(spark: SparkSession, topics: Topics) -> None:
+    """Are not read, unless asked for."""
+    topic = topics.create_own(PARTITIONS)
+    with BlockingProducer(topics.servers, transactional_id=topic) as producer:
+        for number, ends_well in enumerate((False, True)):
+            producer.begin_transaction()
+            producer.enqueue(topic, str(number).encode(), partition=0)
+            producer.flush()
+            producer.commit_transaction() if ends_well else producer.abort_transaction()
+    assert numbers(reader(spark, topics, topic)) == [1]
+    assert numbers(reader(spark, topics, topic, isolation="read_uncommitted")) == [0, 1]
+
+
+def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """Reads what is there, in limited batches, goes on where it was, and commits offsets for the tools."""
+    topic = topics.create_own(PARTITIONS)
+    read: list[int] = []
+    for rows in (100, 40):
+        fill(topics, topic, rows, start=len(read))
+        source = spark.readStream.format("aioproducer").option("kafka.bootstrap.servers", topics.servers)
+        source = source.options(
+            subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="30", offsetGroup=f"{topic}-group"
+        )
+        batches: list[int] = []
+
+        def keep(frame: DataFrame, _: int, batches: list[int] = batches) -> None:
+            found = numbers(frame)
+            batches.append(len(found))
+            read.extend(found)
+
+        writer = source.load().writeStream.foreachBatch(keep).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(180)
+    assert sorted(read) == list(range(140))
+    committed = Consumer({"bootstrap.servers": topics.servers, "group.id": f"{topic}-group"}).committed(
+        [TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=20
+    )
+    # Spark says that a batch is finished when it plans the next one: the last ones may be missing.
+    assert sum(place.offset for place in committed) >= 100
+
+
+WRONG = {
+    "topic that is not there": ({"subscribe": "nowhere"}, "subscribe: no topic 'nowhere' exists"),
+    "unknown option": ({"subscribePattern": ".*"}, "unknown option subscribepattern; did you mean subscribe"),
+    "offsets": ({"startingOffsets": "first"}, "startingOffsets='first': must be earliest, latest or JSON"),
+    "latest": ({"startingOffsets": "latest"}, "startingOffsets=latest reads nothing in a batch"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_option_is_named(spark: SparkSession, topics: Topics, case: str) -> None:
+    """On the driver."""
+    wrong, said = WRONG[case]
+    with pytest.raises(PySparkException, match=re.escape(said)):
+        reader(spark, topics, topics.create_own(), **wrong).count()
+
+
+def test_partition_that_is_not_there(spark: SparkSession, topics: Topics) -> None:
+    """Is named."""
+    topic = topics.create_own(PARTITIONS)
+    with pytest.raises(PySparkException, match=f"topic '{topic}' has no partition 7"):
+        reader(spark, topics, topic, startingOffsets=f'{{"{topic}": {{"7": 1}}}}').count()

@@ -1,0 +1,87 @@
+"""A stream's reader as Spark's driver asks it, on the embedded cluster and without a session."""
+
+import logging
+
+import pytest
+
+from aioproducer import BlockingProducer
+from aioproducer.errors import KafkaError
+from aioproducer.spark.options import SourceOptions
+from aioproducer.spark.reader import KafkaStreamReader
+from tests.spark.functions.conftest import Topics
+
+
+def reader(topics: Topics, **options: str) -> KafkaStreamReader:
+    """Return the reader of the test's own topic."""
+    given = {"kafka.bootstrap.servers": topics.servers, "subscribe": topics.own, **options}
+    return KafkaStreamReader(SourceOptions.parse(given, is_stream=True))
+
+
+@pytest.fixture
+def filled(embedded_topics: Topics) -> Topics:
+    """A topic of one partition with ten records."""
+    embedded_topics.create_own(1)
+    with BlockingProducer(embedded_topics.servers) as producer:
+        for row in range(10):
+            producer.enqueue(embedded_topics.own, str(row).encode())
+        producer.flush()
+    return embedded_topics
+
+
+def test_limit_of_spark_4_0_counts_from_the_start(filled: Topics) -> None:
+    """Spark asks without arguments; the reader knows the start from what was asked before."""
+    asked = reader(filled, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    assert asked.initialOffset() == {filled.own: {"0": 0}}
+    ends = []
+    for _ in range(3):
+        start, end = ends[-1] if ends else {filled.own: {"0": 0}}, asked.latestOffset()
+        asked.partitions(start, end)
+        ends.append(end)
+    assert [end[filled.own]["0"] for end in ends] == [4, 8, 10]
+
+
+def test_stream_that_begins_at_the_latest_offset_never_goes_back(filled: Topics) -> None:
+    """Under a limit too."""
+    asked = reader(filled, maxOffsetsPerTrigger="4")
+    assert asked.initialOffset() == asked.latestOffset() == {filled.own: {"0": 10}}
+
+
+def test_unknown_start_of_spark_4_0_is_not_limited(filled: Topics) -> None:
+    """After a restart a limited end might lie before the start."""
+    assert reader(filled, maxOffsetsPerTrigger="4").latestOffset() == {filled.own: {"0": 10}}
+
+
+def test_topic_that_was_made_anew(filled: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    """Ends before what was read: an error, or the stream goes on at its end."""
+    start = {filled.own: {"0": 50}}
+    with pytest.raises(KafkaError, match=r"ends at offset 10, and was read to 50.*failOnDataLoss=false"):
+        reader(filled).latestOffset(start)
+    with caplog.at_level(logging.WARNING, "aioproducer.spark"):
+        assert reader(filled, failOnDataLoss="false").latestOffset(start) == {filled.own: {"0": 10}}
+    assert "was read to 50" in caplog.text
+
+
+def test_available_now_ends_where_the_topic_ended(filled: Topics) -> None:
+    """What comes later is for the next query."""
+    asked = reader(filled, startingOffsets="earliest")
+    asked.initialOffset()
+    asked.prepareForTriggerAvailableNow()
+    with BlockingProducer(filled.servers) as producer:
+        producer.send(filled.own, b"late")
+    assert asked.latestOffset() == {filled.own: {"0": 10}}
+    assert asked.reportLatestOffset() == {filled.own: {"0": 11}}
+
+
+def test_group_that_cannot_be_committed_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark keeps the offsets that count."""
+    asked = reader(Topics("127.0.0.1:1", "t"), offsetGroup="g")
+    asked.commit({"t": {"0": 1}})
+    assert "offsetGroup=g: offsets were not committed" in caplog.text
+
+
+def test_ranges_are_read(filled: Topics) -> None:
+    """To their end and not further."""
+    asked = reader(filled)
+    (partition,) = asked.partitions({filled.own: {"0": 3}}, {filled.own: {"0": 6}})
+    rows = [value for batch in asked.read(partition) for value in batch.column("value").to_pylist()]
+    assert rows == [b"3", b"4", b"5"]

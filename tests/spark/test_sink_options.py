@@ -1,0 +1,103 @@
+"""Options of a write: each wrong one is refused on the driver, by its name and with what is allowed."""
+
+import re
+
+import pytest
+
+from aioproducer.errors import ConfigurationError
+from aioproducer.spark.options import SinkOptions
+
+SERVERS = {"kafka.bootstrap.servers": "b1:9092"}
+EXACTLY_ONCE = {**SERVERS, "topic": "t", "exactlyOnce": "true", "sinkId": "s"}
+
+WRONG = {
+    "unknown": ({"topics": "t"}, "unknown option topics; did you mean topic"),
+    "unknown, nothing near": ({"zzz": "t"}, "unknown option zzz; known are topic, exactlyOnce"),
+    "kafka without prefix": ({"linger.ms": "5"}, "unknown option linger.ms; did you mean kafka.linger.ms"),
+    "unknown kafka": ({"kafka.linger.msec": "5"}, "linger"),
+    "kafka of a consumer": ({"kafka.group.id": "g"}, "group.id"),
+    "no servers": ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers: bootstrap_servers is empty"),
+    "kafka type": ({"kafka.linger.ms": "soon"}, "kafka.linger.ms: linger_ms must be a whole number, not 'soon'"),
+    "kafka range": ({"kafka.batch.size": "-1"}, "kafka.batch.size: batch_size must be between 0 and 2147483647"),
+    "java class": ({"kafka.partitioner.class": "com.acme.Mine"}, "com.acme.Mine"),
+    "serializer": ({"kafka.value.serializer": "x"}, "kafka.value.serializer cannot be set"),
+    "transactional id": ({"kafka.transactional.id": "x"}, "give exactlyOnce=true and a sinkId"),
+    "boolean": ({"exactlyOnce": "2pc"}, "exactlyOnce='2pc': must be true or false"),
+    "duration": ({"transactionTimeout": "soon"}, "transactionTimeout='soon': must be a time such as 15m"),
+    "no duration": ({"commitTimeout": "0s"}, "commitTimeout='0s': must be a time such as 15m"),
+    "rate": ({"maxRecordsPerSecond": "0"}, "maxRecordsPerSecond='0': must be a whole number of 1 or more"),
+    "word": ({"onOversize": "drop"}, "onOversize='drop': must be fail or skip"),
+    "extra columns": ({"extraColumns": "yes"}, "extraColumns='yes': must be error or ignore"),
+    "no sinkId": ({"exactlyOnce": "true"}, "exactlyOnce=true needs sinkId"),
+    "sinkId without exactlyOnce": ({"sinkId": "s"}, "sinkId is for exactlyOnce=true"),
+    "runId without exactlyOnce": ({"runId": "s"}, "runId is for exactlyOnce=true"),
+    "sinkId with a space": ({"exactlyOnce": "true", "sinkId": "a b"}, "sinkId='a b'"),
+    "acks": ({"exactlyOnce": "true", "sinkId": "s", "kafka.acks": "1"}, "acks"),
+    "time-out over Kafka's": (
+        {"exactlyOnce": "true", "sinkId": "s", "transactionTimeout": "900h"},
+        "transactionTimeout",
+    ),
+    "empty topic": ({"topic": ""}, "topic='': must be text"),
+    "header": ({"header.": "x"}, "must be header.<name>"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_option_is_named(case: str) -> None:
+    """With what is allowed, or what was probably meant."""
+    options, said = WRONG[case]
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        SinkOptions.parse({**SERVERS, **options})
+
+
+def test_missing_servers_are_named() -> None:
+    """A write without any option says which one is needed first."""
+    with pytest.raises(ConfigurationError, match=r"kafka\.bootstrap\.servers is missing"):
+        SinkOptions.parse({"topic": "t"})
+
+
+def test_names_are_found_in_any_case() -> None:
+    """Spark gives them in lower case."""
+    options = SinkOptions.parse({name.lower(): value for name, value in EXACTLY_ONCE.items()})
+    assert (options.exactly_once, options.sink_id) == (True, "s")
+
+
+@pytest.mark.parametrize("given", ["900s", "15m", "15 min", "900000"])
+def test_durations(given: str) -> None:
+    """The same time in several spellings."""
+    assert SinkOptions.parse({**EXACTLY_ONCE, "transactionTimeout": given}).transaction_timeout_ms == 900_000
+
+
+def test_options_of_spark_itself_are_passed_over() -> None:
+    """Spark adds where its checkpoint is."""
+    assert (
+        SinkOptions.parse({**SERVERS, "topic": "t", "checkpointlocation": "/c", "includeHeaders": "true"}).topic == "t"
+    )
+
+
+def test_tasks_have_large_batches_unless_told() -> None:
+    """A task sends at once all it has."""
+    assert SinkOptions.parse(SERVERS).kafka["batch.size"] == "262144"
+    assert SinkOptions.parse({**SERVERS, "kafka.batch.size": "16384"}).kafka["batch.size"] == "16384"
+
+
+def test_transaction_of_a_task() -> None:
+    """Has its own id and the time-out of the write."""
+    properties = SinkOptions.parse(EXACTLY_ONCE).task_properties("s.0.1.2")
+    assert properties["transactional.id"] == "s.0.1.2"
+    assert properties["transaction.timeout.ms"] == "900000"
+    assert "transactional.id" not in SinkOptions.parse(EXACTLY_ONCE).task_properties()
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.sasl.password", "kafka.ssl.key.password"])
+def test_errors_hold_no_secret(name: str) -> None:
+    """The name of a refused option is enough."""
+    with pytest.raises(ConfigurationError) as caught:
+        SinkOptions.parse({**SERVERS, "topic": "t", name: "hunter2"})
+    assert "hunter2" not in f"{caught.value}{caught.value.__cause__}"
+
+
+def test_header_values_are_bytes() -> None:
+    """Constant headers are the same for each record."""
+    options = SinkOptions.parse({**SERVERS, "header.source": "spark", "header.empty": ""})
+    assert options.headers == (("source", b"spark"), ("empty", b""))

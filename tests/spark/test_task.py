@@ -1,0 +1,202 @@
+"""A task sends Arrow batches to the embedded cluster: counts, order, errors with task and row. No Spark."""
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from aioproducer.spark.columns import SinkColumns
+from aioproducer.spark.options import SinkOptions
+from aioproducer.spark.task import TaskCounts, TaskError, TaskSender
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, LoggedRecord, Where
+from aioproducer.testing.fake_cluster import ThreadedFakeCluster
+
+TASK = 7
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def cluster() -> Iterator[ThreadedFakeCluster]:
+    with FakeCluster.in_thread(1, topics={"a": 1, "b": 1}, auto_create_topics=False) as cluster:
+        yield cluster
+
+
+def send(
+    cluster: ThreadedFakeCluster,
+    batches: Sequence[pa.RecordBatch],
+    *,
+    has_seconds: bool = False,
+    columns: Sequence[str] | None = None,
+    **options: str,
+) -> TaskCounts:
+    """Send batches as a task does; the topic is `a` unless a column or an option says otherwise."""
+    present = frozenset(columns or batches[0].schema.names)
+    topic = {} if "topic" in present else {"topic": "a"}
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, **topic, **options}
+    sender = TaskSender(SinkOptions.parse(given), SinkColumns(present, has_seconds))
+    counts, prepared = sender.send_all(iter(batches), task=TASK)
+    assert prepared is None
+    return counts
+
+
+def values(count: int, *, start: int = 0, size: int = 0) -> pa.RecordBatch:
+    """Return rows whose values are their numbers, at least of a size."""
+    return pa.record_batch({"value": [str(row).encode().ljust(size) for row in range(start, start + count)]})
+
+
+def sent(cluster: ThreadedFakeCluster, topic: str = "a") -> list[LoggedRecord]:
+    """Return the records of a topic's only partition."""
+    return cluster.records(topic, 0)
+
+
+def test_rows_are_sent_in_order_and_counted(cluster: ThreadedFakeCluster) -> None:
+    """Over a buffer that is smaller than a batch, so that each batch waits for room in its middle."""
+    batches = [values(500, start=start, size=200) for start in range(0, 5_000, 500)]
+    memory = {"kafka.buffer.memory": "65536", "kafka.batch.size": "16384"}
+    counts = send(cluster, batches, **memory)
+    assert [int(record.value or b"") for record in sent(cluster)] == list(range(5_000))
+    assert (counts.rows, counts.skipped) == (5_000, 0)
+    assert counts.batches > 50
+    assert counts.bytes > 1_000_000
+
+
+def test_nothing_is_started_for_no_rows(cluster: ThreadedFakeCluster) -> None:
+    """Batches without rows count as none."""
+    assert send(cluster, [values(0), values(0)]) == TaskCounts()
+    assert cluster.requests == []
+
+
+def test_empty_batches_between_others(cluster: ThreadedFakeCluster) -> None:
+    """Are passed over, and rows keep their numbers."""
+    assert send(cluster, [values(0), values(2), values(0), values(2, start=2)]).rows == 4
+    assert [record.value for record in sent(cluster)] == [b"0", b"1", b"2", b"3"]
+
+
+def test_all_columns(cluster: ThreadedFakeCluster) -> None:
+    """Nulls included: no key, a tombstone, no headers, the current time."""
+    when = datetime(2024, 2, 29, 12, 0, 0, 123_000, tzinfo=UTC)
+    batch = pa.record_batch(
+        {
+            "value": pa.array([b"v", None]),
+            "key": pa.array(["k", None]),
+            "partition": pa.array([0, None], pa.int32()),
+            "timestamp": pa.array([when, None], pa.timestamp("us", tz="Europe/Berlin")),
+            "headers": pa.array([[{"key": "h", "value": b"1"}], None], HEADERS),
+        }
+    )
+    send(cluster, [batch])
+    first, second = sent(cluster)
+    assert (first.value, first.key, list(first.headers)) == (b"v", b"k", [("h", b"1")])
+    assert first.timestamp == int(when.timestamp() * 1_000)
+    assert (second.value, second.key, list(second.headers)) == (None, None, [])
+    assert second.timestamp > first.timestamp
+
+
+def test_timestamp_in_seconds(cluster: ThreadedFakeCluster) -> None:
+    """A double, rounded to milliseconds' precision without an error of its binary form."""
+    batch = pa.record_batch({"value": [b"v"], "timestamp": [1_700_000_000.129]})
+    send(cluster, [batch], has_seconds=True)
+    assert [record.timestamp for record in sent(cluster)] == [1_700_000_000_129]
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e300])
+def test_timestamp_that_is_no_time(cluster: ThreadedFakeCluster, seconds: float) -> None:
+    """Is named with its row."""
+    batch = pa.record_batch({"value": [b"v", b"w"], "timestamp": [None, seconds]})
+    with pytest.raises(TaskError, match=re.escape(f"task {TASK}, row 4: timestamp is {seconds}")):
+        send(cluster, [pa.record_batch({"value": [b"v"] * 3, "timestamp": [1.0] * 3}), batch], has_seconds=True)
+
+
+def test_constant_headers(cluster: ThreadedFakeCluster) -> None:
+    """Go with each record."""
+    send(cluster, [values(2)], **{"header.source": "spark"})
+    assert [list(record.headers) for record in sent(cluster)] == [[("source", b"spark")]] * 2
+
+
+def test_topics_from_a_column(cluster: ThreadedFakeCluster) -> None:
+    """Each row goes to its own; rows of one topic keep their order."""
+    send(cluster, [pa.record_batch({"topic": ["a", "b", "a"], "value": [b"1", b"2", b"3"]})])
+    assert [record.value for record in sent(cluster, "a")] == [b"1", b"3"]
+    assert [record.value for record in sent(cluster, "b")] == [b"2"]
+
+
+def test_null_topic_is_named_with_its_row(cluster: ThreadedFakeCluster) -> None:
+    """Counted over all batches of the task."""
+    first, second = (pa.record_batch({"topic": ["a", last], "value": [b"", b""]}) for last in ("b", None))
+    with pytest.raises(TaskError, match=f"task {TASK}, row 3: topic is null, and no option topic is given"):
+        send(cluster, [first, second])
+
+
+def test_refused_row_of_a_topic_column_has_its_number(cluster: ThreadedFakeCluster) -> None:
+    """Not its place among the rows of its topic."""
+    batch = pa.record_batch(
+        {"topic": ["a", "b", "a", "b"], "value": [b""] * 4, "partition": pa.array([0, 0, 0, 5], pa.int32())}
+    )
+    with pytest.raises(TaskError, match=rf"task {TASK}, row 7, topic 'b': .*partition") as caught:
+        send(cluster, [batch.slice(0, 3), batch.slice(0, 1), batch])
+    assert "5" in str(caught.value)
+
+
+def test_topic_that_does_not_exist_is_named_with_its_first_row(cluster: ThreadedFakeCluster) -> None:
+    """After `max.block.ms`."""
+    batch = pa.record_batch({"topic": ["a", "nowhere"], "value": [b"", b""]})
+    with pytest.raises(TaskError, match=f"task {TASK}, row 1, topic 'nowhere'"):
+        send(cluster, [batch], **{"kafka.max.block.ms": "200"})
+
+
+def test_row_that_is_too_large(cluster: ThreadedFakeCluster) -> None:
+    """Fails the task, or is left out and counted."""
+    batches = [values(2), values(1, size=3_000), values(2)]
+    small = {"kafka.max.request.size": "2000"}
+    with pytest.raises(TaskError, match=f"task {TASK}, row 2, topic 'a'"):
+        send(cluster, batches, **small)
+    cluster.requests.clear()
+    before = len(sent(cluster))
+    counts = send(cluster, batches, onOversize="skip", **small)
+    assert (counts.rows, counts.skipped) == (4, 1)
+    assert len(sent(cluster)) - before == 4
+
+
+def test_undelivered_rows_fail_the_task(cluster: ThreadedFakeCluster) -> None:
+    """With how many, and why."""
+    cluster.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE), times=None)
+    with pytest.raises(TaskError, match=rf"task {TASK}: .*the first: "):
+        send(cluster, [values(5)])
+
+
+def test_two_batches_at_most_are_on_the_way(cluster: ThreadedFakeCluster) -> None:
+    """While the brokers take nothing, the third batch is not taken from Spark."""
+    taken = []
+    third = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(5):
+            taken.append(number)
+            if number == 3:
+                third.set()
+            yield values(100, size=1_000)
+
+    cluster.faults.stall(Where(api=ApiKey.PRODUCE))
+    options = {"kafka.buffer.memory": "32768", "kafka.batch.size": "16384", "kafka.max.block.ms": "1500"}
+    given = SinkOptions.parse({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "a", **options})
+    sender = TaskSender(given, SinkColumns(frozenset({"value"}), has_seconds=False))
+    with pytest.raises(TaskError, match=f"task {TASK}, row 32, topic 'a'"):
+        sender.send_all(batches(), task=TASK)
+    assert taken == [0, 1, 2]
+    assert not third.is_set()
+
+
+def test_no_thread_is_left(cluster: ThreadedFakeCluster) -> None:
+    """Spark's workers run many tasks."""
+    before = threading.active_count()
+    send(cluster, [values(5)])
+    assert threading.active_count() <= before
+
+
+def test_rate_cuts_batches(cluster: ThreadedFakeCluster) -> None:
+    """So that none takes longer than a second."""
+    counts = send(cluster, [values(50)], maxRecordsPerSecond="1000000")
+    assert counts.rows == 50
