@@ -39,7 +39,6 @@ class Column(NamedTuple):
 
 
 def bytes_columns(rows: int) -> st.SearchStrategy[Column]:
-    """Values or keys of any type."""
     of_bytes = st.builds(
         lambda kind, found: Column(pa.array(found, kind), found),
         st.sampled_from(BYTES_TYPES),
@@ -65,7 +64,6 @@ def integer_columns(draw: st.DrawFn, rows: int, *, small: int) -> Column:
 
 @st.composite
 def time_columns(draw: st.DrawFn, rows: int, *, is_sane: bool) -> Column:
-    """Timestamps of any unit; parts of milliseconds are cut off."""
     unit = draw(st.sampled_from(list(UNITS)))
     multiplier, divisor = UNITS[unit]
     extremes = [-(2**62), -1, -1500, 0 if is_sane else 2**63 - 1]
@@ -94,7 +92,6 @@ def headers_columns(draw: st.DrawFn, rows: int) -> Column:
 
 
 def as_headers(pairs: Sequence[tuple[str | None, str | None] | None] | None) -> tuple[object, ...] | None:
-    """A row of headers as `enqueue` takes it."""
     if not pairs:
         return None
     return tuple(pair and (pair[0], None if pair[1] is None else pair[1].encode()) for pair in pairs)

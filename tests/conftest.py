@@ -81,7 +81,6 @@ def kafka_thread() -> Iterator[ThreadPoolExecutor]:
 def running_kafka(
     release: str, thread: ThreadPoolExecutor, *, nodes: int = 1, properties: Mapping[str, str] | None = None
 ) -> Iterator[KafkaCluster]:
-    """A running cluster of real Apache Kafka."""
     kafka = real_cluster(release, nodes=nodes, properties=properties)
     thread.submit(lambda: asyncio.run(kafka.start())).result()
     yield kafka

@@ -50,11 +50,7 @@ def import_graph(*, with_types: bool) -> Graph:
 
 
 def longest_chain(graph: Graph, beginning: Iterable[str]) -> list[str]:
-    """Return the longest chain in which each module imports the next.
-
-    Raises:
-        graphlib.CycleError: modules import each other.
-    """
+    """Return the longest chain in which each module imports the next."""
     chains: dict[str, list[str]] = {}
     for module in TopologicalSorter(graph).static_order():
         below = max((chains[imported] for imported in sorted(graph[module])), key=len, default=[])

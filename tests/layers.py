@@ -8,21 +8,18 @@ PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
 
 def layers() -> list[list[str]]:
-    """Return the layers from the top, each with its modules."""
     contracts = tomllib.loads(PYPROJECT.read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (contract,) = (contract for contract in contracts if contract["id"] == "layers")
     return [re.findall(r"\w+", layer) for layer in contract["layers"]]
 
 
 def layers_above(module: str) -> set[str]:
-    """The modules of all layers above that of a module."""
     found = layers()
     own = next(index for index, layer in enumerate(found) if module in layer)
     return {name for layer in found[:own] for name in layer}
 
 
 def layers_below(module: str) -> set[str]:
-    """The modules of all layers below that of a module."""
     found = layers()
     own = next(index for index, layer in enumerate(found) if module in layer)
     return {name for layer in found[own + 1 :] for name in layer}

@@ -12,12 +12,10 @@ VERBS = ("send", "send_and_wait", "enqueue", "send_nowait")
 
 
 def produce_requests(cluster: FakeCluster) -> int:
-    """Return the number of Produce requests that the brokers have seen."""
     return sum(seen.api is ApiKey.PRODUCE for seen in cluster.requests)
 
 
 def values(cluster: FakeCluster, topic: str) -> list[bytes | None]:
-    """The values of all records of a topic, partition after partition, each in the order of its log."""
     partitions = cluster.model.topics.named(topic)
     assert partitions is not None
     return [record.value for number in range(len(partitions.partitions)) for record in cluster.records(topic, number)]
@@ -34,7 +32,6 @@ def until_refused(send: Callable[[], object], kind: type[ErrorT], *, most: int =
 
 
 async def give(producer: Producer, verb: str, *arguments: object, **options: object) -> RecordMetadata:
-    """Send a record by one of the verbs and wait for its acknowledgement."""
     given = getattr(producer, verb)(*arguments, **options)
     if verb == "enqueue":
         given = await given

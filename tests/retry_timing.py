@@ -8,11 +8,7 @@ import pytest
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """End the run if a failed test has neither marker.
-
-    Raises:
-        pytest.exit.Exception: with the names of those tests.
-    """
+    """End the run if a failed test has neither marker."""
     failed = [
         item.nodeid
         for item in session.items

@@ -21,8 +21,7 @@ TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 
 MAX_FUNCTION_LINES = 60
 MAX_FILE_LINES = 600
-ROWS = {"errors.py", "error_codes.py"}
-"""Files of one short class or table row after another: they may be longer."""
+ROWS = {"errors.py", "error_codes.py"}  # files of one short class or table row after another: they may be longer
 
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LOADED_LAZILY = {"aiokafka", "kio", "msgspec", "pyarrow", "pydantic", "rich", "structlog", "typer"}
@@ -32,7 +31,6 @@ CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?:cp?def|def)\b(?!.*\bclass\b)[^=
 
 
 def python_functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Name and length of each function of a module, its docstring not counted."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -60,12 +58,10 @@ def layer_of(path: Path) -> str:
 
 
 def below_native(path: Path) -> bool:
-    """Whether a module is in a layer below `_native`."""
     return layer_of(path) in layers_below("_native")
 
 
 def above_producer(path: Path) -> bool:
-    """Whether a module is a user of the public names, as a program of a user is."""
     return layer_of(path) in layers_above("_producer")
 
 
@@ -104,7 +100,6 @@ def test_file_says_what_it_is(path: Path) -> None:
 
 
 def imported_at_run_time(path: Path) -> set[str]:
-    """Names of the modules that a module imports from, without imports for type checkers."""
     names = set(names_imported(path, with_types=False))
     return names | {name.rpartition(".")[0] for name in names}
 

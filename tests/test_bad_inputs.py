@@ -158,7 +158,6 @@ async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0917  # fixtures, 
     kind: type[Exception],
     message: str,
 ) -> None:
-    """The right class, the argument's name, nothing sent, and the next valid record is accepted."""
     await producer.partitions_for("orders")
     record = {"topic": "orders", "value": b"bad", **arguments}
     topic = record.pop("topic")
@@ -176,7 +175,6 @@ async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0917  # fixtures, 
 async def test_bad_record_is_refused_before_its_topic_is_known(  # noqa: PLR0917  # as above
     producer: Producer, one_broker: FakeCluster, arguments: dict[str, object], kind: type[Exception], message: str
 ) -> None:
-    """Also at the very first call of a producer; a wrong partition is found out with the topic."""
     record = {"topic": "orders", "value": b"bad", **arguments}
     topic = record.pop("topic")
 
@@ -189,7 +187,6 @@ async def test_bad_record_is_refused_before_its_topic_is_known(  # noqa: PLR0917
 
 
 async def test_too_large_record_has_sizes_and_outcome(producer: Producer) -> None:
-    """The error has the sizes and the option's name, and the outcome is NOT_WRITTEN."""
     with pytest.raises(RecordTooLargeError) as caught:
         producer.send("orders", bytes(2_000_000))
 
@@ -249,8 +246,7 @@ async def test_header_pair_of_a_subclass_is_read_once(producer: Producer, one_br
 
 
 @pytest.mark.parametrize(
-    "verb, is_known",
-    [*((verb, True) for verb in VERBS), *((verb, False) for verb in VERBS if verb != "send_nowait")],
+    "verb, is_known", [*((verb, True) for verb in VERBS), *((verb, False) for verb in VERBS if verb != "send_nowait")]
 )
 async def test_members_of_enums_are_accepted(  # noqa: PLR0917  # fixtures, and the parts of a row
     producer: Producer,
@@ -258,7 +254,6 @@ async def test_members_of_enums_are_accepted(  # noqa: PLR0917  # fixtures, and 
     verb: str,
     is_known: bool,  # noqa: FBT001
 ) -> None:
-    """As topic, partition, timestamp and header name, for known and unknown topics."""
     if is_known:
         await producer.partitions_for("orders")
 
@@ -319,7 +314,6 @@ async def test_topic_that_the_broker_refuses_fails_at_once(  # noqa: PLR0917  # 
 async def test_topic_that_may_not_be_written_fails_its_records_alone(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """The Produce response has the error; the topic's next record is tried again."""
     one_broker.faults.error(TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE, topic="orders"))
 
     with pytest.raises(TopicAuthorizationError, match="orders") as caught:
@@ -487,7 +481,6 @@ def options_id(options: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("options", OUT_OF_RANGE, ids=options_id)
 def test_option_out_of_range_is_refused(options: dict[str, object]) -> None:
-    """The ValueError is a ConfigurationError that names option and value; a valid producer can be made afterwards."""
     with pytest.raises(ConfigurationError) as caught:
         Producer("h:9092", **options)  # type: ignore[arg-type]
 

@@ -5,13 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aioproducer import (
-    IllegalStateError,
-    NoTransactionError,
-    Producer,
-    ProducerFencedError,
-    TopicPartition,
-)
+from aioproducer import IllegalStateError, NoTransactionError, Producer, ProducerFencedError, TopicPartition
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.log_capture import LogCapture
 from tests.fakes.transactional_cluster import V2_RELEASE, asked, cluster_of, committed, one_more, producer_of
@@ -68,7 +62,6 @@ PARTITIONS: list[tuple[object, type[Exception], str]] = [
 async def test_invalid_partitions_of_offsets_are_refused(
     partitions: object, kind: type[Exception], message: str
 ) -> None:
-    """No broker is asked; a valid request is answered, each partition once."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         with pytest.raises(kind, match=re.escape(message)):
             await producer.committed_offsets("readers", partitions)  # type: ignore[arg-type]

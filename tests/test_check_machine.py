@@ -12,7 +12,6 @@ CHECK = Path(__file__).parent.parent / ".ci" / "check_machine.py"
 
 
 def check(**environment: str) -> tuple[int, list[str]]:
-    """Exit code and lines of the check in an environment."""
     ended = subprocess.run(
         [sys.executable, CHECK],
         capture_output=True,
@@ -25,7 +24,6 @@ def check(**environment: str) -> tuple[int, list[str]]:
 
 @pytest.fixture
 def compiler() -> str:
-    """The compiler these tests' own native modules were built with."""
     return shutil.which("cc") or pytest.skip("no C compiler called cc")
 
 

@@ -74,9 +74,7 @@ def test_unusable_nodes_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "epoch, expected",
-    [(4, 1), (5, 2), (6, 2), (NO_EPOCH, 2)],
-    ids=["lower", "same", "higher", "none given"],
+    "epoch, expected", [(4, 1), (5, 2), (6, 2), (NO_EPOCH, 2)], ids=["lower", "same", "higher", "none given"]
 )
 def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
     cluster = merge(knowing(seen((1, 5))), answer(seen((2, epoch))), 2.0)
@@ -104,7 +102,6 @@ def test_omitted_partition_has_no_leader_and_keeps_its_epoch() -> None:
 
 
 def test_new_topic_id_replaces_everything() -> None:
-    """Deleted and created again: epochs and partitions start again."""
     cluster = merge(knowing(seen((1, 50), (1, 50))), answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)
 
     assert cluster.leader_of("a", 0) == 2
@@ -188,7 +185,6 @@ class TestWithoutTopicIds:
     LOWER = seen((2, 0), topic_id=NO_TOPIC_ID)
 
     def after(self, *steps: tuple[int, bool], nodes: tuple[Node, ...] = NODES) -> int | None:
-        """The leader after answers with the lower epoch, each (from which broker, is the topic suspected)."""
         cluster = merge(Cluster(), answer(self.OLD, nodes=nodes), 1.0)
         for from_node, is_suspected in steps:
             suspected = {"a"} if is_suspected else set[str]()
@@ -250,7 +246,6 @@ class TestWithoutTopicIds:
         assert cluster.topics["a"].partitions[0].leader_epoch == 0
 
     def smaller(self, *answers: tuple[int, bool, int], leader: int = 1) -> list[int | None]:
-        """Counts after answers to a topic of three partitions, each (from which broker, suspected, how many)."""
         cluster = merge(Cluster(), answer(seen((1, 0), (1, 0), (leader, 0), topic_id=NO_TOPIC_ID)), 1.0)
         counts = []
         for from_node, is_suspected, count in answers:
@@ -328,13 +323,11 @@ class TestLeaderHint:
     def test_others_change_nothing(
         self, topic: str, partition: int, *, leader: PartitionView, endpoints: list[Node]
     ) -> None:
-        """Hints that are not newer, name no leader, or name something unknown leave the same cluster object."""
         cluster = knowing(seen((1, 5)))
 
         assert _hinted(cluster, leader, topic=topic, partition=partition, endpoints=endpoints) is cluster
 
     def test_each_of_many_counts_by_itself(self) -> None:
-        """An old or leaderless hint does not affect the others; topics without news stay the same."""
         cluster = knowing(
             seen((1, 5), (1, 5), (1, 5), (1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]))
         )

@@ -17,7 +17,6 @@ async def async_serializer(value: object) -> bytes:
 
 
 def config(**options: object) -> ProducerConfig:
-    """Return a configuration with these options; also with wrong ones."""
     return ProducerConfig(bootstrap_servers="h:9092", **options)  # type: ignore[arg-type]
 
 
@@ -155,7 +154,6 @@ def shown(given: dict[str, object] | str) -> str | None:
     ids=shown,
 )
 def test_value_out_of_range_is_refused(options: dict[str, object], message: str) -> None:
-    """The message names the option, the range and the value."""
     with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
         config(**options)
 
@@ -229,7 +227,6 @@ def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> 
     ],
 )
 def test_foreign_option_is_refused_with_the_reason(name: str, message: str) -> None:
-    """Every unknown name has the same error; its value, perhaps a password, is not shown."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(message)) as caught:
         config(**{name: "hunter2"})
 

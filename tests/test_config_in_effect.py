@@ -18,7 +18,6 @@ from aioproducer.serializers import StringSerializer
 
 
 def config(**options: object) -> ProducerConfig:
-    """Return a configuration with these options; also with wrong ones."""
     return ProducerConfig(bootstrap_servers="h:9092", **options)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,6 @@ from aioproducer.serializers import BytesSerializer, StringSerializer
 
 
 def test_kafka_properties_are_read() -> None:
-    """Values as a Java program writes them, in both spellings; other values are kept."""
     result = ProducerConfig.from_kafka_properties(
         {
             "bootstrap.servers": "a:1,b:2",
@@ -64,7 +63,6 @@ def test_kafka_properties_are_read() -> None:
     ids=lambda value: None if isinstance(value, str) else str(value)[:60],
 )
 def test_kafka_properties_are_refused(properties: dict[str, object], message: str) -> None:
-    """A text that cannot be parsed, or an invalid value."""
     servers = {"bootstrap.servers": "h:1"} if properties else {}
 
     with pytest.raises(ConfigurationError, match=re.escape(message)):

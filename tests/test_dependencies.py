@@ -27,14 +27,12 @@ COMMAND = "from aioproducer.cli.main import app; app()"
 
 
 def names(requirements: list[str]) -> set[str]:
-    """Return the distributions that requirements name, without those of an extra or another Python."""
     wanted = [each for each in requirements if "extra ==" not in each]
     return {match[0].lower() for each in wanted if (match := re.match(r"[\w.-]+", each))}
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package and its dependencies, as `pip install aioproducer` makes it."""
     folder = tmp_path_factory.mktemp("bare")
     (folder / "aioproducer").symlink_to(PACKAGE)
     waiting, seen = names(PROJECT["dependencies"]), set[str]()
@@ -53,7 +51,6 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program that finds only what is in the folder."""
     command = [sys.executable, "-S", "-c", program, *arguments]
     environment = os.environ | {"PYTHONPATH": str(folder)}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -74,7 +71,6 @@ def test_extra_of_the_command_includes_what_its_broker_needs() -> None:
 
 @pytest.mark.slow
 def test_bare_install_sends(bare: Path) -> None:
-    """To a broker of another process, without loading anything of an extra."""
     with FakeCluster.in_thread(1, topics={"t": 1}) as cluster:
         ended = run(bare, SEND, cluster.bootstrap_servers)
 
@@ -91,7 +87,6 @@ def test_bare_install_sends(bare: Path) -> None:
     ids=["testing", "command"],
 )
 def test_missing_extra_is_named(bare: Path, program: str, said: str) -> None:
-    """In the last line of the error."""
     ended = run(bare, program)
 
     assert ended.returncode != 0

@@ -31,7 +31,6 @@ def test_relative_links_lead_to_files(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_python_blocks_parse(page: Path) -> None:
-    """Also blocks with a top-level `await`, as in `python -m asyncio`."""
     for match in PYTHON_BLOCK.finditer(page.read_text("utf-8")):
         compile(textwrap.dedent(match["code"]), page_name(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 

@@ -48,7 +48,6 @@ def an_error(kind: type[KafkaError]) -> KafkaError:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_error_keeps_message_and_details(kind: type[KafkaError]) -> None:
-    """Every class takes the same details, as attributes."""
     error = an_error(kind)
 
     assert str(error) == "what happened"
@@ -58,7 +57,6 @@ def test_error_keeps_message_and_details(kind: type[KafkaError]) -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_error_details_are_none_when_not_given(kind: type[KafkaError]) -> None:
-    """An error that is not about a record has no outcome."""
     error = kind()
 
     assert (error.topic, error.partition, error.outcome, error.attempts) == (None, None, None, None)
@@ -140,7 +138,6 @@ def test_error_has_parents(kind: type[KafkaError], parents: list[type[Exception]
     [(29, TopicAuthorizationError), (10, MessageTooLargeError), (17, errors.InvalidTopicError), (7, BrokerError)],
 )
 def test_broker_error_of_code_has_the_codes_class(code: int, kind: type[BrokerError]) -> None:
-    """Codes users act on have a class; the rest carry their number."""
     error = BrokerError.of(code, "no", retriable=True, topic="t", partition=1)
 
     assert type(error) is kind
@@ -166,7 +163,6 @@ def test_undelivered_error_counts_all_and_keeps_a_hundred() -> None:
 
 
 def test_undelivered_error_can_be_split() -> None:
-    """`except*` picks sub-errors by class."""
     error = UndeliveredError.of([KafkaError("a"), BrokerError("b", code=29)], count=2)
 
     part, rest = error.split(BrokerError)
@@ -178,7 +174,6 @@ def test_undelivered_error_can_be_split() -> None:
 
 
 def test_undelivered_error_is_caught_as_kafka_error() -> None:
-    """One `except KafkaError` covers flush."""
     error = UndeliveredError.of([KafkaError("a")], count=1)
 
     with pytest.raises(KafkaError, match="1 record was not delivered"):

@@ -21,7 +21,6 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def test_every_exported_name_is_there(module: ModuleType) -> None:
-    """`__all__` names what exists, once."""
     missing = [name for name in module.__all__ if not hasattr(module, name)]
 
     assert missing == []
@@ -29,14 +28,12 @@ def test_every_exported_name_is_there(module: ModuleType) -> None:
 
 
 def test_every_public_name_is_exported(module: ModuleType) -> None:
-    """No name is public by accident."""
     public = {name for name, value in vars(module).items() if name[0] != "_" and not inspect.ismodule(value)}
 
     assert public - set(module.__all__) == set()
 
 
 def test_every_exported_class_and_function_is_documented(module: ModuleType) -> None:
-    """Each has a docstring of its own, not one inherited from a built-in."""
     exported = {name: getattr(module, name) for name in module.__all__}
     undocumented = [
         name

@@ -42,13 +42,10 @@ class AppendsToValue(ProducerInterceptor):
 
 
 def fail(*_: object, **__: object) -> NoReturn:
-    """Stand for a mistake in the user's code."""
     raise ZeroDivisionError("on purpose")
 
 
 class Fails(ProducerInterceptor):
-    """Raises from every method."""
-
     on_send = on_acknowledgement = on_error = close = fail
 
 
@@ -58,8 +55,6 @@ class Drops(ProducerInterceptor):
 
 
 class ReturnsBytes(ProducerInterceptor):
-    """Returns the value instead of a record."""
-
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         return record.value  # type: ignore[return-value]
 
@@ -121,7 +116,6 @@ def test_interceptor_is_notified_of_a_drop_for_partition_0() -> None:
 
 @pytest.mark.parametrize("broken", [Fails(), ReturnsBytes()])
 def test_failing_on_send_is_skipped(broken: ProducerInterceptor) -> None:
-    """The next interceptor gets the record that the failing one got."""
     chain = InterceptorChain([AppendsToValue(b"1", []), broken, AppendsToValue(b"2", [])], ListLog())
 
     assert chain.on_send(RECORD) == dataclasses.replace(RECORD, value=b"v12")
@@ -129,7 +123,6 @@ def test_failing_on_send_is_skipped(broken: ProducerInterceptor) -> None:
 
 
 def test_failure_is_logged_once_a_method_and_counted_every_time() -> None:
-    """A million failing records do not make a million log lines."""
     log = ListLog()
     chain = InterceptorChain([Fails()], log)
 

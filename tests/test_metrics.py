@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from aioproducer import BufferTimeoutError, Producer, ProducerOptions
 from aioproducer.metrics import LatencyHistogram, ProducerStatistics
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 
 
@@ -32,7 +33,6 @@ def test_histogram_counts_a_batch_at_once() -> None:
 
 @given(st.floats(1e-6, 4000))
 def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
-    """Over the whole range, and never above the longest time."""
     histogram = LatencyHistogram()
     histogram.record(latency_s)
     quantile = histogram.quantile_s(0.5)
@@ -44,7 +44,6 @@ def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1))
 def test_histogram_quantiles_grow(latencies: list[float], one: float, other: float) -> None:
-    """A higher fraction never gives a lower latency."""
     histogram = LatencyHistogram()
     for latency in latencies:
         histogram.record(latency)
@@ -89,10 +88,7 @@ async def test_statistics_show_requests_and_connections() -> None:
 @in_virtual_time
 async def test_latencies_are_those_of_records() -> None:
     """Records count, not batches: of three slow and two fast ones the third fastest is slow."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=5) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=5) as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.faults.delay(2.0, Where(api=ApiKey.PRODUCE))
         await asyncio.gather(*(producer.send("orders", b"slow") for _ in range(3)))
@@ -107,10 +103,7 @@ async def test_latencies_are_those_of_records() -> None:
 @in_virtual_time
 async def test_refused_record_does_not_count_as_pending() -> None:
     options: ProducerOptions = {"buffer_memory": 32_768, "batch_size": 16_384, "max_block_ms": 100}
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, **options) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), **options) as (cluster, producer):
         await producer.partitions_for("orders")
         stalled = cluster.faults.stall(Where(api=ApiKey.PRODUCE))
         sending = [asyncio.ensure_future(producer.enqueue("orders", bytes(6_000))) for _ in range(5)]

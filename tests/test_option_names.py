@@ -31,7 +31,6 @@ def refusal_of(name: str, value: object = "hunter2") -> str:
 
 @pytest.mark.parametrize("file", sorted(path.name for path in LISTS.iterdir()))
 def test_every_foreign_name_gets_a_hint(file: str) -> None:
-    """The hint is an existing option, or a reason; never a guess from the spelling."""
     names = names_in(file)
     foreign = [name for name in names if python_name(name) not in OPTIONS]
 

@@ -37,7 +37,6 @@ class FewLeaders:
 
 
 def choices(partitioner: Partitioner, cluster: FewLeaders, times: int, *, topic: str = "t") -> list[int]:
-    """Return what the partitioner answers to as many keyless records."""
     return [partitioner.partition(topic, None, None, None, None, cluster) for _ in range(times)]  # type: ignore[arg-type]
 
 
@@ -50,7 +49,6 @@ def test_murmur2_equals_javas(key: bytes, expected: int, partition: int) -> None
 
 @given(st.binary(max_size=70), st.integers(1, 2**31 - 1))
 def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
-    """The fast and the slow one agree on any key."""
     assert murmur2(key) == reference.murmur2(key) % 2**32
     assert partition_for_key(key, count) == reference.partition_for_key(key, count)
 
@@ -67,7 +65,6 @@ def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
 def test_partition_of_an_invalid_key_is_refused(  # noqa: PLR0917  # one row
     key: object, count: int, kind: type[Exception], message: str
 ) -> None:
-    """Keywords are passed by name, through any wrapping partitioner."""
     with pytest.raises(kind, match=message):
         partition_for_key(key, count)  # type: ignore[arg-type]
 
@@ -106,7 +103,6 @@ def test_round_robin_keeps_a_turn_for_each_topic() -> None:
     ],
 )
 def test_check_choice_refuses_by_name(choice: object, message: str) -> None:
-    """A wrong answer is a ValueError that names the partitioner."""
     with pytest.raises(ValueError, match=message):
         check_choice(RoundRobinPartitioner(), choice, topic="t", partition_count=4)
 

@@ -24,7 +24,6 @@ GOLDEN: list[Sample] = json.loads((Path(__file__).parent / "protocol" / "golden"
 
 @pytest.mark.parametrize("sample", GOLDEN, ids=lambda sample: repr(bytes.fromhex(sample["content"]))[:50])
 def test_file_is_read_as_java_reads_it(sample: Sample, tmp_path: Path) -> None:
-    """Comments, separators, continued lines and escapes; what Java refuses is refused."""
     path = tmp_path / "producer.properties"
     path.write_bytes(bytes.fromhex(sample["content"]))
 
@@ -131,6 +130,5 @@ def test_secrets_are_not_in_errors(name: str, value: str, tmp_path: Path) -> Non
 
 
 def test_file_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
-    """`open` raises it."""
     with pytest.raises(FileNotFoundError):
         ProducerConfig.from_properties_file(tmp_path / "none.properties")

@@ -22,7 +22,6 @@ from aioproducer.records import (
 
 @pytest.mark.parametrize("topic", ["a", "orders", "A-Z_0.9", "x" * 249, "...", "a."])
 def test_check_topic_name_accepts_what_brokers_accept(topic: str) -> None:
-    """Letters, digits, dot, underscore, minus; up to 249."""
     check_topic_name(topic)
 
 
@@ -110,7 +109,6 @@ def test_check_payload_refuses_others_with_the_call_that_works(name: str, payloa
     ],
 )
 def test_normalize_headers_returns_pairs(headers: object, expected: object) -> None:
-    """Names repeat, order stays, null stays null, bytes are copied."""
     assert normalize_headers(headers) == expected
 
 
@@ -162,7 +160,6 @@ def test_record_metadata_equals_aiokafkas() -> None:
 
 
 def test_producer_record_normalizes_headers() -> None:
-    """The record holds a tuple for any iterable that was given."""
     record = ProducerRecord("t", b"v", headers=[["a", b"1"]])  # type: ignore[arg-type]
 
     assert record.headers == (("a", b"1"),)

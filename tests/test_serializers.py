@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from aioproducer._native.plain_json import PlainJson
 from aioproducer.errors import Outcome, SerializationError
-from aioproducer.serializers import (
-    BytesSerializer,
-    JsonSerializer,
-    StringSerializer,
-    bind_serializer,
-    check_serializer,
-)
+from aioproducer.serializers import BytesSerializer, JsonSerializer, StringSerializer, bind_serializer, check_serializer
 
 
 async def async_function(value: object) -> bytes:
@@ -89,7 +83,6 @@ def test_bound_serializer_gets_the_topic() -> None:
     ],
 )
 def test_bound_serializer_fails_by_name(serializer: object, value: object, message: str) -> None:
-    """The error names the serializer; the original error is the cause."""
     bound = bind_serializer("value_serializer", serializer)  # type: ignore[arg-type]
 
     with pytest.raises(SerializationError, match=message) as caught:
@@ -135,8 +128,6 @@ def test_json_error_says_where() -> None:
 
 
 def test_json_error_goes_through_default() -> None:
-    """Also where a part is valid itself, and its replacement is not."""
-
     class Box:
         def __init__(self, content: object) -> None:
             self.content = content
@@ -225,7 +216,6 @@ class Level(enum.IntEnum):
 @example(value=[2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1])
 @example(value={"\uffff": 1, "\U0001f600": 2, "a": 3, "B": 4, "\x7f": 5, "": 6})
 def test_json_is_the_same_by_a_fast_library(library: str, value: object, *, sort_keys: bool) -> None:
-    """Byte for byte; errors have the same text, which says where in the value."""
     fast, slow = json_serializer(library, sort_keys=sort_keys), json_serializer(sort_keys=sort_keys)
 
     assert outcome(fast, value) == outcome(slow, value)

@@ -6,13 +6,11 @@ BATCH_SIZE = 256 * 1024
 
 
 def acknowledge(limits: BatchSizeLimits, batches: int) -> None:
-    """Acknowledge so many batches."""
     for _ in range(batches):
         limits.acknowledged("t")
 
 
 def test_topic_never_refused_has_the_batch_size() -> None:
-    """It has no entry either."""
     limits = BatchSizeLimits(BATCH_SIZE)
     acknowledge(limits, 10)
 
@@ -20,7 +18,6 @@ def test_topic_never_refused_has_the_batch_size() -> None:
 
 
 def test_refusal_halves_the_limit() -> None:
-    """Batches of the old size that are refused later do not halve it again; other topics keep theirs."""
     limits = BatchSizeLimits(BATCH_SIZE)
     for _ in range(5):
         limits.refused("t", BATCH_SIZE)
@@ -33,7 +30,6 @@ def test_refusal_halves_the_limit() -> None:
 
 
 def test_limit_grows_with_acknowledged_batches() -> None:
-    """A refusal starts the count again; the entry goes once the limit has reached the batch size."""
     limits = BatchSizeLimits(BATCH_SIZE)
     limits.refused("t", BATCH_SIZE)
     acknowledge(limits, BATCHES_BEFORE_GROWTH - 1)
@@ -49,7 +45,6 @@ def test_limit_grows_with_acknowledged_batches() -> None:
 
 
 def test_limit_is_never_too_small_for_a_record() -> None:
-    """Repeated refusals stop at the smallest limit."""
     limits = BatchSizeLimits(BATCH_SIZE)
     for _ in range(30):
         limits.refused("t", limits.of("t"))

@@ -29,7 +29,6 @@ RECORDS = st.lists(
 
 
 def batch_of(core: CoreParts, records: Sequence[Record]) -> tuple[ProducerBatch, list[Delivery]]:
-    """One batch that came back from the wire, and its records' deliveries."""
     deliveries = []
     for each in records:
         delivery = core.appender.append("t", each.value, each.key, 0, each.timestamp, each.headers, None)
@@ -57,7 +56,6 @@ def decoded(part: ProducerBatch) -> Batch:
 
 @given(RECORDS, st.lists(st.integers(0, 7), max_size=4), st.booleans())
 def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cuts: list[int], sealed: bool) -> None:  # noqa: FBT001
-    """For any records and ranges, compressed or not; each delivery is found in its part."""
     core = CoreParts()
     batch, deliveries = batch_of(core, records)
     if sealed:
@@ -138,7 +136,6 @@ def test_cut_leaves_records_on_both_sides(sizes: tuple[int, ...], middle: int) -
     ],
 )
 def test_refused_records_are_cut_out(refused: list[int], ranges: list[tuple[int, int]]) -> None:
-    """Neighbouring refused records stay together, and so do the records between them."""
     batch, _ = batch_of(CoreParts(), records_of(b"0", b"1", b"2", b"3", b"4"))
 
     assert around(batch, neighbours(dict.fromkeys(refused, "no key"))) == ranges

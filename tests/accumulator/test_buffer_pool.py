@@ -43,8 +43,7 @@ def take_all(pool: BufferPool, node_id: int, size: int = SMALLEST_CHUNK) -> int:
 
 
 @pytest.mark.parametrize(
-    "size, capacity",
-    [(1, 1024), (1024, 1024), (1025, 2048), (8192, 8192), (8193, 8193), (50_000, 50_000)],
+    "size, capacity", [(1, 1024), (1024, 1024), (1025, 2048), (8192, 8192), (8193, 8193), (50_000, 50_000)]
 )
 def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capacity: int) -> None:
     pool = pool_of()
@@ -54,7 +53,6 @@ def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capac
 
 
 def test_batch_size_not_a_power_of_two_has_its_own_free_list() -> None:
-    """Batches of the usual size are kept for the next use, for any usual size."""
     pool = pool_of(batch_size=5000)
 
     pool.give_back(lend(pool, 4097))
@@ -120,7 +118,6 @@ def test_large_chunk_is_freed_at_once() -> None:
 
 
 def test_free_chunks_of_other_sizes_make_way() -> None:
-    """Memory kept for small batches serves a large one."""
     pool = pool_of()
     for chunk in [lend(pool, SMALLEST_CHUNK) for _ in range(TOTAL // SMALLEST_CHUNK)]:
         pool.give_back(chunk)
@@ -143,7 +140,6 @@ def test_no_more_free_chunks_make_way_than_must() -> None:
 
 
 def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
-    """The parts of a split batch share a chunk, also when a part is split again."""
     pool = pool_of()
     chunk = lend(pool, 2048)
     pool.share(chunk, 2)
@@ -158,7 +154,6 @@ def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
 
 
 def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
-    """The loan shrinks to the compressed bytes, and waiters for memory are notified."""
     returns = Returns()
     pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
     pool.is_awaited = True
@@ -208,7 +203,6 @@ def test_partition_of_no_known_leader_lives_on_the_common_memory(node_id: int | 
 
 
 def test_claimed_common_memory_leaves_a_node_its_reserve() -> None:
-    """The earliest waiter has the first claim on common memory."""
     pool = pool_of(nodes=(1, 2))
 
     taken = 0

@@ -141,7 +141,6 @@ def test_large_record_is_not_overtaken_forever() -> None:
 
 
 def test_partition_stalled_while_waiting_alone_continues() -> None:
-    """Later records of its node are not forgotten."""
     queue = full((1, 1))
     held_up = queue.join(partition=0)
     queue.core.refuse(queue.core.drain()[0])
@@ -299,7 +298,6 @@ def test_topics_with_leaderless_partitions_are_known() -> None:
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another of the node"])
 def test_queue_whose_partition_recovers_is_served_at_once(others: int) -> None:
-    """The queue competes under its leader's name again, also if that was no rival when the serving began."""
     core = CoreParts(leaders=(1, 1), memory=2 * 1024, batch_size=1024, max_record_size=6 * 1024)
     for _ in range(2):
         core.send(CHUNK)

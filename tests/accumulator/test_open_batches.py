@@ -90,7 +90,6 @@ def test_batch_starts_small_when_memory_is_scarce() -> None:
 
 
 def test_full_batch_is_queued_and_the_next_record_opens_another() -> None:
-    """A batch and its header take no more than `batch.size`."""
     core = CoreParts(batch_size=2048)
     for _ in range(5):
         core.send(bytes(700))
@@ -433,7 +432,6 @@ def test_records_are_counted_in_open_and_closed_batches() -> None:
 
 
 def test_batch_has_room_for_its_header() -> None:
-    """The bytes that go to the broker are at most `batch.size`."""
     core = CoreParts(batch_size=1024)
     for _ in range(200):
         core.send(bytes(20))

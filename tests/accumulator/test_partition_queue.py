@@ -279,7 +279,6 @@ def test_batch_is_not_first_unresolved_behind_a_stamped_one(where: str) -> None:
 
 
 def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
-    """The batch is found in any state; one whose callers were notified is not looked at again."""
     core, queue, batches = with_batches(2)
     core.now += 1
     core.send()

@@ -145,8 +145,4 @@ def test_outcome_is_unknown_while_the_log_may_hold_the_batch() -> None:
     queued, sent, again = batch_in(BatchState.QUEUED), batch_in(BatchState.ON_WIRE), batch_in(BatchState.QUEUED)
     again.maybe_written = True
 
-    assert [batch.outcome for batch in (queued, sent, again)] == [
-        Outcome.NOT_WRITTEN,
-        Outcome.UNKNOWN,
-        Outcome.UNKNOWN,
-    ]
+    assert [batch.outcome for batch in (queued, sent, again)] == [Outcome.NOT_WRITTEN, Outcome.UNKNOWN, Outcome.UNKNOWN]

@@ -26,7 +26,6 @@ def producer_of(producer_id: int | None = 7, *, epoch: int = 0) -> ProducerIdent
 
 
 def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) -> ProducerBatch:
-    """A batch that was sent under an identity, on a connection."""
     core = CoreParts()
     core.send()
     core.flush()
@@ -337,7 +336,6 @@ def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5) | st.none()), max_size=40))
 def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) -> None:
-    """In any order of batches and changes, within each (id, epoch) of a partition."""
     producer = producer_of(epoch=LAST_EPOCH - 3)
     partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     given_out: set[tuple[int, int, int, int]] = set()

@@ -278,7 +278,6 @@ def test_batch_that_ended_while_sealed_gives_memory_back() -> None:
 
 
 def test_unfinished_are_all_that_were_accepted_and_have_no_end() -> None:
-    """`close` needs the open, queued and sent batches."""
     core = CoreParts(leaders=(1, 2))
     close_one(core, 0)
     on_wire = core.drain()
@@ -353,7 +352,6 @@ class AnyDay:
 )
 @settings(max_examples=50)
 def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None:
-    """When all is acknowledged no byte is lent, no flush or record waits, and nothing is ready."""
     day = AnyDay()
     for action, number in steps:
         day.step(action, number)

@@ -61,8 +61,7 @@ def at(name: str, version: int) -> Scene:
     elif name == "AddOffsetsToTxn":
         scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     else:
-        scene.manager.commit()
-        scene.manager.flushed()
+        scene.commit()
     return scene
 
 
@@ -98,8 +97,7 @@ def test_unknown_identity_in_an_abort_is_fatal(version: int) -> None:
     """V2: a leader with a newer epoch answers Produce with 47 without asking the coordinator."""
     scene = Scene(version=version).begun(0)
     scene.manager.fail_transaction(BrokerError("newer", code=47))
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.do("EndTxn", 49)
 
@@ -126,8 +124,7 @@ def outdated(version: int) -> Scene:
     scene = Scene(version=version).begun(0)
     scene.send_offsets(OFFSETS, READERS)
     scene.do("TxnOffsetCommit", 47)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     return scene
 
 
@@ -161,8 +158,7 @@ def test_another_producer_id_is_taken_when_epochs_run_out(epoch: int, state: Sta
     scene.identity.assign(77, epoch)
     scene.begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
 
     scene.manager.answered(scene.ask(), ProducerIdResponse(0, 0, 88, 0), scene.now)
@@ -176,8 +172,7 @@ def test_late_copys_transaction_is_not_ended_by_an_unknown_id() -> None:
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("TxnOffsetCommit")
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     scene.described = "Ongoing", (77, 0)
     scene.do("DescribeTransactions")
@@ -190,8 +185,7 @@ def test_late_copys_transaction_is_not_ended_by_an_unknown_id() -> None:
 def test_producer_idle_before_an_upgrade_may_be_forgotten() -> None:
     """An upgrade to V2 asks for a new epoch, which a forgotten producer must not get."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
 
     assert not scene.manager.begin(2)

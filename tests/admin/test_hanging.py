@@ -13,12 +13,10 @@ def producer(producer_id: int, *, first_offset: int = 5, idle_ms: int = HOUR_MS)
 
 
 def description(transactional_id: str, producer_id: int, *places: tuple[str, int]) -> TransactionDescription:
-    """What a coordinator knows."""
     return TransactionDescription(0, transactional_id, "Ongoing", 60_000, NOW_MS, producer_id, 0, list(places))
 
 
 def candidates(*producers: ActiveProducer) -> list[object]:
-    """Producer ids of those that are open for longer than a quarter of an hour in t[0]."""
     found = open_transactions([PartitionProducers("t", 0, 0, list(producers))], now_ms=NOW_MS, for_longer_than_s=900)
     return [each.producer.producer_id for each in found]
 

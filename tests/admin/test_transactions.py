@@ -23,7 +23,6 @@ class CoordinatorSaying:
         self._payload = payload
 
     async def to_coordinator(self, transactional_id: str, request: AdminRequest[AnswerT]) -> AnswerT:
-        """Read and check the answer, whichever id it is about."""
         del transactional_id
         answer = request.decode(RawResponse(1, 0, memoryview(self._payload)))
         request.check(answer)
@@ -31,7 +30,6 @@ class CoordinatorSaying:
 
 
 def description_of(transactional_id: str) -> bytes:
-    """A DescribeTransactions answer about one id with a transaction open."""
     fields = [
         NO_PAUSE,
         array_length(1, flexible=True),

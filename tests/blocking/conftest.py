@@ -5,16 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioproducer import (
-    BlockingProducer,
-    UndeliveredError,
-)
+from aioproducer import BlockingProducer, UndeliveredError
 from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ClusterElsewhere]:
-    """One for all tests that count only what they sent themselves."""
     with cluster_elsewhere() as elsewhere:
         yield elsewhere
 

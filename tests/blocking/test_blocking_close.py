@@ -88,7 +88,6 @@ def test_later_close_shortens_the_time_of_the_first(cluster: ClusterElsewhere, *
 
 @pytest.mark.parametrize("timeout", [0, 0.5, 5])
 def test_records_accepted_during_close_are_reported(cluster: ClusterElsewhere, timeout: float) -> None:
-    """Delivered or failed, but none forgotten between the threads."""
     producer = BlockingProducer(cluster.bootstrap_servers).start()
     taken: list[int] = []
     told: list[object] = []

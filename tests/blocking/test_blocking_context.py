@@ -46,7 +46,6 @@ VERBS: Mapping[str, Callable[[BlockingProducer], object]] = MappingProxyType(
 
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_hooks_see_the_context_of_the_call(cluster: ClusterElsewhere, verb: str) -> None:
-    """Contexts of the start and of other calls make no difference."""
     tracing = Tracing()
     serializer = {} if verb.startswith("topic") else {"value_serializer": tracing.serialize}
     hooks = {"interceptor"} | ({"serializer"} if serializer else set())
@@ -85,7 +84,6 @@ def test_interceptor_of_a_table_sees_the_context_of_the_call(cluster: ClusterEls
 
 
 async def test_every_step_runs_in_the_given_context() -> None:
-    """Also after waits, and when it is cancelled; what it sets is its own."""
     REQUEST.set("given")
     context = contextvars.copy_context()
     REQUEST.set("task's")

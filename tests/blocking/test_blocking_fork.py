@@ -56,7 +56,6 @@ class Stepping:
 
 
 def exit_code_of_child(act: Callable[[], object]) -> int:
-    """Fork, and do something in the child, which a signal ends if it hangs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: threads and fork, which is the point here
         child = os.fork()

@@ -45,7 +45,6 @@ class CtrlC:
         return press_ctrl_c if self._left < 0 else self.tracing
 
     def handle(self, _signal: int, _frame: FrameType | None) -> None:
-        """Do what Python's own handler does."""
         sys.settrace(None)
         if not self.has_come:
             self.has_come = True
@@ -53,7 +52,6 @@ class CtrlC:
 
 
 def interrupted(work: Callable[[], object], after: int) -> bool:
-    """Do something with Ctrl-C after a number of steps; return False if it ended before."""
     ctrl_c = CtrlC(after)
     before = signal.signal(signal.SIGINT, ctrl_c.handle)
     try:

@@ -39,7 +39,6 @@ def go_on() -> Iterator[threading.Event]:
 
 
 def blocked(cluster: ClusterElsewhere, go_on: threading.Event, **options: str) -> BlockingProducer:
-    """Return a producer whose thread is inside a callback."""
     producer = BlockingProducer(cluster.bootstrap_servers, **LIMITS, **options).start()  # type: ignore[arg-type]
     is_inside = threading.Event()
 
@@ -117,7 +116,6 @@ def test_transaction_verb_ends_while_the_thread_is_blocked(
 
 
 def test_close_counts_what_a_blocked_thread_may_lose(cluster: ClusterElsewhere, go_on: threading.Event) -> None:
-    """The records that the producer was not given, too."""
     producer = blocked(cluster, go_on)
     for _ in range(3):
         producer.enqueue("orders", b"v")
@@ -138,7 +136,6 @@ def test_statistics_are_read_while_the_thread_is_blocked(cluster: ClusterElsewhe
 
 
 def test_start_ends_while_its_thread_is_blocked(cluster: ClusterElsewhere, go_on: threading.Event) -> None:
-    """By an interceptor's `configure`, for example, or a lock that the caller holds."""
     producer = BlockingProducer(cluster.bootstrap_servers, **LIMITS)
     producer._background.start(lambda: _block(go_on))  # noqa: SLF001  # nothing of the user's runs before a start
 

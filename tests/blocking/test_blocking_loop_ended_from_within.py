@@ -24,12 +24,10 @@ async def answer() -> int:
 
 
 async def end_the_loop() -> None:
-    """Do as a callback that calls `sys.exit`."""
     raise SystemExit
 
 
 def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosedError]) -> None:
-    """Call again and again, and note with what it ended."""
     try:
         while True:
             background.call(answer, LIMIT)

@@ -184,7 +184,6 @@ def test_mutable_value_is_copied(blocking: BlockingProducer, cluster: ClusterEls
 
 
 def test_stalled_cluster_holds_callers_back(cluster: ClusterElsewhere) -> None:
-    """In bounded memory; they get an error after max_block_ms, and everything accepted goes through."""
     stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
     producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=1_000_000, max_block_ms=1_000)
     with producer:

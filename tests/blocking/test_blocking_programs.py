@@ -9,10 +9,7 @@ from itertools import product
 
 import pytest
 
-from aioproducer import (
-    BlockingProducer,
-    IllegalStateError,
-)
+from aioproducer import BlockingProducer, IllegalStateError
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
 pytestmark = pytest.mark.timing
@@ -51,7 +48,6 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
-    """Within the time of closing, with KeyboardInterrupt, and without a thread that keeps the process."""
     program = subprocess.Popen(
         [sys.executable, "-c", CTRL_C, cluster.bootstrap_servers],
         stdout=subprocess.PIPE,

@@ -33,7 +33,6 @@ def committed(cluster: ClusterElsewhere) -> object:
 
 
 def test_reported_failure_still_fails_the_commit(transactional: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """A callback gets a failure; it does not decide that the rest may be committed."""
     told: list[object] = []
     transactional.begin_transaction()
     transactional.enqueue("orders", b"taken", partition=0)
@@ -53,7 +52,6 @@ def test_reported_failure_still_fails_the_commit(transactional: BlockingProducer
 def test_failure_raised_by_flush_still_fails_the_commit(
     transactional: BlockingProducer, cluster: ClusterElsewhere
 ) -> None:
-    """Catching what flush raises does not take the record out of the transaction."""
     transactional.begin_transaction()
     transactional.enqueue("orders", b"not", partition=NO_SUCH_PARTITION)
     with pytest.raises(UndeliveredError):
@@ -68,7 +66,6 @@ def test_failure_raised_by_flush_still_fails_the_commit(
 def test_record_outside_of_any_transaction_spoils_no_other(
     transactional: BlockingProducer, cluster: ClusterElsewhere
 ) -> None:
-    """The record was not part of the transaction; the next flush raises it."""
     transactional.enqueue("orders", b"outside", partition=0)
     with transactional.transaction():
         transactional.send("orders", b"inside", partition=0)
@@ -103,8 +100,6 @@ def test_serializer_that_raises_anything_fails_its_record_alone(
 def test_failure_whose_callback_raised_stays_unretrieved(
     cluster: ClusterElsewhere, teller: Callable[[BlockingProducer], None]
 ) -> None:
-    """Also of a record that the producer did not take; what the callback raised is logged as any other."""
-
     def note(*_: object) -> None:
         raise RuntimeError("a defect of the application")
 
@@ -117,8 +112,6 @@ def test_failure_whose_callback_raised_stays_unretrieved(
 
 
 def test_ended_handover_is_not_waited_for(cluster: ClusterElsewhere) -> None:
-    """Code on the background thread may cancel its tasks; every later call says so, and nothing is committed."""
-
     def cancel_all(_metadata: object, _error: object) -> None:
         for task in asyncio.all_tasks():
             if task.get_name() == "aioproducer-handover":

@@ -45,7 +45,6 @@ with BlockingProducer(sys.argv[1]) as again:
 
 @pytest.mark.parametrize("trouble", ["files uvloop", "files asyncio", "threads uvloop"])
 def test_start_without_a_thread_or_loop_raises(cluster: ClusterElsewhere, trouble: str) -> None:
-    """The first with the system's error, a later one as after every start that failed; another producer works."""
     ended = run(TROUBLE, [cluster.bootstrap_servers, *trouble.split()])
 
     first = "OSError" if "files" in trouble else "RuntimeError"

@@ -43,8 +43,6 @@ async def test_every_verb_sends_in_the_order_of_the_calls(one_broker: FakeCluste
 
 
 async def test_wrong_type_is_an_error_of_the_call(one_broker: FakeCluster) -> None:
-    """It names the argument; nothing was sent, and the next record goes."""
-
     def work(producer: BlockingProducer) -> None:
         orders: BlockingTopic[bytes, Order] = producer.topic("orders", value=Order)
         with pytest.raises(TypeError, match=r"^value for topic 'orders' must be Order or None, not dict$"):
@@ -78,7 +76,6 @@ async def test_mutable_bytes_are_copied(one_broker: FakeCluster) -> None:
 
 
 async def test_partitions_do_not_wait_behind_records(one_broker: FakeCluster) -> None:
-    """As those that the producer itself is asked for: the question brings no record that could overtake one."""
     told: list[object] = []
 
     def work() -> list[object]:

@@ -106,7 +106,6 @@ def test_threads_take_turns(elsewhere: ClusterElsewhere) -> None:
 
 
 def test_calls_outside_a_transaction_are_refused(elsewhere: ClusterElsewhere) -> None:
-    """A record outside of a transaction is refused; the producer goes on."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
         with pytest.raises(NoTransactionError):
             producer.send("orders", b"outside", partition=0)

@@ -64,14 +64,12 @@ async def running(handover: HandoffQueue) -> AsyncIterator[None]:
 
 
 async def turn(handover: HandoffQueue) -> None:
-    """Wait until all that was queued has been given."""
     mark = Barrier()
     handover.put_barrier(mark)
     await asyncio.wait_for(mark.reached.wait(), PATIENCE_S)
 
 
 async def test_records_and_marks_keep_the_order_of_their_calls() -> None:
-    """Each mark has its turn when the records before it were given, and before those after it."""
     handover, records = new_handover(), Records()
     marks = [Barrier() for _ in range(3)]
     seen: list[list[object]] = []
@@ -179,7 +177,6 @@ async def test_refusal_sticks_only_if_the_producer_takes_nothing_more(error: Exc
 
 
 async def test_refused_record_is_reported_once() -> None:
-    """To its callback, or else by the next flush; of many the first errors, and all in the count."""
     handover, records = new_handover(), Records()
     many = MAX_SUB_ERRORS + 5
     async with running(handover):
@@ -216,7 +213,6 @@ async def test_refused_record_fails_its_own_transaction_alone() -> None:
 
 
 async def test_close_while_full_delivers_accepted_and_refuses_the_rest() -> None:
-    """A caller that waits for room is refused; the records before are given, and the mark comes after them."""
     handover, records = new_handover(), Records()
     records.may_go_on.clear()
     waits = threading.Event()
@@ -247,7 +243,6 @@ async def test_close_while_full_delivers_accepted_and_refuses_the_rest() -> None
 
 
 async def test_end_of_the_loop_fails_what_is_queued() -> None:
-    """Each callback is called, and records that wait for their turn get it."""
     handover, records = new_handover(), Records()
     records.may_go_on.clear()
     mark = Barrier()

@@ -20,10 +20,7 @@ def written(cluster: ClusterElsewhere) -> object:
     return cluster.do(lambda fake: [(r.key, r.value, *dict(r.headers).values()) for r in fake.records("orders", 0)])
 
 
-def reuse(
-    send: Callable[[bytearray, memoryview, list[tuple[str, bytes | None]]], ResultT],
-) -> list[ResultT]:
-    """One buffer and one list of headers for all records."""
+def reuse(send: Callable[[bytearray, memoryview, list[tuple[str, bytes | None]]], ResultT]) -> list[ResultT]:
     buffer, results = bytearray(5), []
     headers: list[tuple[str, bytes | None]] = [("n", None)]
     for number in range(TOTAL):

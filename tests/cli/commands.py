@@ -17,8 +17,6 @@ PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
 
 
 class Ended(NamedTuple):
-    """Exit code and output of a command."""
-
     code: int
     output: str
     errors: list[str]
@@ -43,14 +41,7 @@ async def started(
     redirection: str = "",
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start the command with pipes to its standard streams; it is killed after the block.
-
-    Args:
-        arguments: of the command.
-        stdout: as for any process.
-        redirection: of a shell, such as `<&-`.
-        environment: additional variables.
-    """
+    """Start the command with pipes to its standard streams; it is killed after the block."""
     shell = ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh"] if redirection else []
     process = await asyncio.create_subprocess_exec(
         *shell,
@@ -71,7 +62,6 @@ async def started(
 
 
 async def ended(process: asyncio.subprocess.Process, stdin: bytes | None = None) -> Ended:
-    """Feed a command, close its standard input, and wait for its end."""
     output, errors = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
     assert process.returncode is not None
     return Ended.of(process.returncode, (output or b"").decode(), errors.decode())
@@ -80,25 +70,21 @@ async def ended(process: asyncio.subprocess.Process, stdin: bytes | None = None)
 async def run(
     *arguments: str, stdin: bytes = b"", redirection: str = "", environment: Mapping[str, str] = MappingProxyType({})
 ) -> Ended:
-    """Run a command to its end."""
     async with started(*arguments, redirection=redirection, environment=environment) as process:
         return await ended(process, stdin)
 
 
 def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
-    """Return the values in partition 0."""
     return [record.value for record in cluster.records(topic, 0)]
 
 
 async def arrival(cluster: FakeCluster, count: int, topic: str = "t") -> None:
-    """Wait until the log has this many records."""
     async with asyncio.timeout(15):
         while cluster.end_offset(topic, 0) < count:  # noqa: ASYNC110 - another process sends
             await asyncio.sleep(0.01)
 
 
 async def feed(process: Process, lines: bytes) -> None:
-    """Write to a command's standard input and leave it open."""
     assert process.stdin is not None
     process.stdin.write(lines)
     await process.stdin.drain()

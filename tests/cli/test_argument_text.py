@@ -7,8 +7,7 @@ from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import Ended, run
 
-NO_TEXT = "\udcff"
-"""The byte 0xff, as Python gives it to a program."""
+NO_TEXT = "\udcff"  # the byte 0xff, as Python gives it to a program
 
 NO_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0"}
 
@@ -35,7 +34,6 @@ def refused(*arguments: str) -> Ended:
     ids=" ".join,
 )
 def test_name_that_is_no_text_is_one_line(arguments: list[str], names: str) -> None:
-    """Kafka's names are UTF-8; exit code 2."""
     ended = refused(*arguments, "-b", "h:1")
 
     assert (ended.code, ended.errors) == (2, [f"{names} {NO_TEXT!r}: not UTF-8"])
@@ -43,7 +41,6 @@ def test_name_that_is_no_text_is_one_line(arguments: list[str], names: str) -> N
 
 @pytest.mark.parametrize("arguments", [["produce", NO_TEXT], ["tail", NO_TEXT]], ids=" ".join)
 def test_topic_that_is_no_text_is_one_line(arguments: list[str]) -> None:
-    """It is no name of a topic either."""
     ended = refused(*arguments, "-b", "h:1")
 
     assert (ended.code, len(ended.errors)) == (2, 1)
@@ -53,7 +50,6 @@ def test_topic_that_is_no_text_is_one_line(arguments: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{}, NO_LOCALE], ids=["", "no locale"])
 async def test_header_has_the_bytes_that_were_given(environment: dict[str, str]) -> None:
-    """A value is any bytes; a name is UTF-8 in any locale."""
     async with FakeCluster(1, topics={"t": 1}) as cluster:
         ended = await run(
             *["produce", "t", "-b", cluster.bootstrap_servers, "--header", f"\xfc={NO_TEXT}"],
@@ -68,7 +64,6 @@ async def test_header_has_the_bytes_that_were_given(environment: dict[str, str])
 
 @pytest.mark.slow
 async def test_id_is_read_and_shown_without_a_locale() -> None:
-    """As with one."""
     async with FakeCluster(1) as cluster:
         ended = await run("txn", "describe", "\xfc", "-b", cluster.bootstrap_servers, environment=NO_LOCALE)
 

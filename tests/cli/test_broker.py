@@ -32,7 +32,6 @@ def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", list[int
 
 
 def rest_of(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    """What an ending process still says on both streams, once it has ended."""
     assert process.stdout is not None
     assert process.stderr is not None
     said = process.stdout.read(), process.stderr.read()
@@ -41,7 +40,6 @@ def rest_of(process: "subprocess.Popen[str]") -> tuple[str, str]:
 
 
 def refused(*arguments: str, path: str | None = None) -> tuple[int, list[str]]:
-    """Exit code and lines on standard error of a command that cannot start."""
     environment = None if path is None else {"PATH": path}
     ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, env=environment)
     return ended.returncode, ended.stderr.splitlines()
@@ -50,7 +48,6 @@ def refused(*arguments: str, path: str | None = None) -> tuple[int, list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 async def test_embedded_cluster_runs_until_told_to_stop(end: signal.Signals) -> None:
-    """Exit code 0, and its ports are free again."""
     with running("--nodes", "2", "--port", "0", "--topic", "orders:6") as (process, ports):
         view = await ask_for_cluster("127.0.0.1", ports[0])
 
@@ -83,7 +80,6 @@ def test_what_takes_long_to_import_is_there_before_it_is_ready(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_printed_line_sends_a_record() -> None:
-    """The Python line works as it stands."""
     with running("--port", "0") as (process, _):
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
@@ -96,7 +92,6 @@ def test_printed_line_sends_a_record() -> None:
 
 
 def test_busy_port_is_one_line() -> None:
-    """It names the port and the way out."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -124,7 +119,6 @@ def test_busy_port_is_one_line() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:
-    """It names the argument, and nothing is started."""
     code, lines = refused(*arguments)
 
     assert code == 2
@@ -134,7 +128,6 @@ def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:
 
 @pytest.mark.slow
 def test_missing_java_is_one_line() -> None:
-    """With the command that installs it; another for Maven."""
     code, lines = refused("--kafka", "4.3.0", "--port", "0", path="/nonexistent")
 
     assert code == 2
@@ -144,7 +137,6 @@ def test_missing_java_is_one_line() -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_real_kafka_is_gone_after_sigterm() -> None:
-    """With the topics asked for made before it says it is ready."""
     with running("--kafka", "4.3.1", "--port", "0", "--topic", "orders:6") as (process, ports):
         view = await ask_for_cluster("127.0.0.1", ports[0])
 

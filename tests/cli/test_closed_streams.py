@@ -16,7 +16,6 @@ CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FakeCluster]:
-    """With one record in topic `t`."""
     async with FakeCluster(1, topics={"t": 1}) as running:
         async with Producer(running.bootstrap_servers) as producer:
             await producer.send_and_wait("t", b"there")
@@ -25,7 +24,6 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 @pytest.mark.parametrize("redirection", CLOSED)
 async def test_tail_ends_as_ever(cluster: FakeCluster, redirection: str) -> None:
-    """No socket gets the number of a standard stream; what is shown goes nowhere else."""
     arguments = ["--from-beginning", "-n", "1", "--format", "value"]
     ended = await run("tail", "t", "-b", cluster.bootstrap_servers, *arguments, redirection=redirection)
 
@@ -35,7 +33,6 @@ async def test_tail_ends_as_ever(cluster: FakeCluster, redirection: str) -> None
 
 @pytest.mark.parametrize("redirection", CLOSED)
 async def test_produce_of_a_file_ends_as_ever(cluster: FakeCluster, tmp_path: Path, redirection: str) -> None:
-    """It reads a file and tells on standard error, if that is there."""
     (tmp_path / "lines").write_bytes(b"a\n")
 
     ended = await run("produce", "t", f"{tmp_path}/lines", "-b", cluster.bootstrap_servers, redirection=redirection)
@@ -45,7 +42,6 @@ async def test_produce_of_a_file_ends_as_ever(cluster: FakeCluster, tmp_path: Pa
 
 
 async def test_txn_list_ends_as_ever(cluster: FakeCluster) -> None:
-    """With the answer."""
     ended = await run("txn", "list", "-b", cluster.bootstrap_servers, redirection="<&-")
 
     assert (ended.code, ended.output, ended.errors) == (0, "no transactions\n", [])

@@ -29,7 +29,6 @@ def run_without(library: str, *arguments: str) -> "subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("library, arguments", [("typer", ["broker"]), ("typer", ["--help"]), ("aiokafka", ["tail"])])
 def test_missing_extra_is_one_line(library: str, arguments: list[str]) -> None:
-    """With the command that installs it, and exit code 2."""
     ended = run_without(library, *arguments)
 
     said = f"aioproducer: {library} is not installed; in its clone, run: pip install '.[cli]'\n"
@@ -47,7 +46,6 @@ def test_uvloop_is_not_required(command: list[str]) -> None:
 
 
 def test_command_loads_only_what_it_needs() -> None:
-    """`broker` runs without the consumer that `tail` needs."""
     ended = run_without("aiokafka", "broker", "--nodes", "0")
 
     assert (ended.returncode, ended.stderr) == (2, "aioproducer: --nodes 0: must be 1 to 9\n")
@@ -65,7 +63,6 @@ def test_command_runs_as_a_module() -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["produce", "--help"], ["broker", "--port", "0"]])
 def test_full_standard_output_is_one_line(arguments: list[str], unbuffered: str) -> None:
-    """As on a full disk; it says what is full, in place of a page of our own code."""
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with FULL.open("w", encoding="utf-8") as full:
         ended = subprocess.run(
@@ -79,7 +76,6 @@ def test_full_standard_output_is_one_line(arguments: list[str], unbuffered: str)
 @only_where_one_is_full
 @pytest.mark.parametrize("arguments", [["nosuch"], ["produce"], ["broker", "--nodes", "0"]])
 def test_full_standard_error_changes_no_exit_code(arguments: list[str]) -> None:
-    """A script that was asked wrongly learns it all the same."""
     with FULL.open("w", encoding="utf-8") as full:
         ended = subprocess.run([*COMMAND, *arguments], stderr=full, check=False)
 
@@ -88,7 +84,6 @@ def test_full_standard_error_changes_no_exit_code(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("command", ["produce", "tail"])
 def test_brokers_are_named_by_one_option(command: str) -> None:
-    """Of one spelling; those of `txn` share a definition."""
     options = [option.opts for option in get_command(command_line([command])).commands[command].params]
 
     assert ["--bootstrap-server", "-b"] in options
@@ -104,7 +99,6 @@ def test_exit_codes_have_one_home(path: Path) -> None:
 
 @pytest.mark.slow
 def test_version_is_told() -> None:
-    """As by any command."""
     ended = run_without("pyspark", "--version")
 
     assert (ended.returncode, ended.stdout) == (0, f"aioproducer {aioproducer.__version__}\n")

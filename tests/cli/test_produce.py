@@ -37,7 +37,6 @@ async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: Fake
 
 
 async def test_key_headers_and_partition(cluster: FakeCluster) -> None:
-    """Headers may repeat and be empty; the partition is the one asked for."""
     cluster.create_topic("wide", 5)
     arguments = [
         "--format",
@@ -65,7 +64,6 @@ async def test_key_headers_and_partition(cluster: FakeCluster) -> None:
 
 
 async def test_csv_has_a_header_in_each_file(cluster: FakeCluster, tmp_path: Path) -> None:
-    """Columns may be in another order in the next one."""
     (tmp_path / "a.csv").write_text("id,n\n1,x\n")
     (tmp_path / "b.csv").write_text("n,id\ny,2\n")
 
@@ -78,7 +76,6 @@ async def test_csv_has_a_header_in_each_file(cluster: FakeCluster, tmp_path: Pat
 
 
 async def test_empty_input_is_no_failure(cluster: FakeCluster) -> None:
-    """Everything was delivered: nothing."""
     command = await run("produce", "t", "-b", cluster.bootstrap_servers)
 
     assert (command.code, command.output) == (0, "")
@@ -86,7 +83,6 @@ async def test_empty_input_is_no_failure(cluster: FakeCluster) -> None:
 
 
 async def test_what_is_typed_is_sent_at_once(cluster: FakeCluster) -> None:
-    """A pipe that stays open holds nothing back; its end ends the command."""
     async with started("produce", "t", "-b", cluster.bootstrap_servers) as process:
         await feed(process, b"a\nb\nc")
         await arrival(cluster, 2)
@@ -98,7 +94,6 @@ async def test_what_is_typed_is_sent_at_once(cluster: FakeCluster) -> None:
 
 
 async def test_rate_is_a_limit(cluster: FakeCluster) -> None:
-    """Eleven records at twenty a second take half a second."""
     command = await run("produce", "t", "-b", cluster.bootstrap_servers, "--rate", "20", stdin=b"\n" * 11)
 
     assert float(command.errors[0].split()[-2]) >= 0.5
@@ -108,7 +103,6 @@ BAD_JSON = b'{"a":1}\n{"a":2}\nnot\n{"a":3}\nworse\n'
 
 
 async def test_bad_line_ends_the_run_and_what_was_before_is_delivered(cluster: FakeCluster) -> None:
-    """It is named, with what is wrong."""
     command = await run("produce", "t", "-b", cluster.bootstrap_servers, "--format", "jsonl", stdin=BAD_JSON)
 
     assert command.code == 1
@@ -118,7 +112,6 @@ async def test_bad_line_ends_the_run_and_what_was_before_is_delivered(cluster: F
 
 
 async def test_bad_lines_are_skipped_on_request(cluster: FakeCluster) -> None:
-    """They are all told, and the exit code says that not everything was delivered."""
     command = await run(
         "produce", "t", "-b", cluster.bootstrap_servers, "--format", "jsonl", "--skip-bad-lines", stdin=BAD_JSON
     )
@@ -129,7 +122,6 @@ async def test_bad_lines_are_skipped_on_request(cluster: FakeCluster) -> None:
 
 
 async def test_line_longer_than_a_record_may_be(cluster: FakeCluster) -> None:
-    """The option is named; its neighbours are delivered."""
     long = b"x" * 5_000
     command = await run(
         *f"produce t -b {cluster.bootstrap_servers} --property max.request.size=1000 --skip-bad-lines".split(),
@@ -143,7 +135,6 @@ async def test_line_longer_than_a_record_may_be(cluster: FakeCluster) -> None:
 
 
 async def test_record_that_the_broker_refuses_is_named(cluster: FakeCluster) -> None:
-    """With `--skip-bad-lines` the others are delivered all the same."""
     cluster.create_topic("small", 1, configs={"max.message.bytes": "1000"})
 
     command = await run(
@@ -163,7 +154,6 @@ def refused(*arguments: str) -> Ended:
 
 
 def test_everything_asked_wrongly_is_said_at_once(tmp_path: Path) -> None:
-    """A line each, exit code 2."""
     arguments = f"t {tmp_path}/gone {tmp_path} -b h:1 --key id --rate 0 --header x --property linger.mss=5"
 
     command = refused(*arguments.split())
@@ -195,7 +185,6 @@ def test_everything_asked_wrongly_is_said_at_once(tmp_path: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_wrong_argument_is_one_line(arguments: list[str], said: str) -> None:
-    """Exit code 2."""
     command = refused(*arguments)
 
     assert command.code == 2
@@ -204,7 +193,6 @@ def test_wrong_argument_is_one_line(arguments: list[str], said: str) -> None:
 
 
 async def test_key_that_no_column_has_is_asked_wrongly(cluster: FakeCluster, tmp_path: Path) -> None:
-    """If the first header shows it, before anything was sent; later it is a line that cannot be sent."""
     (tmp_path / "a.csv").write_text("id,n\n1,x\n")
     (tmp_path / "b.csv").write_text("od,n\n2,y\n")
     arguments = f"-b {cluster.bootstrap_servers} --format csv --key id --skip-bad-lines".split()
@@ -222,7 +210,6 @@ async def test_key_that_no_column_has_is_asked_wrongly(cluster: FakeCluster, tmp
     "header", [b"id,\xe9", b'id,"a"b', b"id," + b"x" * 3_000, b'id,"t'], ids=lambda header: header[:8]
 )
 async def test_header_that_is_no_use_is_not_skipped(cluster: FakeCluster, header: bytes) -> None:
-    """The next row would be taken for one."""
     lines = header + b"\n1,2\n3,4\n"
     limit = ("--property", "max.request.size=2000")
     arguments = ("-b", cluster.bootstrap_servers, "--format", "csv", "--skip-bad-lines", *limit)
@@ -234,14 +221,12 @@ async def test_header_that_is_no_use_is_not_skipped(cluster: FakeCluster, header
 
 
 async def test_partition_that_is_not_there_is_one_line(cluster: FakeCluster) -> None:
-    """With those that are; exit code 2."""
     command = await run("produce", "t", "-b", cluster.bootstrap_servers, "--partition", "1", stdin=b"a\n")
 
     assert (command.code, command.errors) == (2, ["--partition 1: topic t has partitions 0 to 0"])
 
 
 async def test_wrong_address_is_known_in_a_bounded_time() -> None:
-    """With the reason; exit code 1."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -265,7 +250,6 @@ async def test_default_gives_way_to_a_shorter_bound_that_is_given() -> None:
 
 
 async def test_topic_that_nobody_makes_is_one_line() -> None:
-    """Where brokers do not make topics on first use."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         command = await run(
             *f"produce gone -b {cluster.bootstrap_servers} --property max.block.ms=500".split(), stdin=b"a\n"
@@ -277,7 +261,6 @@ async def test_topic_that_nobody_makes_is_one_line() -> None:
 
 
 async def test_leader_that_dies_costs_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
-    """Every line arrives once and in order."""
     lines = [b"%d" % number for number in range(3_000)]
     (tmp_path / "lines").write_bytes(b"\n".join(lines))
     cluster.create_topic("pair", 1, replication_factor=2)
@@ -293,7 +276,6 @@ async def test_leader_that_dies_costs_nothing(cluster: FakeCluster, tmp_path: Pa
 
 
 async def test_failed_delivery_ends_the_run(cluster: FakeCluster) -> None:
-    """The lines that were under way are named, with the reason and what became of them."""
     arguments = "--property delivery.timeout.ms=600 --property request.timeout.ms=500 --property linger.ms=0"
     async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments.split()) as process:
         await feed(process, b"a\n")

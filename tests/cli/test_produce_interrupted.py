@@ -22,7 +22,6 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: signal.Signals) -> None:
-    """A long linger is not waited out; the summary says how far it got."""
     arguments = "--property linger.ms=3600000 --property delivery.timeout.ms=7200000 --property batch.size=1000"
     fills_a_batch = b"x" * 2_000
     async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments.split()) as process:
@@ -39,7 +38,6 @@ async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: s
 
 
 async def test_hang_up_is_ignored_under_nohup(cluster: FakeCluster) -> None:
-    """All of the input is delivered."""
     program = [
         "/bin/sh",
         "-c",
@@ -62,7 +60,6 @@ async def test_hang_up_is_ignored_under_nohup(cluster: FakeCluster) -> None:
 
 
 async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
-    """What has no answer by then is told as such."""
     arguments = ["--drain-timeout", "0.3"]
     async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments) as process:
         await feed(process, b"a\n")
@@ -81,7 +78,6 @@ async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
 
 
 async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
-    """Despite the drain time-out."""
     async with started("produce", "t", "-b", cluster.bootstrap_servers, "--drain-timeout", "600") as process:
         await feed(process, b"a\n")
         await arrival(cluster, 1)
@@ -101,7 +97,6 @@ async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
 
 
 async def test_signal_while_connecting_ends_at_once() -> None:
-    """Nothing was read, nothing is lost."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with started("produce", "t", "-b", f"127.0.0.1:{silent.getsockname()[1]}") as process:
             assert process.stderr is not None

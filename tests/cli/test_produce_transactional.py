@@ -11,8 +11,7 @@ from tests.cli.commands import Ended, ended, feed, run, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
-END_OF_PARTITION = -191
-"""librdkafka's own code."""
+END_OF_PARTITION = -191  # librdkafka's own code
 
 LINES = b"".join(b"%d\n" % number for number in range(500))
 
@@ -44,17 +43,14 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[bytes]:
 
 
 async def seen(bootstrap_servers: str, topic: str) -> list[bytes]:
-    """As `read_committed`, beside the brokers."""
     return await asyncio.to_thread(read_committed, bootstrap_servers, topic)
 
 
 async def produce(bootstrap_servers: str, topic: str, *arguments: str, stdin: bytes = LINES) -> Ended:
-    """The command, with a transaction."""
     return await run("produce", topic, "-b", bootstrap_servers, "--transactional", *arguments, stdin=stdin)
 
 
 async def test_whole_input_is_committed(broker: str, topic: str) -> None:
-    """And said to be."""
     produced = await produce(broker, topic)
 
     assert produced.code == 0
@@ -63,7 +59,6 @@ async def test_whole_input_is_committed(broker: str, topic: str) -> None:
 
 
 async def test_one_bad_line_and_nothing_is_there(broker: str, topic: str, tmp_path: Path) -> None:
-    """Also not the good ones before it; the next run with the same id is as if there had been none."""
     lines = b'{"a": 1}\n' * 300 + b"{broken\n" + b'{"a": 1}\n'
     (tmp_path / "good.jsonl").write_bytes(b'{"b": 2}\n')
 
@@ -77,7 +72,6 @@ async def test_one_bad_line_and_nothing_is_there(broker: str, topic: str, tmp_pa
 
 
 async def test_bad_lines_may_be_passed_over(broker: str, topic: str) -> None:
-    """Then what is left is the whole."""
     produced = await produce(broker, topic, "-f", "jsonl", "--skip-bad-lines", stdin=b'{"a": 1}\n{broken\n{"a": 2}\n')
 
     assert produced.code == 1
@@ -86,7 +80,6 @@ async def test_bad_lines_may_be_passed_over(broker: str, topic: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signal_aborts(broker: str, topic: str, number: signal.Signals) -> None:
-    """Readers are not kept waiting by what was sent until then."""
     arguments = ["produce", topic, "-b", broker, "--transactional"]
     async with started(*arguments) as process:
         await feed(process, LINES)
@@ -115,7 +108,6 @@ async def test_killed_run_is_cleared_away_by_the_next(broker: str, topic: str) -
 
 
 async def test_second_run_with_the_same_id_stops_the_first(broker: str, topic: str) -> None:
-    """Loudly, and nothing of it is there."""
     async with started("produce", topic, "-b", broker, "--transactional") as process:
         await feed(process, LINES)
         await asyncio.to_thread(_wait_for_records, broker, topic)
@@ -128,7 +120,6 @@ async def test_second_run_with_the_same_id_stops_the_first(broker: str, topic: s
 
 
 async def test_id_without_a_transaction_is_told() -> None:
-    """It would be of no use."""
     told = await run("produce", "t", "--transactional-id", "x")
 
     assert (told.code, told.errors) == (2, ["--transactional-id 'x' needs --transactional"])
@@ -143,7 +134,6 @@ async def test_what_no_transaction_can_have_is_told() -> None:
 
 
 def _wait_for_records(bootstrap_servers: str, topic: str) -> None:
-    """Until something of an open transaction is in the log."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

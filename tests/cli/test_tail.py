@@ -26,21 +26,18 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 async def send(cluster: FakeCluster, *values: bytes | None, topic: str = "t") -> None:
-    """Put records into a topic, with a key and a header each."""
     async with Producer(cluster.bootstrap_servers) as producer:
         for value in values:
             await producer.enqueue(topic, value, key=b"k", headers=[("h", b"1")])
 
 
 async def reading(process: Process) -> None:
-    """Wait until the command says that it reads."""
     assert process.stderr is not None
     async with asyncio.timeout(15):
         await process.stderr.readuntil(b"; Ctrl-C ends\n")
 
 
 async def test_everything_from_the_beginning(cluster: FakeCluster) -> None:
-    """In order; `--max` ends it."""
     await send(cluster, b"a", None, b"\xff")
 
     command = await run("tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", "--max", "3")
@@ -49,7 +46,6 @@ async def test_everything_from_the_beginning(cluster: FakeCluster) -> None:
 
 
 async def test_json_is_for_programs(cluster: FakeCluster) -> None:
-    """Standard output has nothing else."""
     await send(cluster, b"\xff")
 
     command = await run(*f"tail t -b {cluster.bootstrap_servers} --from-beginning -n 1 --format json".split())
@@ -60,7 +56,6 @@ async def test_json_is_for_programs(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_what_arrives_is_shown_until_a_signal(cluster: FakeCluster, number: signal.Signals) -> None:
-    """Records from before are not; those right after it says that it reads are."""
     await send(cluster, b"before")
     async with started("tail", "t", "-b", cluster.bootstrap_servers) as process:
         await reading(process)
@@ -76,7 +71,6 @@ async def test_what_arrives_is_shown_until_a_signal(cluster: FakeCluster, number
 
 
 async def test_topic_is_waited_for_and_not_made(cluster: FakeCluster) -> None:
-    """A line says so; its first record is not missed."""
     async with started("tail", "later", "-b", cluster.bootstrap_servers, "--max", "1") as process:
         await reading(process)
         assert cluster.model.topics.named("later") is None
@@ -89,7 +83,6 @@ async def test_topic_is_waited_for_and_not_made(cluster: FakeCluster) -> None:
 
 
 async def test_group_goes_on_after_what_it_has_shown(cluster: FakeCluster) -> None:
-    """Not after what was only fetched."""
     await send(cluster, b"a", b"b", b"c")
     arguments = f"tail t -b {cluster.bootstrap_servers} --group g --from-beginning --format value --max".split()
 
@@ -100,7 +93,6 @@ async def test_group_goes_on_after_what_it_has_shown(cluster: FakeCluster) -> No
 
 
 async def test_reader_that_goes_ends_it(cluster: FakeCluster) -> None:
-    """As `| head` does: without a word, also when nothing arrives any more."""
     await send(cluster, b"a")
     reader, writer = os.pipe()
     async with started("tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", stdout=writer) as process:
@@ -114,7 +106,6 @@ async def test_reader_that_goes_ends_it(cluster: FakeCluster) -> None:
 
 
 async def test_output_that_is_full_is_one_line(cluster: FakeCluster) -> None:
-    """As on a full disk; it says what is full."""
     await send(cluster, b"v")
     arguments = ["tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning"]
     async with started(*arguments, redirection=">/dev/full") as process:
@@ -124,7 +115,6 @@ async def test_output_that_is_full_is_one_line(cluster: FakeCluster) -> None:
 
 
 async def test_slow_reader_does_not_hold_up_ctrl_c(cluster: FakeCluster) -> None:
-    """As a pager does that shows the first page."""
     await send(cluster, *[b"x" * 1_000] * 200)
     reader, writer = os.pipe()
     async with started("tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", stdout=writer) as process:
@@ -139,7 +129,6 @@ async def test_slow_reader_does_not_hold_up_ctrl_c(cluster: FakeCluster) -> None
 
 
 async def test_broker_that_dies_is_told_and_its_return_too(cluster: FakeCluster) -> None:
-    """Reading goes on where it was."""
     async with started("tail", "t", "-b", cluster.bootstrap_servers) as process:
         await reading(process)
         for node_id in (1, 2):
@@ -167,7 +156,6 @@ async def test_broker_that_dies_is_told_and_its_return_too(cluster: FakeCluster)
     ids=str,
 )
 def test_wrong_argument_is_said(arguments: list[str], said: str) -> None:
-    """Exit code 2."""
     result = CliRunner().invoke(command_line(["tail"]), ["tail", *arguments])
 
     assert result.exit_code == 2

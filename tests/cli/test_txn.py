@@ -27,23 +27,19 @@ def begun(bootstrap_servers: str, topic: str) -> confluent_kafka.Producer:
 
 
 async def txn(bootstrap_servers: str, command: str, *arguments: str) -> Ended:
-    """The command."""
     return await run("txn", command, *arguments, "-b", bootstrap_servers)
 
 
 def rows(ended: Ended) -> list[dict[str, object]]:
-    """The JSON lines of an answer."""
     assert (ended.code, ended.errors) == (0, [])
     return [json.loads(line) for line in ended.output.splitlines()]
 
 
 def listed(ended: Ended, transactional_id: str) -> list[object]:
-    """States of one id in the list."""
     return [row["state"] for row in rows(ended) if row["transactional_id"] == transactional_id]
 
 
 async def test_open_transaction_is_listed_and_described(broker: str, topic: str) -> None:
-    """With where it has written, until it ends."""
     producer = await asyncio.to_thread(begun, broker, topic)
 
     ongoing = await txn(broker, "list", "--state", "Ongoing", "--json")
@@ -59,7 +55,6 @@ async def test_open_transaction_is_listed_and_described(broker: str, topic: str)
 
 
 async def test_abandoned_id_is_taken_over(broker: str, topic: str) -> None:
-    """Its transaction is aborted at once, its producer fenced; doing so again finds nothing open."""
     producer = await asyncio.to_thread(begun, broker, topic)
 
     first = await txn(broker, "abort", topic)
@@ -83,7 +78,6 @@ async def test_id_that_does_not_exist_is_told(broker: str, topic: str, command: 
 
 
 async def test_running_transaction_does_not_hang(broker: str, topic: str) -> None:
-    """Its coordinator knows of it, however long it is open."""
     producer = await asyncio.to_thread(begun, broker, topic)
 
     ended = await txn(broker, "list", "--hanging", "--topic", topic, "--longest", "0")
@@ -93,7 +87,6 @@ async def test_running_transaction_does_not_hang(broker: str, topic: str) -> Non
 
 
 async def test_place_without_a_transaction_is_told(broker: str, topic: str) -> None:
-    """Nothing is written there."""
     producer = await asyncio.to_thread(begun, broker, topic)
     place = ["--topic", topic, "--partition", "0", "--start-offset"]
 
@@ -104,7 +97,6 @@ async def test_place_without_a_transaction_is_told(broker: str, topic: str) -> N
 
 
 async def test_marker_ends_a_transaction_at_its_place(broker: str, topic: str) -> None:
-    """As a coordinator would; here of one that is not even lost."""
     producer = await asyncio.to_thread(begun, broker, topic)
 
     ended = await txn(broker, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
@@ -118,7 +110,6 @@ async def test_marker_ends_a_transaction_at_its_place(broker: str, topic: str) -
 
 
 async def test_nothing_at_all() -> None:
-    """A cluster that never saw a transaction."""
     async with FakeCluster(nodes=3) as cluster:
         ended = await txn(cluster.bootstrap_servers, "list")
         hanging = await txn(cluster.bootstrap_servers, "list", "--hanging")
@@ -146,7 +137,6 @@ async def test_nothing_at_all() -> None:
     ],
 )
 async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None:
-    """It names the argument, and no request is sent."""
     ended = await run("txn", *arguments)
 
     assert (ended.code, ended.output, len(ended.errors)) == (2, "", 1)
@@ -154,7 +144,6 @@ async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None
 
 
 async def test_unknown_state_is_told() -> None:
-    """With those that there are."""
     async with FakeCluster(nodes=1) as cluster:
         ended = await txn(cluster.bootstrap_servers, "list", "--state", "ongoing")
 
@@ -162,7 +151,6 @@ async def test_unknown_state_is_told() -> None:
 
 
 async def test_topic_that_is_not_there_is_told() -> None:
-    """Nothing hanging there is no news; and it is not made by asking."""
     async with FakeCluster(nodes=1, topics={"t": 1}) as cluster:
         ended = await txn(cluster.bootstrap_servers, "list", "--hanging", "--topic", "t", "--topic", "nope")
 
@@ -170,7 +158,6 @@ async def test_topic_that_is_not_there_is_told() -> None:
 
 
 async def test_reader_that_has_gone_is_no_failure() -> None:
-    """As with `| true`."""
     reading, writing = os.pipe()
     os.close(reading)
 
@@ -185,7 +172,6 @@ async def test_reader_that_has_gone_is_no_failure() -> None:
 
 
 async def test_output_that_is_full_is_one_line() -> None:
-    """Exit code 1: what was asked for was not shown."""
     async with FakeCluster(nodes=1) as cluster:
         told = await run("txn", "list", "-b", cluster.bootstrap_servers, redirection=">/dev/full")
 
@@ -193,7 +179,6 @@ async def test_output_that_is_full_is_one_line() -> None:
 
 
 async def test_nobody_answers() -> None:
-    """One line, after the time that was given."""
     ended = await run("txn", "list", "-b", "127.0.0.1:1", "--timeout", "0.5")
 
     assert (ended.code, ended.output, len(ended.errors)) == (1, "", 1)

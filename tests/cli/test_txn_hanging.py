@@ -38,11 +38,9 @@ class Hanging(NamedTuple):
     start_offset: int
 
     async def txn(self, *arguments: str) -> Ended:
-        """The command."""
         return await run("txn", *arguments, "-b", self.kafka.bootstrap_servers)
 
     async def committed(self) -> list[bytes]:
-        """Return the records that another client reads."""
         return await asyncio.to_thread(read, self.kafka.bootstrap_servers, self.topic, "read_committed")
 
     async def found_by_kafka(self) -> list[list[str]]:
@@ -84,7 +82,6 @@ async def hang(kafka: KafkaCluster, topic: str) -> Hanging:
 
 
 async def test_hanging_transaction_is_found_and_ended(kafka: KafkaCluster) -> None:
-    """Readers of what is committed wait in front of it until then."""
     there = await hang(kafka, f"ledger-{secrets.token_hex(4)}")
     look = ("list", "--hanging", "--topic", there.topic, "--longest", "0")
     place = ("--topic", there.topic, "--partition", "0", "--start-offset", str(there.start_offset))

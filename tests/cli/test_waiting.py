@@ -27,7 +27,6 @@ COMMANDS = (
 
 @pytest.fixture
 async def silent_port() -> AsyncIterator[str]:
-    """A server that takes connections and says nothing."""
     asleep = asyncio.Event()
 
     async def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +53,6 @@ async def said(command: list[str], address: str) -> tuple[int | None, list[str]]
 
 
 async def check(address: str, reasons: tuple[str, ...]) -> None:
-    """Each command: exit code 1 after two lines, of which the last names the reason."""
     for code, lines in await asyncio.gather(*(said(command, address) for command in COMMANDS)):
         assert code == 1
         assert len(lines) == 2, lines
@@ -67,7 +65,6 @@ async def check(address: str, reasons: tuple[str, ...]) -> None:
 
 
 async def test_refused_port() -> None:
-    """Commands wait for a broker that is about to start, and say what they met."""
     async with dead_port() as address:
         await check(address, ("Connection refused",))
 

@@ -10,7 +10,6 @@ from aioproducer.testing import FakeCluster
 
 @pytest.fixture
 async def producer(one_broker: FakeCluster) -> AsyncIterator[AIOKafkaProducer]:
-    """A started producer with aiokafka's defaults."""
     made = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
     await made.start()
     yield made

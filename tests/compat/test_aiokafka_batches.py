@@ -15,18 +15,15 @@ NOT_AUTHORIZED = 29
 
 
 def values_of(cluster: FakeCluster, partition: int) -> list[bytes | None]:
-    """Return the values in a partition of "orders"."""
     return [record.value for record in cluster.records("orders", partition)]
 
 
 async def test_batch_for_a_partition_that_is_not_there_is_refused(producer: AIOKafkaProducer) -> None:
-    """An empty batch is refused too."""
     with pytest.raises(AssertionError, match=r"Unrecognized partition: partition must be 0\.\.2, got 3"):
         await producer.send_batch(producer.create_batch(), "orders", partition=3)
 
 
 async def test_batch_is_filled_and_sent(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """It takes records up to its limit, in order; the future is that of its first record."""
     before = await producer.send_and_wait("orders", b"before", partition=0)
     batch = producer.create_batch()
     number = 0
@@ -55,7 +52,6 @@ async def test_batch_takes_one_record_of_any_size(one_broker: FakeCluster) -> No
 
 
 async def test_batch_runs_the_serializers(one_broker: FakeCluster) -> None:
-    """They run at `append`, and headers stay as given."""
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, value_serializer=lambda value: json.dumps(value).encode()
     ) as producer:
@@ -68,7 +64,6 @@ async def test_batch_runs_the_serializers(one_broker: FakeCluster) -> None:
 
 
 async def test_empty_batch_is_none(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """Nothing is sent."""
     future = await producer.send_batch(producer.create_batch(), "orders", partition=0)
 
     assert await future is None
@@ -79,7 +74,6 @@ async def test_empty_batch_is_none(producer: AIOKafkaProducer, one_broker: FakeC
 async def test_batch_without_a_partition_gets_one(
     producer: AIOKafkaProducer, one_broker: FakeCluster, count: int
 ) -> None:
-    """The default partitioner picks any of them, the same for all records of the batch."""
     batch = producer.create_batch()
     for number in range(count):
         batch.append(timestamp=None, key=b"%d" % number, value=b"%d" % number)
@@ -124,7 +118,6 @@ async def test_batch_without_a_partition_asks_the_partitioner() -> None:
 
 
 async def test_batch_that_fails_raises_aiokafkas_error(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """Its one future raises; asyncio warns of no other."""
     one_broker.faults.error(NOT_AUTHORIZED, PRODUCE, times=None)
     batch = producer.create_batch()
     for _ in range(3):
@@ -136,7 +129,6 @@ async def test_batch_that_fails_raises_aiokafkas_error(producer: AIOKafkaProduce
 
 
 async def test_batch_keeps_what_it_was_given(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """A buffer may be used again after `append`: aiokafka has copied it by then."""
     batch = producer.create_batch()
     buffer = bytearray(b"first")
     batch.append(timestamp=None, key=None, value=buffer)
@@ -162,7 +154,6 @@ async def test_batch_refuses_a_time_below_zero_at_once(producer: AIOKafkaProduce
 
 
 async def test_object_of_another_type_is_refused_as_batch(producer: AIOKafkaProducer) -> None:
-    """An example is aiokafka's own builder."""
     with pytest.raises(TypeError, match=r"^batch must be one of `create_batch`, not dict"):
         await producer.send_batch({}, "orders", partition=0)  # type: ignore[arg-type]
 
@@ -185,7 +176,6 @@ async def test_batch_with_a_record_that_is_too_large_is_refused_whole(one_broker
 async def test_batch_keeps_times_and_takes_nothing_once_sent(
     producer: AIOKafkaProducer, one_broker: FakeCluster
 ) -> None:
-    """It is closed although it was not full."""
     batch = producer.create_batch()
     for timestamp in (7, 5):
         batch.append(timestamp=timestamp, key=None, value=b"1")

@@ -38,7 +38,6 @@ NOT_AUTHORIZED = 29
 
 @pytest.mark.slow
 async def test_unknown_topic_is_aiokafkas_error(one_broker: FakeCluster) -> None:
-    """It is raised after `request_timeout_ms`."""
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=1_000) as producer:
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             await producer.send_and_wait("unknown", b"1")
@@ -57,7 +56,6 @@ async def test_unknown_topic_is_aiokafkas_error(one_broker: FakeCluster) -> None
 async def test_last_answer_of_the_broker_is_the_error(
     one_broker: FakeCluster, code: int, expected: type[Exception]
 ) -> None:
-    """It is raised when the record expires; the other partition is not affected."""
     one_broker.faults.error(code, Where(api=ApiKey.PRODUCE, topic="orders", partition=0), times=None)
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
@@ -154,7 +152,6 @@ async def test_last_attempt_decides_the_class(one_broker: FakeCluster) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_classes_are_those_of_the_page(error: KafkaError, expected: type[Exception]) -> None:
-    """This library's error is the cause."""
     translated = as_aiokafka(error)
 
     assert type(translated) is expected
@@ -197,7 +194,6 @@ async def test_refusal_by_the_broker_is_its_code(producer: AIOKafkaProducer, one
 
 
 async def test_retries_keep_the_order_and_make_no_duplicate(one_broker: FakeCluster) -> None:
-    """The producer is idempotent, and responses are lost."""
     one_broker.faults.drop_connection(PRODUCE, after_append=True, times=2)
     async with AIOKafkaProducer(
         bootstrap_servers=one_broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20

@@ -13,7 +13,6 @@ from tests.produced import values
 
 
 async def test_closed_producer_takes_nothing(one_broker: FakeCluster) -> None:
-    """The error is aiokafka's; stopping twice is not an error."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
     batch = producer.create_batch()
     await producer.start()
@@ -28,8 +27,6 @@ async def test_closed_producer_takes_nothing(one_broker: FakeCluster) -> None:
 
 
 async def test_stop_delivers_what_was_queued(one_broker: FakeCluster) -> None:
-    """It does so also when the body of `async with` raises."""
-
     async def fail() -> None:
         async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000) as producer:
             await producer.send("orders", b"1", partition=0)

@@ -79,7 +79,6 @@ async def test_acks_that_aiokafka_refuses_are_refused(acks: object) -> None:
 
 @pytest.mark.parametrize("compression_type", ["none", "", "GZIP", "lzma", 0])
 async def test_compression_that_aiokafka_refuses_is_refused(compression_type: object) -> None:
-    """The error is a `ValueError`, as in aiokafka."""
     for made in (aiokafka.AIOKafkaProducer, AIOKafkaProducer):
         with pytest.raises(ValueError, match=r"(?i)compression.type"):
             made(compression_type=compression_type)

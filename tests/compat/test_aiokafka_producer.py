@@ -19,7 +19,6 @@ from tests.produced import produce_requests, values
 
 
 async def test_send_is_queued_and_its_future_is_delivered(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """Two awaits; by position or by name."""
     future = await producer.send("orders", b"value", b"key", 1, 5_000, [("h", b"1")])
     metadata = await future
 
@@ -31,7 +30,6 @@ async def test_send_is_queued_and_its_future_is_delivered(producer: AIOKafkaProd
 
 
 async def test_send_and_wait_is_delivered(producer: AIOKafkaProducer) -> None:
-    """Without a timestamp the record gets the time of the call."""
     before = time.time_ns() // 1_000_000
     metadata = await producer.send_and_wait("orders", b"value", partition=0)
 
@@ -56,8 +54,6 @@ async def test_place_of_a_record_is_one_of_its_consumers(producer: AIOKafkaProdu
 
 
 class Whole:
-    """An integer of another library."""
-
     def __init__(self, number: int) -> None:
         self._number = number
 
@@ -129,7 +125,6 @@ async def test_gather_keeps_the_order(producer: AIOKafkaProducer, one_broker: Fa
 
 
 async def test_future_without_acknowledgement_is_none(one_broker: FakeCluster) -> None:
-    """Aiokafka does the same with `acks=0`."""
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, acks=0) as producer:
         first, second = await producer.send("orders", b"1"), await producer.send("orders", b"2")
 
@@ -137,7 +132,6 @@ async def test_future_without_acknowledgement_is_none(one_broker: FakeCluster) -
 
 
 async def test_cancelled_future_recalls_nothing(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """The record is sent, and no one is notified."""
     future = await producer.send("orders", b"1", partition=0)
     future.cancel()
     await producer.flush()
@@ -146,7 +140,6 @@ async def test_cancelled_future_recalls_nothing(producer: AIOKafkaProducer, one_
 
 
 async def test_flush_without_records_returns(one_broker: FakeCluster) -> None:
-    """It returns before the start and after the stop, as in aiokafka; while it stops, after the records."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000)
     await producer.flush()
     await producer.start()
@@ -172,7 +165,6 @@ async def test_neither_key_nor_value_is_refused(producer: AIOKafkaProducer) -> N
 
 
 async def test_text_is_a_type_error(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
-    """Nothing is sent, not even an empty batch."""
     with pytest.raises(TypeError, match="value"):
         await producer.send("orders", "hello, Kafka!", partition=0)
     await producer.flush()
@@ -213,7 +205,6 @@ async def test_error_of_a_serializer_is_raised_as_it_is(one_broker: FakeCluster)
 
 
 async def test_record_that_is_too_large_is_refused(one_broker: FakeCluster) -> None:
-    """The call raises aiokafka's class."""
     async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_request_size=1_000) as producer:
         with pytest.raises(errors.MessageSizeTooLargeError, match="max_request_size"):
             await producer.send("orders", bytes(2_000))
@@ -258,5 +249,4 @@ async def test_keys_go_where_aiokafka_sends_them(producer: AIOKafkaProducer) -> 
 
 
 async def test_partitions_are_a_set(producer: AIOKafkaProducer) -> None:
-    """Aiokafka returns a set."""
     assert await producer.partitions_for("orders") == {0, 1, 2}

@@ -37,14 +37,12 @@ def test_signature_is_aiokafkas(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "__init__"])
 def test_what_is_awaited_stays_awaited(verb: str) -> None:
-    """Plain functions stay plain."""
     ours, theirs = getattr(AIOKafkaProducer, verb), getattr(aiokafka.AIOKafkaProducer, verb)
 
     assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
 
 
 def test_builder_takes_what_aiokafkas_takes() -> None:
-    """`append` and the questions to it."""
     theirs = type(aiokafka.AIOKafkaProducer.create_batch).__name__
     builder = aiokafka.producer.message_accumulator.BatchBuilder
     ours = type(AIOKafkaProducer().create_batch())
@@ -67,7 +65,6 @@ async def test_aiokafkas_defaults_become_ours() -> None:
 
 
 def test_idempotence_brings_acks_of_all() -> None:
-    """Aiokafka does the same."""
     assert AIOKafkaProducer(enable_idempotence=True)._config.acks == -1  # noqa: SLF001  # as above
 
 
@@ -79,7 +76,6 @@ def test_idempotence_brings_acks_of_all() -> None:
     ],
 )
 def test_port_may_be_left_out(arguments: dict[str, object], expected: tuple[str, ...]) -> None:
-    """The default is 9092."""
     producer = AIOKafkaProducer(**arguments)  # type: ignore[arg-type]
 
     assert producer._config.bootstrap_servers == expected  # noqa: SLF001  # as above
@@ -109,14 +105,12 @@ def test_what_cannot_be_done_is_refused_at_once(arguments: dict[str, object], op
 
 
 def test_unknown_protocol_is_refused_as_in_aiokafka() -> None:
-    """A misspelt protocol is refused in aiokafka's words."""
     with pytest.raises(ValueError, match="`security_protocol` should be SSL or PLAINTEXT"):
         AIOKafkaProducer(security_protocol="PLAINTXT")
 
 
 @pytest.mark.parametrize("name", ["loop", "api_version"])
 def test_deprecated_argument_warns(name: str) -> None:
-    """The warning is aiokafka's."""
     with pytest.warns(DeprecationWarning, match=f"The `{name}` parameter has been deprecated since 0"):
         AIOKafkaProducer(**{name: json})  # type: ignore[arg-type]
 

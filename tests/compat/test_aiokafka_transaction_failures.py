@@ -29,7 +29,6 @@ async def next_one_works(producer: AIOKafkaProducer, cluster: FakeCluster) -> No
 
 
 async def do_again(producer: AIOKafkaProducer) -> None:
-    """A transaction of what another producer has committed."""
     async with producer.transaction():
         await producer.send_and_wait("t", b"again", partition=0)
 
@@ -57,7 +56,6 @@ async def test_producer_forgotten_by_brokers_fails_for_good(release: Release) ->
 @on_every_release
 @in_virtual_time
 async def test_refused_offsets_raise_aiokafkas_error(release: Release) -> None:
-    """The transaction can only be aborted then."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         cluster.faults.error(30, Where(api=ApiKey.TXN_OFFSET_COMMIT))
         await producer.begin_transaction()
@@ -124,7 +122,6 @@ async def test_partly_accepted_batch_is_not_committed(*, is_cancelled: bool) -> 
 @on_every_release
 @in_virtual_time
 async def test_commit_has_no_time_limit(release: Release) -> None:
-    """As in aiokafka."""
     async with cluster_of(release) as cluster, transactional(cluster, request_timeout_ms=500) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("t", b"a", partition=0)
@@ -200,7 +197,6 @@ async def test_cancelled_block_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
-    """Also its first record."""
     async with cluster_of(release) as cluster:
         older = transactional(cluster)
         await older.start()
@@ -215,7 +211,6 @@ async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_exception_of_the_body_outranks_fencing(release: Release) -> None:
-    """A note of it says that the abort failed."""
     async with cluster_of(release) as cluster:
         older, newer = transactional(cluster), transactional(cluster)
         await older.start()
@@ -232,12 +227,10 @@ async def test_exception_of_the_body_outranks_fencing(release: Release) -> None:
 
 
 @pytest.mark.parametrize(
-    "code,expected",
-    [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)],
+    "code,expected", [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)]
 )
 @in_virtual_time
 async def test_refused_id_fails_the_start(code: int, expected: type[Exception]) -> None:
-    """The start may be repeated."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID))
         producer = transactional(cluster)

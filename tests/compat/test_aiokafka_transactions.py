@@ -23,7 +23,6 @@ from tests.produced import values
 @on_every_release
 @in_virtual_time
 async def test_block_commits_or_aborts(release: Release) -> None:
-    """The exception of the body is raised again."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         async with producer.transaction():
             metadata = await producer.send_and_wait("t", b"a", partition=0)
@@ -45,7 +44,6 @@ async def test_block_commits_or_aborts(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_verbs_commit_and_abort(release: Release) -> None:
-    """Every queued record has its metadata when the commit returns."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         await producer.begin_transaction()
         futures = [await producer.send("t", b"%d" % number, partition=0) for number in range(10)]
@@ -62,7 +60,6 @@ async def test_verbs_commit_and_abort(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_empty_transactions_cost_no_request(release: Release) -> None:
-    """This holds for commits and aborts."""
     async with cluster_of(release) as cluster, transactional(cluster) as producer:
         await producer.begin_transaction()
         await producer.commit_transaction()
@@ -135,7 +132,6 @@ async def test_stop_aborts_what_is_open(release: Release) -> None:
 
 
 async def test_without_a_transactional_id_every_verb_is_refused(producer: AIOKafkaProducer) -> None:
-    """Class and text are aiokafka's."""
     for refused in (
         producer.begin_transaction(),
         producer.commit_transaction(),
@@ -149,7 +145,6 @@ async def test_without_a_transactional_id_every_verb_is_refused(producer: AIOKaf
 
 @in_virtual_time
 async def test_records_and_offsets_outside_a_transaction_are_refused() -> None:
-    """They are refused before it, during its commit, and after it."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         batch = producer.create_batch()
         batch.append(timestamp=None, key=None, value=b"2")
@@ -179,7 +174,6 @@ async def test_records_and_offsets_outside_a_transaction_are_refused() -> None:
 
 @in_virtual_time
 async def test_offsets_after_an_abort_are_refused() -> None:
-    """The error is aiokafka's, not that of a wrong order of calls."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         await producer.begin_transaction()
         await producer.abort_transaction()
@@ -194,7 +188,6 @@ Verb = Callable[[AIOKafkaProducer], Awaitable[object]]
 @pytest.mark.parametrize("verb", [AIOKafkaProducer.commit_transaction, AIOKafkaProducer.abort_transaction])
 @in_virtual_time
 async def test_order_of_calls_is_asserted(verb: Verb) -> None:
-    """Aiokafka asserts it too; the call has no effect."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         with pytest.raises(AssertionError, match="no transaction is open"):
             await verb(producer)
@@ -228,7 +221,6 @@ async def test_order_of_calls_is_asserted(verb: Verb) -> None:
 async def test_wrong_offsets_are_refused_and_the_transaction_goes_on(
     offsets: object, group: object, expected: type[Exception]
 ) -> None:
-    """The errors are aiokafka's, which accepts a negative offset."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
         async with producer.transaction():
             await producer.send("t", b"1", partition=0)
@@ -253,7 +245,6 @@ def test_transactional_id_brings_idempotence_and_acks_of_all() -> None:
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_acks_that_are_not_all_are_refused(acks: int) -> None:
-    """The error is a `ValueError`, as aiokafka's."""
     with pytest.raises(ValueError, match="acks"):
         AIOKafkaProducer(transactional_id="t", acks=acks)  # type: ignore[arg-type]
 
@@ -291,7 +282,6 @@ async def test_program_of_aiokafkas_manual_runs_on_real_kafka(broker_of_release:
 
 
 async def test_records_of_others_are_not_touched(one_broker: FakeCluster) -> None:
-    """A process may have producers of both kinds."""
     async with (
         AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers) as plain,
         transactional(one_broker) as producer,

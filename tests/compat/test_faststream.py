@@ -19,20 +19,17 @@ NOT_AUTHORIZED = 29
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line of the page; FastStream looks the class up when it connects."""
     monkeypatch.setattr(aiokafka, "AIOKafkaProducer", AIOKafkaProducer)
 
 
 @asynccontextmanager
 async def connected(servers: str, **options: object) -> AsyncIterator[KafkaBroker]:
-    """A broker that publishes, its producer checked to be the stand-in."""
     async with KafkaBroker(servers, logger=logging.getLogger("tests.faststream"), **options) as broker:  # type: ignore[arg-type]
         assert isinstance(broker.config.producer._producer.producer, AIOKafkaProducer)  # noqa: SLF001  # no other way
         yield broker
 
 
 async def test_publish(one_broker: FakeCluster) -> None:
-    """Messages are confirmed, unconfirmed, keyed, with headers, a tombstone, and by the publisher of a decorator."""
     async with connected(one_broker.bootstrap_servers) as broker:
         metadata = await broker.publish({"n": 1}, "orders", key=b"k", partition=1, headers={"h": "1"}, timestamp_ms=5)
         future = await broker.publish("text", "orders", partition=1, no_confirm=True)
@@ -49,7 +46,6 @@ async def test_publish(one_broker: FakeCluster) -> None:
 
 @pytest.mark.parametrize("partition", [None, 2])
 async def test_publish_batch(one_broker: FakeCluster, partition: int | None) -> None:
-    """It goes to one partition, in order; by default any."""
     async with connected(one_broker.bootstrap_servers) as broker:
         metadata = await broker.publish_batch("1", "2", "3", topic="orders", partition=partition)
         future = await broker.publish_batch("4", topic="orders", partition=metadata.partition, no_confirm=True)
@@ -69,7 +65,6 @@ async def test_request_is_refused_by_faststream(one_broker: FakeCluster) -> None
 
 
 async def test_ping_and_errors(one_broker: FakeCluster) -> None:
-    """`ping` is true; a refused record raises aiokafka's class; the broker stops and connects again."""
     async with connected(one_broker.bootstrap_servers) as broker:
         assert await broker.ping(timeout=30)
         one_broker.faults.error(NOT_AUTHORIZED, Where(api=ApiKey.PRODUCE))
@@ -92,7 +87,6 @@ async def test_transactional_broker(one_broker: FakeCluster) -> None:
 
 
 async def round_trip(servers: str, topic: str) -> list[str]:
-    """Publish two messages and a batch, and return what a subscriber got."""
     found: asyncio.Queue[str] = asyncio.Queue()
     broker = KafkaBroker(servers, logger=None)
 
@@ -109,14 +103,12 @@ async def round_trip(servers: str, topic: str) -> list[str]:
 
 @pytest.mark.slow
 async def test_subscriber_gets_what_was_published(one_broker: FakeCluster) -> None:
-    """The consumer stays aiokafka's."""
     assert sorted(await round_trip(one_broker.bootstrap_servers, "orders")) == ["one 1", "three 2", "two 2"]
 
 
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_faststream_on_real_kafka(broker_of_release: tuple[str, str], topic: str) -> None:
-    """The test publishes, also a batch, subscribes and pings."""
     _, servers = broker_of_release
 
     assert sorted(await round_trip(servers, topic)) == ["one 1", "three 2", "two 2"]

@@ -15,13 +15,11 @@ from aioproducer.testing import FakeCluster
 
 @pytest.fixture
 def spans() -> InMemorySpanExporter:
-    """Return the spans that ended."""
     return InMemorySpanExporter()
 
 
 @pytest.fixture
 def provider(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> Iterator[TracerProvider]:
-    """Return a provider for `instrument`, and restore what it patches."""
     monkeypatch.setattr(aiokafka, "AIOKafkaProducer", aiokafka.AIOKafkaProducer)
     made = TracerProvider()
     made.add_span_processor(SimpleSpanProcessor(spans))
@@ -31,7 +29,6 @@ def provider(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 async def send(cluster: FakeCluster) -> AIOKafkaProducer:
-    """Send by each method that aiokafka's instrumentation traces."""
     async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="orders") as producer:
         await (await producer.send("orders", b"1", b"k", 0))
         await producer.send_and_wait("orders", b"2", partition=0, headers=[("h", b"1")])
@@ -39,7 +36,6 @@ async def send(cluster: FakeCluster) -> AIOKafkaProducer:
 
 
 def check_traced(cluster: FakeCluster, spans: InMemorySpanExporter) -> None:
-    """One span per record, and its id in the record's headers."""
     found = spans.get_finished_spans()
     headers = [dict(record.headers) for record in cluster.records("orders", 0)]
 

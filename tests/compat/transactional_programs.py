@@ -9,6 +9,5 @@ OFFSETS = {TopicPartition("t", 0): 1}
 
 
 def transactional(cluster: FakeCluster, **options: object) -> AIOKafkaProducer:
-    """A producer with the transactional id "billing-1"."""
     settings = {"transactional_id": "billing-1", "retry_backoff_ms": 20, **options}
     return AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)  # type: ignore[arg-type]

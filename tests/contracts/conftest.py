@@ -11,7 +11,6 @@ from tests.contracts.raw_client import RawClient
 
 @pytest.fixture
 async def client(broker: str) -> AsyncIterator[RawClient]:
-    """A connection to a broker of each kind in turn."""
     client = await RawClient.connect(broker)
     yield client
     await client.close()
@@ -19,7 +18,6 @@ async def client(broker: str) -> AsyncIterator[RawClient]:
 
 @pytest.fixture
 async def room(broker_of_release: tuple[str, str]) -> AsyncIterator[Room]:
-    """A group on a broker of each release, embedded and real."""
     room = Room(*broker_of_release)
     await room.open()
     yield room
@@ -28,7 +26,6 @@ async def room(broker_of_release: tuple[str, str]) -> AsyncIterator[Room]:
 
 @pytest.fixture
 async def written(room: Room, topic: str) -> str:
-    """A topic of this test and this broker alone."""
     name = f"{topic}-{secrets.token_hex(3)}"
     await (await room.consumer()).client.create_topic(name)
     return name

@@ -16,8 +16,6 @@ _PATIENCE_S = 10.0
 
 
 class Joined(NamedTuple):
-    """Fields of a JoinGroup response; the last three are a leader's."""
-
     error: int
     generation: int = -1
     protocol: str | None = None
@@ -28,8 +26,6 @@ class Joined(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """Fields of a SyncGroup response."""
-
     error: int
     assignment: bytes = b""
     protocol_type: str | None = None
@@ -61,7 +57,6 @@ class GroupClient:
         session_s: float = 10.0,
         rebalance_s: float = 8.0,
     ) -> Joined:
-        """Send JoinGroup, and take id and generation."""
         message = import_module(f"kio.schema.join_group.v{version}.request")
         offered = tuple(message.JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols.items())
         fields = {

@@ -12,8 +12,7 @@ from tests.contracts.raw_client import RawClient
 SUBSCRIPTION = bytes(6) + b"\xff\xff\xff\xff"
 """Of a consumer, to no topic: brokers read it (and one that they cannot read may get no answer)."""
 
-NOT_READY = {14, 15, 16}
-"""What a broker says until the topic of groups' offsets is there and read."""
+NOT_READY = {14, 15, 16}  # what a broker says until the topic of groups' offsets is there and read
 
 
 class GroupMember:
@@ -32,7 +31,6 @@ class GroupMember:
                 await asyncio.sleep(0.1)
 
     async def find(self):  # noqa: ANN201 - one of kio's classes
-        """Return the coordinator of the group."""
         return await self._client.ask(ApiKey.FIND_COORDINATOR, 1, key=self._group_id, key_type=0)
 
     async def describe_error(self) -> int:

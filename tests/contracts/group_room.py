@@ -25,7 +25,6 @@ class Room:
         self._connections: list[RawClient] = []
 
     async def consumer(self, instance_id: str | None = None, *, group: str | None = None) -> GroupClient:
-        """Return a client that has not joined yet."""
         client = await RawClient.connect(self._bootstrap_servers)
         self._connections.append(client)
         return GroupClient(client, self.group if group is None else group, instance_id)
@@ -52,13 +51,11 @@ class Room:
             await asyncio.sleep(0.01 if found == loaded == 0 else 0.05)
 
     async def close(self) -> None:
-        """Close all connections."""
         for client in self._connections:
             await client.close()
 
 
 async def together(*members: GroupClient, **terms: object) -> list[Joined]:
-    """Have the last one enter and the others join again when they hear of it."""
     async with asyncio.TaskGroup() as group:
         last = group.create_task(members[-1].enter(**terms))  # type: ignore[arg-type]
         others = []

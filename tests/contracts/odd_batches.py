@@ -23,7 +23,6 @@ def record(
     trailing: bytes = b"",
     claims: int = 0,
 ) -> bytes:
-    """One record; `claims` is added to the length it claims."""
     key_bytes = encode_varint(-1) if key is None else encode_varint(len(key)) + key
     times = encode_varint(time_delta) + encode_varint(delta)
     body = b"\0" + times + key_bytes + encode_varint(len(value)) + value + encode_varint(0) + trailing
@@ -50,7 +49,6 @@ def odd_batch(records: Sequence[bytes] = (record(0), record(1)), **wrong: int) -
 
 
 def body_of(wrong: dict[str, int], *, codec: int, count: int, first_time: int) -> bytes:
-    """The header from the attributes on."""
     return SECTION.pack(
         wrong.get("attributes", 0) | codec,
         wrong.get("last_delta", count - 1),

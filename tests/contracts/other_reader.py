@@ -3,8 +3,7 @@
 import confluent_kafka
 
 PATIENCE_S = 20.0
-END_OF_PARTITION = -191
-"""librdkafka's own code."""
+END_OF_PARTITION = -191  # librdkafka's own code
 
 
 def read(servers: str, topic: str, isolation: str) -> list[bytes]:

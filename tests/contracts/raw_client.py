@@ -20,14 +20,11 @@ UNSAID: dict[str, object] = {"bool": False, "timedelta_i32": timedelta(seconds=5
 
 
 class Answer(NamedTuple):
-    """The response for one partition of a Produce."""
-
     error_code: int
     base_offset: int
     log_start_offset: int
     record_errors: tuple[int, ...]
-    log_append_time: int
-    """In ms; -1 if the log keeps the records' own times."""
+    log_append_time: int  # in ms; -1 if the log keeps the records' own times
 
 
 class RawClient:
@@ -39,17 +36,14 @@ class RawClient:
 
     @classmethod
     async def connect(cls, bootstrap_servers: str) -> RawClient:
-        """Connect to the first of these servers."""
         host, port = bootstrap_servers.split(",", maxsplit=1)[0].split(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
     async def close(self) -> None:
-        """Close the socket."""
         self._writer.close()
         await self._writer.wait_closed()
 
     async def ask(self, api: ApiKey, version: int, **fields: object):  # noqa: ANN201 - one of kio's classes
-        """Send a request and read its answer."""
         serial = import_module("kio.serial")
         message_class = schema(api, version, "request")
         for field in dataclasses.fields(message_class):
@@ -85,14 +79,12 @@ class RawClient:
             await asyncio.sleep(0.05)
 
     async def topic_id(self, name: str) -> uuid.UUID | None:
-        """Return the id of a topic in Metadata, or None."""
         message = import_module("kio.schema.metadata.v12.request")
         asked = (message.MetadataRequestTopic(topic_id=None, name=name),)
         answer = await self.ask(ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
         return answer.topics[0].topic_id
 
     async def topic_error(self, name: str, *, auto_create: bool = False) -> int:
-        """Return the error of a topic in Metadata, or that of its first partition."""
         message = import_module("kio.schema.metadata.v9.request")
         asked = (message.MetadataRequestTopic(name=name),)
         answer = await self.ask(ApiKey.METADATA, 9, topics=asked, allow_auto_topic_creation=auto_create)

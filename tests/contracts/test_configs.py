@@ -46,7 +46,6 @@ async def change(
 
 
 async def described(client: RawClient, kind: int, name: str):  # noqa: ANN201 - one of kio's classes
-    """Return all settings."""
     message = import_module("kio.schema.describe_configs.v4.request")
     resource = message.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     return (await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=(resource,))).results[0]
@@ -61,7 +60,6 @@ async def overrides(client: RawClient, topic: str) -> dict[str, str | None]:
 
 
 async def test_alter_configs_replaces_what_was_set(client: RawClient, topic: str) -> None:
-    """With validate_only, or an error, nothing is set."""
     await client.create_topic(topic, {"retention.ms": "5000"})
     errors = [await alter(client, topic, {"min.insync.replicas": "1", "max.message.bytes": " 2000 "})]
     seen = [await overrides(client, topic)]
@@ -76,7 +74,6 @@ async def test_alter_configs_replaces_what_was_set(client: RawClient, topic: str
 
 
 async def test_altered_settings_are_in_force(client: RawClient, topic: str) -> None:
-    """A batch that was taken before is too large afterwards."""
     await client.create_topic(topic)
     before = await client.produce(topic, odd_batch())
     await change(client, topic, ("max.message.bytes", SET, "10"))
@@ -136,7 +133,6 @@ async def test_incremental_alter_configs_changes_what_it_names(client: RawClient
 async def test_impossible_change_is_refused(
     client: RawClient, topic: str, *, changes: list[tuple[str, int, str | None]], code: int, text: str | None
 ) -> None:
-    """All of the topic's changes with it."""
     await client.create_topic(topic)
 
     assert await change(client, topic, *changes) == (code, text)
@@ -144,7 +140,6 @@ async def test_impossible_change_is_refused(
 
 
 async def test_every_setting_refuses_nonsense(client: RawClient, topic: str) -> None:
-    """Every type and release is covered."""
     await client.create_topic(topic)
     names = [each.name for each in (await described(client, TOPIC, topic)).configs]
     refusals = {name: await change(client, topic, (name, SET, "non,sense")) for name in names}
@@ -180,7 +175,6 @@ async def test_every_setting_refuses_nonsense(client: RawClient, topic: str) -> 
 async def test_values_out_of_bounds_are_refused(
     client: RawClient, topic: str, name: str, *, value: str, shown: str, fault: str
 ) -> None:
-    """The text has the value as the broker understood it."""
     await client.create_topic(topic)
 
     assert await change(client, topic, (name, SET, value)) == (
@@ -190,7 +184,6 @@ async def test_values_out_of_bounds_are_refused(
 
 
 async def test_values_are_described_in_one_form(client: RawClient, topic: str) -> None:
-    """Each value is described in the canonical form of its type."""
     forms = {
         "preallocate": (" TRUE ", "true"),
         "min.insync.replicas": ("+1", "1"),
@@ -220,7 +213,6 @@ async def test_values_are_described_in_one_form(client: RawClient, topic: str) -
 async def test_what_has_no_settings_cannot_be_altered(
     client: RawClient, kind: int, name: str, *, code: int, text: str
 ) -> None:
-    """Both requests refuse it."""
     answers = [
         await alter(client, name, {"retention.ms": "1"}, kind=kind),
         await change(client, name, ("retention.ms", SET, "1"), kind=kind),
@@ -240,7 +232,6 @@ async def test_brokers_partitions_cannot_be_set_while_it_runs(client: RawClient)
 
 
 async def test_what_is_given_twice_is_refused_twice(client: RawClient) -> None:
-    """Each time it stands there."""
     message = import_module("kio.schema.incremental_alter_configs.v1.request")
     resource = message.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=())
     answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=(resource, resource))
@@ -250,7 +241,6 @@ async def test_what_is_given_twice_is_refused_twice(client: RawClient) -> None:
 
 
 async def test_settings_have_types(broker_of_release: tuple[str, str], topic: str) -> None:
-    """Each release has the same types of topic settings; of a broker's, those of the fake are compared."""
     release, address = broker_of_release
     client = await RawClient.connect(address)
     await client.create_topic(topic)
@@ -292,7 +282,6 @@ BEFORE_LISTS = {"advertised.listeners": (2, False), "listeners": (2, False)}
 
 
 async def test_broker_tells_where_it_listens(client: RawClient) -> None:
-    """The listener is the address in Metadata."""
     metadata = await client.ask(ApiKey.METADATA, 9, topics=())
     (broker,) = metadata.brokers
     configs = {each.name: each.value for each in (await described(client, BROKER, str(broker.node_id))).configs}
@@ -314,14 +303,12 @@ async def test_broker_tells_where_it_listens(client: RawClient) -> None:
 async def test_what_is_not_there_is_not_described(
     client: RawClient, kind: int, name: str, *, code: int, text: str
 ) -> None:
-    """The response has Kafka's code and text."""
     answer = await described(client, kind, name)
 
     assert (int(answer.error_code), answer.error_message, answer.configs) == (code, text, ())
 
 
 async def test_keys_and_synonyms_are_told_as_asked(client: RawClient, topic: str) -> None:
-    """No keys are all keys; the first synonym of what is set is itself."""
     await client.create_topic(topic, {"retention.ms": "5000"})
     message = import_module("kio.schema.describe_configs.v4.request")
     found = []

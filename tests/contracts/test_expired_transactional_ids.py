@@ -58,32 +58,27 @@ async def forgetful(forgetful_release: tuple[str, str | None]) -> AsyncIterator[
 
 @pytest.fixture
 async def client(forgetful: tuple[bool, str]) -> AsyncIterator[RawClient]:
-    """Connect to the broker."""
     client = await RawClient.connect(forgetful[1])
     yield client
     await client.close()
 
 
 def new_name() -> str:
-    """Return a name that no other test uses."""
     return f"t-{secrets.token_hex(6)}"
 
 
 async def expired(client: RawClient, transactional_id: str) -> None:
-    """Wait until the coordinator has removed an id that is not used."""
     while transactional_id in await known_ids(client):  # noqa: ASYNC110 - asks a broker
         await asyncio.sleep(0.05)
 
 
 async def known_ids(client: RawClient) -> set[str]:
-    """The transactional ids that the coordinator has."""
     answer = await client.ask(ApiKey.LIST_TRANSACTIONS, 0, state_filters=(), producer_id_filters=())
     assert int(answer.error_code) == 0
     return {each.transactional_id for each in answer.transaction_states}
 
 
 async def in_transaction(producer: TransactionalClient, topic: str, *, is_v2: bool) -> None:
-    """Begin a transaction that has a record."""
     assert is_v2 or await producer.add_partitions(topic) == 0
     assert await producer.produce(topic, version=12 if is_v2 else 11) in {0, ErrorCode.NOT_ENOUGH_REPLICAS}
 
@@ -119,7 +114,6 @@ async def test_requests_of_an_expired_id_are_refused(forgetful: tuple[bool, str]
 
 
 async def committed_offset_code(producer: TransactionalClient, group: str, topic: str, *, version: int) -> int:
-    """The code of TxnOffsetCommit, once the group has a coordinator."""
     starting = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
     while (code := await producer.commit_offset(group, topic, 1, version=version)) in starting:
         await producer.client.ask(ApiKey.FIND_COORDINATOR, 2, key=group, key_type=0)
@@ -147,7 +141,6 @@ async def test_open_transaction_keeps_its_id(forgetful: tuple[bool, str], client
 
 
 async def job(producer: Producer, topic: str, value: bytes) -> None:
-    """Commit the work of a job."""
     async with producer.transaction() as txn:
         await txn.send(topic, value, partition=0)
 
@@ -180,7 +173,6 @@ async def test_fenced_producer_stays_out_when_its_id_has_expired(
 
 
 def codes_of(errors: Iterable[KafkaError]) -> list[int]:
-    """Return the codes of errors; -1 for an error without one."""
     return [error.code if isinstance(error, BrokerError) else -1 for error in errors]
 
 
@@ -205,6 +197,5 @@ async def test_offsets_of_a_fenced_producer_stay_out(forgetful: tuple[bool, str]
 
 
 async def commit_offset(producer: Producer, group: str, place: TopicPartition, offset: int) -> None:  # noqa: PLR0917
-    """Commit an offset in a transaction of its own."""
     async with producer.transaction() as txn:
         await txn.send_offsets({place: OffsetAndMetadata(offset)}, group)

@@ -14,25 +14,21 @@ NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED = 68, 69, 79
 
 @pytest.fixture
 async def member(client: RawClient, topic: str) -> GroupMember:
-    """Return a client that may join the test's own group."""
     member = GroupMember(client, topic)
     await member.wait_for_coordinator()
     return member
 
 
 async def described(client: RawClient, group_id: str, version: int = 5) -> Any:
-    """Describe a group."""
     answer = await client.ask(ApiKey.DESCRIBE_GROUPS, version, groups=(group_id,))
     return answer.groups[0]
 
 
 async def state_of(client: RawClient, group_id: str) -> str:
-    """Return the state of a group, once it is described without an error."""
     return str((await described(client, group_id)).group_state)
 
 
 async def listed(client: RawClient, group_id: str, **filters: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """Return protocol type, state and type of this group, if it is listed."""
     answer = await client.ask(ApiKey.LIST_GROUPS, 5, **filters)
     found = [group for group in answer.groups if group.group_id == group_id]
     return [(group.protocol_type, group.group_state, group.group_type) for group in found]
@@ -58,14 +54,12 @@ async def test_group_is_described_in_each_state(client: RawClient, topic: str, m
 
 
 async def settled(client: RawClient, group_id: str) -> None:
-    """Wait until what was written shows: brokers describe what their log has copied."""
     async with asyncio.timeout(5):
         while await state_of(client, group_id) == "Dead":  # noqa: ASYNC110 - asks a broker
             await asyncio.sleep(0.02)
 
 
 async def test_members_are_described(client: RawClient, topic: str, member: GroupMember) -> None:
-    """Subscription and assignment are shown only while the group is stable."""
     await member.join()
     await member.join()
     forming = await described(client, topic)
@@ -98,7 +92,6 @@ async def test_members_are_described(client: RawClient, topic: str, member: Grou
 async def test_groups_are_listed_by_state_and_type(
     client: RawClient, topic: str, member: GroupMember, *, filters: dict[str, tuple[str, ...]], is_listed: bool
 ) -> None:
-    """Filters ignore case, and an unknown value matches nothing."""
     await member.join()
     await member.join()
     await member.sync(b"all")
@@ -109,7 +102,6 @@ async def test_groups_are_listed_by_state_and_type(
 async def test_group_without_members_is_deleted_with_its_offsets(
     client: RawClient, topic: str, member: GroupMember
 ) -> None:
-    """A group with members gets 68, an unknown one 69, each name once."""
     await client.create_topic(topic)
     await member.join()
     await member.join()
@@ -128,7 +120,6 @@ async def test_group_without_members_is_deleted_with_its_offsets(
 
 
 async def test_group_that_only_commits_is_a_group(client: RawClient, topic: str, member: GroupMember) -> None:
-    """It has no protocol."""
     await client.create_topic(topic)
     await member.commit(topic, 3)
 

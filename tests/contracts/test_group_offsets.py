@@ -64,7 +64,6 @@ async def test_offsets_go_with_their_topic(room: Room, written: str) -> None:
 
 
 async def started(room: Room) -> TransactionalClient:
-    """A producer whose transaction is to have offsets of the group."""
     producer = TransactionalClient((await room.consumer()).client, f"id-{secrets.token_hex(6)}")
     assert (await producer.init()).error == 0
     assert await producer.add_offsets(room.group) == 0

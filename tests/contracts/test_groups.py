@@ -14,7 +14,6 @@ pytestmark = pytest.mark.parametrize("broker_of_release", LINES, indirect=True)
 
 
 async def test_id_of_a_member_that_left_is_unknown(room: Room) -> None:
-    """The member cannot join with the id again, nor leave twice."""
     stays, leaves = await room.settled(None, None)
 
     left = await leaves.leave()
@@ -24,7 +23,6 @@ async def test_id_of_a_member_that_left_is_unknown(room: Room) -> None:
 
 
 async def test_id_of_a_dropped_member_is_unknown(room: Room) -> None:
-    """The member did not join again in time."""
     silent, other = await room.consumer(), await room.consumer()
     await silent.enter(rebalance_s=0.5)
     await silent.sync(**{silent.member_id: b""})
@@ -36,7 +34,6 @@ async def test_id_of_a_dropped_member_is_unknown(room: Room) -> None:
 
 
 async def test_id_is_good_for_one_group(room: Room) -> None:
-    """Another group does not know the id, existing or not."""
     (member,) = await room.settled(None)
     stranger = await room.consumer(group=room.group + "-other")
     stranger.member_id = member.member_id
@@ -48,7 +45,6 @@ async def test_id_is_good_for_one_group(room: Room) -> None:
 
 
 async def test_id_can_be_given_back_before_it_is_used(room: Room) -> None:
-    """It can be given back once; then no client can join with it."""
     pending = await room.consumer()
 
     given = await pending.join()
@@ -163,7 +159,6 @@ async def test_leader_that_missed_the_answer_joins_again(room: Room) -> None:
 
 
 async def test_most_preferred_protocol_wins(room: Room) -> None:
-    """Each member votes for the first that all offer."""
     one, two, three = [await room.consumer() for _ in range(3)]
     await one.enter(protocols={"a": b"", "b": b"", "c": b""})
 

@@ -91,14 +91,12 @@ async def test_records_at_fault_are_named(client: RawClient, topic: str) -> None
 
 @pytest.mark.parametrize("acks, error", [(5, 21), (1, 0), (-1, 0)])
 async def test_acks(client: RawClient, topic: str, *, acks: int, error: int) -> None:
-    """Only -1, 0 and 1 are valid."""
     await client.create_topic(topic)
 
     assert (await client.produce(topic, GOOD, acks=acks)).error_code == error
 
 
 async def test_unknown_topic_comes_before_unknown_acks(client: RawClient, topic: str) -> None:
-    """An unknown partition also gets error 3."""
     unknown = await client.produce(topic + "-none", GOOD, acks=5)
     await client.create_topic(topic)
 

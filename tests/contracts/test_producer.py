@@ -16,7 +16,6 @@ READ_TIMEOUT_S = 20
 
 
 async def read(broker: str, topic: str, count: int, *, partition: int = 0) -> "list[aiokafka.ConsumerRecord]":
-    """Return the first records of a partition, read by another library's consumer."""
     place = aiokafka.TopicPartition(topic, partition)
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=broker, auto_offset_reset="earliest")
     consumer.assign([place])
@@ -34,7 +33,6 @@ async def read(broker: str, topic: str, count: int, *, partition: int = 0) -> "l
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 async def test_records_arrive_whole(broker: str, topic: str, codec: str) -> None:
-    """Keys, values, headers, timestamps and nulls arrive, compressed or not."""
     given: list[dict[str, object]] = [
         {"value": b"v", "key": b"k", "headers": [("a", b"1"), ("a", None), ("é", b"")], "timestamp": 1_700_000_000_000},
         {"value": None, "key": b"tombstone", "timestamp": 1_700_000_000_007},
@@ -54,7 +52,6 @@ async def test_records_arrive_whole(broker: str, topic: str, codec: str) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("acks", [-1, 1, 0])
 async def test_thousands_of_records_keep_their_order(broker: str, topic: str, acks: int) -> None:
-    """They go in small batches, many of them in flight."""
     async with Producer(broker, acks=acks, batch_size=500) as producer:  # type: ignore[arg-type]  # one of three
         for number in range(5000):
             await producer.enqueue(topic, b"%d" % number, partition=0)
@@ -65,7 +62,6 @@ async def test_thousands_of_records_keep_their_order(broker: str, topic: str, ac
 
 
 async def test_topic_made_on_first_use_just_works(broker: str, topic: str) -> None:
-    """The first answers are errors."""
     async with Producer(broker) as producer:
         metadata = await producer.send(topic, b"x", partition=0)
 
@@ -73,7 +69,6 @@ async def test_topic_made_on_first_use_just_works(broker: str, topic: str) -> No
 
 
 async def test_log_append_time_is_the_brokers(broker: str, client: RawClient, topic: str) -> None:
-    """The topic is configured for it."""
     await client.create_topic(topic, {"message.timestamp.type": "LogAppendTime"})
     async with Producer(broker) as producer:
         metadata = await producer.send(topic, b"x", timestamp=5)
@@ -146,7 +141,6 @@ async def test_producer_goes_on_after_its_topic_was_made_again(  # noqa: PLR0917
 
 
 async def test_two_producers_share_a_partition(broker: str, topic: str) -> None:
-    """Each has its own identity and its own order."""
     async with Producer(broker, batch_size=200) as first, Producer(broker, batch_size=200) as second:
         for number in range(300):
             first.send(topic, b"a%d" % number, partition=0)

@@ -10,8 +10,7 @@ from tests.contracts.raw_client import RawClient
 GAP, OLD_EPOCH, NEXT = 45, 47, 0
 LAST = 2**31 - 1
 
-Step = tuple[int, int, int]
-"""Epoch, sequence of the first of two records, error."""
+Step = tuple[int, int, int]  # epoch, sequence of the first of two records, error
 
 STORIES: dict[str, Sequence[Step]] = {
     "in order": [(0, 0, NEXT), (0, 2, NEXT), (0, 4, NEXT)],
@@ -27,7 +26,6 @@ STORIES: dict[str, Sequence[Step]] = {
 
 @pytest.mark.parametrize("story", STORIES)
 async def test_sequence_story(client: RawClient, topic: str, story: str) -> None:
-    """Every step gets its error, and only what was taken is in the log."""
     await client.create_topic(topic)
     producer_id = await client.new_producer_id()
     errors = []
@@ -42,7 +40,6 @@ async def test_sequence_story(client: RawClient, topic: str, story: str) -> None
 
 @pytest.mark.parametrize("batches_back, answer", [(0, (0, 12)), (4, (0, 4)), (5, (45, -1)), (6, (45, -1))])
 async def test_duplicate(client: RawClient, topic: str, *, batches_back: int, answer: tuple[int, int]) -> None:
-    """The last five are remembered with their offsets; an older one is out of order."""
     await client.create_topic(topic)
     producer_id = await client.new_producer_id()
     batch: Callable[[int], bytes] = lambda sequence: odd_batch(producer_id=producer_id, epoch=0, sequence=sequence)  # noqa: E731

@@ -52,7 +52,6 @@ async def test_replaced_member_is_fenced(room: Room) -> None:
 
 
 async def test_unknown_instance_is_no_member(room: Room, written: str) -> None:
-    """It gets 25, though the member id is right."""
     (member,) = await room.settled(None)
     member.instance_id = "other"
 
@@ -67,7 +66,6 @@ async def test_unknown_instance_is_no_member(room: Room, written: str) -> None:
 
 
 async def test_fenced_member_commits_nothing(room: Room, written: str) -> None:
-    """The error is 82 FENCED_INSTANCE_ID."""
     (member,) = await room.settled("a")
     await (again := await room.consumer("a")).join()
 
@@ -85,7 +83,6 @@ async def test_instance_leaves_by_its_name(room: Room) -> None:
 
 
 async def test_instance_rebalances_when_it_returns_before_sync(room: Room) -> None:
-    """The leader knows only the replaced member id."""
     member, again = await room.consumer("a"), await room.consumer("a")
     await member.join()
 
@@ -95,7 +92,6 @@ async def test_instance_rebalances_when_it_returns_before_sync(room: Room) -> No
 
 
 async def test_waiting_member_is_fenced_at_once(room: Room) -> None:
-    """Its instance has joined on another connection."""
     leader, other = await room.settled("a", None)
     again = await room.consumer("a")
     waiting = asyncio.ensure_future(leader.join())
@@ -110,7 +106,6 @@ async def test_waiting_member_is_fenced_at_once(room: Room) -> None:
 
 
 async def test_static_member_is_not_dropped_from_a_rebalance(room: Room) -> None:
-    """Its session has to expire first; meanwhile another member leads."""
     silent, other = await room.consumer("a"), await room.consumer()
     await silent.enter(rebalance_s=0.5)
     await silent.sync(**{silent.member_id: b""})

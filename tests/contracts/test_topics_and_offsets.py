@@ -7,7 +7,6 @@ from tests.contracts.raw_client import RawClient
 
 
 async def test_topic_is_made_on_first_use(client: RawClient, topic: str) -> None:
-    """The first answer is 3 and a later one 0."""
     first = await client.topic_error(topic, auto_create=True)
     async with asyncio.timeout(10):
         while await client.topic_error(topic, auto_create=True) != 0:  # noqa: ASYNC110 - asks a broker
@@ -17,7 +16,6 @@ async def test_topic_is_made_on_first_use(client: RawClient, topic: str) -> None
 
 
 async def test_offsets_by_time(client: RawClient, topic: str) -> None:
-    """Start, end, the first record at or after a time, none after the last."""
     await client.create_topic(topic, {"retention.ms": "-1"})  # records of 1970 are gone at the broker's next look else
     for number in range(3):
         await client.produce(topic, odd_batch(timestamp=1_000_000 + 1000 * number))

@@ -35,11 +35,9 @@ class FeatureApi(IntEnum):
 
     @property
     def schema_name(self) -> str:
-        """As `ApiKey` has it."""
         return self.name.lower()
 
     def is_flexible(self, _: int) -> bool:
-        """As `ApiKey` has it."""
         return True
 
 
@@ -49,16 +47,13 @@ class Node:
 
     kafka: KafkaCluster
     topic: str
-    thread: ThreadPoolExecutor
-    """The broker dies with the thread that starts it."""
+    thread: ThreadPoolExecutor  # the broker dies with the thread that starts it
 
     def producer(self) -> Producer:
-        """Return a producer with its own transactional id."""
         options = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 60_000}
         return Producer(self.kafka.bootstrap_servers, transactional_id=f"id-{self.topic}", **options)  # type: ignore[arg-type]
 
     async def finalize(self, level: int) -> None:
-        """Change the level, and wait until new connections see it."""
         message = import_module("kio.schema.update_features.v1.request")
         kind = UPGRADE if level else DOWNGRADE
         update = message.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)
@@ -71,17 +66,14 @@ class Node:
         await client.close()
 
     async def restart(self) -> None:
-        """Restart the broker: connections and coordinators are new."""
         await self.kafka.kill(1)
         await asyncio.wrap_future(self.thread.submit(lambda: asyncio.run(self.kafka.restart(1))))
 
     async def committed(self) -> list[bytes]:
-        """Return the records that another client reads."""
         return await asyncio.to_thread(read, self.kafka.bootstrap_servers, self.topic, "read_committed")
 
 
 async def finalized(client: RawClient) -> int:
-    """Return the finalized level in ApiVersions."""
     answer = await client.ask(ApiKey.API_VERSIONS, 3, client_software_name="test", client_software_version="1")
     levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     return int(levels.get("transaction.version", 0))
@@ -89,25 +81,21 @@ async def finalized(client: RawClient) -> int:
 
 @pytest.fixture(scope="module")
 def kafka(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    """A node of the module's own."""
     yield from running_kafka("4.3.1", kafka_thread)
 
 
 @pytest.fixture
 def node(kafka: KafkaCluster, kafka_thread: ThreadPoolExecutor) -> Node:
-    """Return the broker with names for one test."""
     return Node(kafka, f"t-{secrets.token_hex(6)}", kafka_thread)
 
 
 async def end_and_go_on(producer: Producer, topic: str, verb: str) -> None:
-    """Commit or abort the open transaction; the next one works."""
     await getattr(producer, verb)()
     async with producer.transaction() as txn:
         await txn.send(topic, b"next", partition=0)
 
 
 async def has_not_ended(ending: "asyncio.Future[None]") -> bool:
-    """Whether the transaction stays open while the test waits; only another coordinator ends it."""
     done, _ = await asyncio.wait([ending], timeout=LOOK_S)
     return not done
 

@@ -18,7 +18,6 @@ KEPT = [value for value, is_kept in COMMITS.items() if is_kept]
 
 @pytest.fixture
 async def place(broker_of_release: tuple[str, str], topic: str) -> tuple[str, str]:
-    """Yield a broker of each release, embedded and real, and a topic of one partition on it."""
     _, bootstrap_servers = broker_of_release
     name = f"{topic[:100]}-{secrets.token_hex(3)}"
     client = await RawClient.connect(bootstrap_servers)
@@ -28,7 +27,6 @@ async def place(broker_of_release: tuple[str, str], topic: str) -> tuple[str, st
 
 
 async def read_by_aiokafka(bootstrap_servers: str, topic: str, isolation: str, *, count: int) -> list[bytes | None]:
-    """The first records of a topic, by a consumer in a group."""
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=bootstrap_servers,
@@ -45,7 +43,6 @@ async def read_by_aiokafka(bootstrap_servers: str, topic: str, isolation: str, *
 
 
 def read_by_confluent(bootstrap_servers: str, topic: str, isolation: str, *, count: int) -> list[bytes | None]:
-    """The same by confluent-kafka's consumer."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -66,7 +63,6 @@ def read_by_confluent(bootstrap_servers: str, topic: str, isolation: str, *, cou
 
 
 async def write_by_aiokafka(bootstrap_servers: str, topic: str) -> None:
-    """Three transactions, of which the second is aborted."""
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, transactional_id=f"id-{secrets.token_hex(6)}", acks="all"
     )
@@ -81,7 +77,6 @@ async def write_by_aiokafka(bootstrap_servers: str, topic: str) -> None:
 
 
 def write_by_confluent(bootstrap_servers: str, topic: str) -> None:
-    """The same by confluent-kafka's producer."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": f"id-{secrets.token_hex(6)}"})
     producer.init_transactions(PATIENCE_S)
     for value, is_kept in COMMITS.items():
@@ -92,7 +87,6 @@ def write_by_confluent(bootstrap_servers: str, topic: str) -> None:
 
 
 async def test_aiokafka_writes_and_confluent_reads(place: tuple[str, str]) -> None:
-    """The consumer reads committed records, or all of them."""
     await write_by_aiokafka(*place)
 
     committed = await asyncio.to_thread(read_by_confluent, *place, "read_committed", count=len(KEPT))
@@ -102,7 +96,6 @@ async def test_aiokafka_writes_and_confluent_reads(place: tuple[str, str]) -> No
 
 
 async def test_confluent_writes_and_aiokafka_reads(place: tuple[str, str]) -> None:
-    """The consumer reads committed records, or all of them."""
     await asyncio.to_thread(write_by_confluent, *place)
 
     committed = await read_by_aiokafka(*place, "read_committed", count=len(KEPT))
@@ -112,7 +105,6 @@ async def test_confluent_writes_and_aiokafka_reads(place: tuple[str, str]) -> No
 
 
 async def test_offsets_of_aiokafka_are_committed_with_the_transaction(place: tuple[str, str]) -> None:
-    """Those of an aborted transaction are not committed."""
     bootstrap_servers, topic = place
     partition, group = TopicPartition(topic, 0), f"g-{secrets.token_hex(6)}"
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=f"id-{secrets.token_hex(6)}")

@@ -26,7 +26,6 @@ BEFORE_V2 = {"3.9.1", "4.3.1-tv0"}
 
 
 async def committed(servers: str, topic: str) -> list[bytes]:
-    """Return what aiokafka's consumer reads with `isolation_level="read_committed"`, up to the end of a topic."""
     consumer = AIOKafkaConsumer(
         topic, bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest", group_id=None
     )
@@ -45,13 +44,11 @@ async def committed(servers: str, topic: str) -> list[bytes]:
 
 
 def new_name() -> str:
-    """Return the name of a topic or transactional id that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.mark.kafka
 async def test_commits_are_seen_and_aborts_are_not(broker_of_release: tuple[str, str]) -> None:
-    """Records of several partitions and batches; an abort while some are on their way."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), batch_size=2000) as producer:
@@ -68,7 +65,6 @@ async def test_commits_are_seen_and_aborts_are_not(broker_of_release: tuple[str,
 
 @pytest.mark.kafka
 async def test_producer_goes_on_after_a_record_that_failed(broker_of_release: tuple[str, str]) -> None:
-    """The broker refuses one as too large; the transaction is aborted, and sequences start over."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), max_request_size=3_000_000, batch_size=100) as producer:  # noqa: PLR1702  # one block in another
@@ -85,7 +81,6 @@ async def test_producer_goes_on_after_a_record_that_failed(broker_of_release: tu
 
 
 def offsets_of(topic: str) -> tuple[dict[TopicPartition, OffsetAndMetadata], ConsumerGroupMetadata]:
-    """Return the offsets of a group that has read the topic's first record."""
     return {TopicPartition(topic, 0): OffsetAndMetadata(1)}, ConsumerGroupMetadata(f"readers-of-{topic}")
 
 
@@ -104,7 +99,6 @@ async def taken_over(servers: str, topic: str) -> AsyncIterator[tuple[Producer, 
 
 @pytest.mark.kafka
 async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, str]) -> None:
-    """Its open transaction is aborted; its commit raises that."""
     _, servers = broker_of_release
     topic = new_name()
     async with taken_over(servers, topic) as (older, newer):
@@ -117,10 +111,7 @@ async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, s
 
 
 @pytest.mark.kafka
-async def test_fenced_producer_does_not_abort_its_successor(
-    broker_of_release: tuple[str, str],
-) -> None:
-    """The fenced one aborts its own, after a failed record in its block, during the successor's next one."""
+async def test_fenced_producer_does_not_abort_its_successor(broker_of_release: tuple[str, str]) -> None:
     _, servers = broker_of_release
     topic = new_name()
     async with taken_over(servers, topic) as (older, newer):
@@ -161,7 +152,6 @@ async def test_timed_out_transaction_ends_as_its_version_allows(broker_of_releas
 
 @pytest.mark.kafka
 async def test_abort_fails_what_is_not_answered(broker_of_release: tuple[str, str]) -> None:
-    """The next transaction is complete."""
     _, servers = broker_of_release
     topic = new_name()
     async with Producer(servers, transactional_id=new_name(), linger_ms=5000) as producer:
@@ -178,7 +168,6 @@ async def test_abort_fails_what_is_not_answered(broker_of_release: tuple[str, st
 
 
 async def make_again(servers: str, topic: str) -> None:
-    """Delete and recreate a topic; producers are not notified."""
     client = await RawClient.connect(servers)
     try:
         await client.delete_topic(topic)

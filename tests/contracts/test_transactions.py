@@ -24,8 +24,6 @@ WITH_V2 = pytest.mark.parametrize("broker_of_release", fake_and_real(["4.3.1"]),
 
 
 class Line(NamedTuple):
-    """A broker of one release, and a topic on it."""
-
     release: str
     client: RawClient
     topic: str
@@ -37,21 +35,17 @@ class Line(NamedTuple):
 
     @property
     def produce(self) -> int:
-        """Send the newest Produce for which AddPartitionsToTxn was sent."""
         return 11
 
     def producer(self) -> TransactionalClient:
-        """A producer with a transactional id of its own."""
         return TransactionalClient(self.client, f"id-{secrets.token_hex(6)}")
 
     async def started(self) -> TransactionalClient:
-        """Return the same client, initialized."""
         producer = self.producer()
         assert (await producer.init()).error == 0
         return producer
 
     async def group(self) -> str:
-        """A consumer group of its own, whose coordinator is there and has loaded."""
         group = f"g-{secrets.token_hex(6)}"
         found, loaded = -1, -1
         while (found, loaded) != (0, 0):
@@ -61,7 +55,6 @@ class Line(NamedTuple):
         return group
 
     async def end_offset(self, isolation: int = ALL) -> int:
-        """Return the end of partition 0 at this isolation level."""
         message = import_module("kio.schema.list_offsets.v4.request")
         part = message.ListOffsetsPartition(partition_index=0, timestamp=-1)
         asked = (message.ListOffsetsTopic(name=self.topic, partitions=(part,)),)
@@ -69,7 +62,6 @@ class Line(NamedTuple):
         return int(answer.topics[0].partitions[0].offset)
 
     async def aborted(self) -> list[int]:
-        """Return the first offsets of the aborted transactions in a read_committed Fetch from 0."""
         message = import_module("kio.schema.fetch.v4.request")
         part = message.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
         asked = (message.FetchTopic(topic=self.topic, partitions=(part,)),)
@@ -82,7 +74,6 @@ class Line(NamedTuple):
 
 @pytest.fixture
 async def line(broker_of_release: tuple[str, str], topic: str) -> AsyncIterator[Line]:
-    """A broker of each release, embedded and real."""
     release, bootstrap_servers = broker_of_release
     client = await RawClient.connect(bootstrap_servers)
     name = f"{topic}-{secrets.token_hex(3)}"
@@ -92,7 +83,6 @@ async def line(broker_of_release: tuple[str, str], topic: str) -> AsyncIterator[
 
 
 async def test_version_1_commits_what_was_added(line: Line) -> None:
-    """The marker takes an offset, the epoch stays."""
     producer = await line.started()
 
     added = await producer.add_partitions(line.topic)
@@ -132,7 +122,6 @@ async def test_version_2_adds_partitions_by_produce(line: Line) -> None:
 
 @WITH_V2
 async def test_version_2_begins_at_sequence_0(line: Line) -> None:
-    """Any other sequence gets 45, after the next epoch too."""
     producer = await line.started()
 
     errors = [await producer.produce(line.topic, sequence, version=12) for sequence in (3, 0, 1)]
@@ -143,7 +132,6 @@ async def test_version_2_begins_at_sequence_0(line: Line) -> None:
 
 
 async def test_read_committed_fetch_lists_aborted_transactions(line: Line) -> None:
-    """Each is listed with its first offset; the last stable offset passes them."""
     producer = await line.started()
     for sequence, commit in enumerate((True, False, True)):
         await producer.add_partitions(line.topic)
@@ -255,7 +243,6 @@ async def test_stray_batch_of_version_1_joins_the_next_transaction(line: Line) -
 
 @pytest.mark.parametrize("version", [3, 4])
 async def test_offsets_are_committed_with_the_transaction(line: Line, version: int) -> None:
-    """Until then they are unstable."""
     producer, group = await line.started(), await line.group()
     assert await producer.add_offsets(group) == 0
 
@@ -264,7 +251,6 @@ async def test_offsets_are_committed_with_the_transaction(line: Line, version: i
 
 @WITH_V2
 async def test_offsets_of_version_2_need_not_be_added(line: Line) -> None:
-    """This holds since TxnOffsetCommit 5."""
     await _commit_offset(line, await line.started(), await line.group(), version=5)
 
 
@@ -288,7 +274,6 @@ async def _settled_offset(producer: TransactionalClient, group: str, topic: str)
 
 
 async def test_offsets_of_an_aborted_transaction_are_dropped(line: Line) -> None:
-    """Offsets committed before stay."""
     producer, group = await line.started(), await line.group()
     for offset, commit in ((7, True), (9, False)):
         await producer.add_offsets(group)
@@ -369,5 +354,4 @@ async def test_time_out_of_transactions_is_limited(line: Line, *, timeout_s: flo
 
 
 async def test_empty_transactional_id_is_refused(line: Line) -> None:
-    """The error is 42 INVALID_REQUEST."""
     assert (await TransactionalClient(line.client, "").init()).error == 42

@@ -256,8 +256,6 @@ async def test_callback_that_raises_goes_to_the_loops_handler(producer: Producer
 
 
 async def test_awaiting_in_a_task_group(producer: Producer) -> None:
-    """`create_task` takes the delivery's coroutine function, and coroutines around it."""
-
     async def sends(value: bytes) -> RecordMetadata:
         return await producer.send("orders", value, partition=0)
 

@@ -182,7 +182,6 @@ async def test_failure_after_a_timeout_counts_as_unseen(producer: Producer, one_
 
 @pytest.mark.slow
 async def test_polling_with_timeouts_keeps_nothing(producer: Producer, one_broker: FakeCluster) -> None:
-    """A thousand waits that gave up leave no futures behind."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     await asyncio.wait([delivery], timeout=0.01)

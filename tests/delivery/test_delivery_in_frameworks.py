@@ -113,7 +113,6 @@ async def test_verb_from_another_thread_is_refused(producer: Producer, one_broke
 
 @pytest.mark.parametrize("verb", ["enqueue", "send_and_wait", "flush", "close", "start", "partitions_for"])
 async def test_coroutine_on_another_threads_loop_is_refused(producer: Producer, verb: str) -> None:
-    """asyncio.run in a thread makes such a second event loop."""
     arguments = {"enqueue": ("orders", b"v"), "send_and_wait": ("orders", b"v"), "partitions_for": ("orders",)}
 
     def elsewhere() -> None:
@@ -141,7 +140,6 @@ async def test_threads_that_wait_get_their_metadata(producer: Producer) -> None:
 
 
 async def test_errors_of_send_threadsafe_come_by_its_future(producer: Producer) -> None:
-    """Errors of arguments, too; a closed producer raises at the call."""
     with pytest.raises(TypeError, match="partition"):
         await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", partition=0.0))  # type: ignore[arg-type]
     await producer.close()

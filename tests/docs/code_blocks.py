@@ -13,12 +13,10 @@ PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTI
 
 
 def page_name(page: Path) -> str:
-    """The page as shown in a failure."""
     return str(page.relative_to(ROOT))
 
 
 def is_tutorial(page: Path) -> bool:
-    """Whether its blocks are whole programs."""
     return "tutorials" in page.parts
 
 

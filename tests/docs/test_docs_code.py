@@ -21,7 +21,6 @@ from tests.docs.code_blocks import PAGES, code_blocks, is_tutorial, page_name
 
 
 def compiled_blocks(page: Path, bootstrap_servers: str) -> list[CodeType]:
-    """The blocks of a page, compiled so that a traceback shows page and line."""
     compiled = []
     for above, code in code_blocks(page):
         text = "\n" * above + code.replace("localhost:9092", bootstrap_servers)
@@ -31,7 +30,6 @@ def compiled_blocks(page: Path, bootstrap_servers: str) -> list[CodeType]:
 
 
 def run_page(page: Path, bootstrap_servers: str) -> None:
-    """Run the blocks of a page in a thread of its own, on an event loop of its own."""
     names: dict[str, object] = {"__name__": page.stem}
     if "reference" in page.parts:
         names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
@@ -45,5 +43,4 @@ def run_page(page: Path, bootstrap_servers: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if not is_tutorial(page)], ids=page_name)
 async def test_code_of_a_page_runs(page: Path, cluster: FakeCluster) -> None:
-    """As it stands there."""
     await asyncio.to_thread(run_page, page, cluster.bootstrap_servers)

@@ -8,7 +8,6 @@ LINK = re.compile(r"\]\((?P<target>[^)#\s]+\.md)")
 
 
 def test_every_page_is_linked_from_the_index() -> None:
-    """A page that nobody finds is not there."""
     linked = {match["target"] for match in LINK.finditer((DOCS / "index.md").read_text("utf-8"))}
 
     pages = {str(page.relative_to(DOCS)) for page in DOCS.glob("*/*.md")}

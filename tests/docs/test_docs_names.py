@@ -82,14 +82,12 @@ def native_names(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_names_of_the_code_exist(page: Path) -> None:
-    """Else the page tells of code that is gone."""
     missing = [pair for pair in mentions(page.read_text("utf-8")) if is_missing(*pair)]
 
     assert missing == []
 
 
 def test_a_name_that_is_gone_is_noticed() -> None:
-    """The check itself works, in Python and in Cython."""
     here = "`_sender/sender.py : Sender.run_once`, `_sender/sender.py : Sender.gone`"
     text = f"{here}, `_sender/gone.py`, `_native/append.pyx : gone`"
 

@@ -24,7 +24,6 @@ PAGE = "async def page() -> None:\n"
 
 
 def written_to(folder: Path, name: str, blocks: list[tuple[int, str]], *, front: str = "") -> None:
-    """Write blocks as one module, each on the lines that it has in its page."""
     lines = front.splitlines()
     for above, code in blocks:
         lines += [""] * (above - len(lines))
@@ -33,7 +32,6 @@ def written_to(folder: Path, name: str, blocks: list[tuple[int, str]], *, front:
 
 
 def write_page(folder: Path, page: Path) -> None:
-    """Write a page as one module, a tutorial as one for each program."""
     name = page_name(page).removesuffix(".md").replace("/", "__")
     if is_tutorial(page):
         for block in code_blocks(page):

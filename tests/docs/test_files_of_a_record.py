@@ -23,14 +23,9 @@ MOST_CLIMBS = 5
 AWAITED = "_native/delivery.pyx"
 """`await delivery` is no call: what starts while the test's own frame runs is started by this file."""
 
-TRACES = 10
-"""The shortest counts: timers of earlier records may fire in one."""
-
-LINGER_IS_OVER_S = 0.03
-"""By then the timers of the record before have fired."""
-
-TOOL = 4
-"""A number of `sys.monitoring` that neither debuggers, profilers nor coverage use."""
+TRACES = 10  # the shortest counts: timers of earlier records may fire in one
+LINGER_IS_OVER_S = 0.03  # by then the timers of the record before have fired
+TOOL = 4  # a number of `sys.monitoring` that neither debuggers, profilers nor coverage use
 
 
 class Trace:
@@ -49,7 +44,6 @@ class Trace:
         self._floors = {name: floor for floor, names in enumerate(reversed(layers())) for name in names}
 
     def start(self) -> None:
-        """Trace from here on."""
         monitoring, events = sys.monitoring, sys.monitoring.events
         handlers = {
             events.PY_START: self._started,
@@ -68,7 +62,6 @@ class Trace:
         monitoring.set_events(TOOL, sum(handlers) & ~(events.C_RETURN | events.C_RAISE))  # those come with CALL
 
     def stop(self) -> None:
-        """Trace no more."""
         sys.monitoring.set_events(TOOL, 0)
         sys.monitoring.free_tool_id(TOOL)
 
@@ -117,7 +110,6 @@ def _relative(filename: str) -> str | None:
 
 
 async def trace_of_a_record(servers: str) -> Trace:
-    """Send bytes to a known topic with the default options, and await the delivery."""
     async with Producer(servers) as producer:
         await producer.send("orders", b"before")
         await asyncio.sleep(LINGER_IS_OVER_S)
@@ -129,14 +121,12 @@ async def trace_of_a_record(servers: str) -> Trace:
 
 
 def shortest_trace() -> Trace:
-    """The trace with the fewest files and climbs."""
     with FakeCluster.in_thread(1, topics={"orders": 1}) as cluster:
         traces = [asyncio.run(trace_of_a_record(cluster.bootstrap_servers)) for _ in range(TRACES)]
     return min(traces, key=lambda trace: (len(trace.climbs), len(trace.files)))
 
 
 def listed_files() -> list[str]:
-    """The files of the page's table, in the order of its rows."""
     section = PAGE.read_text("utf-8").partition("## The files it passes")[2].partition("\n## ")[0]
     return re.findall(r"^\| \d+ \| `([\w/.]+)`", section, re.MULTILINE)
 
@@ -154,7 +144,6 @@ def reached_natively(files: set[str]) -> set[str]:
 
 
 def test_page_lists_few_files() -> None:
-    """Each once, with a sentence."""
     files = listed_files()
 
     assert len(set(files)) == len(files) <= MOST_FILES

@@ -22,8 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 class Command(NamedTuple):
-    """One command of the tutorial and what it is said to print."""
-
     words: list[str]
     output: str
 
@@ -36,12 +34,10 @@ def port() -> int:
 
 @pytest.fixture
 def page(port: int) -> str:
-    """The tutorial."""
     return TUTORIAL.read_text("utf-8").replace("9092", str(port))
 
 
 def programs(page: str) -> dict[str, str]:
-    """The Python blocks, by the name they are to be saved under."""
     found = {}
     for block in BLOCK.finditer(page):
         if block["language"] == "python":
@@ -52,7 +48,6 @@ def programs(page: str) -> dict[str, str]:
 
 
 def commands(page: str) -> list[Command]:
-    """The console blocks: one command each, and its output."""
     found = []
     for block in BLOCK.finditer(page):
         if block["language"] == "console":
@@ -63,7 +58,6 @@ def commands(page: str) -> list[Command]:
 
 
 def arguments(command: Command, port: int) -> list[str]:
-    """The command as it runs here: this interpreter, and the port where the tutorial leaves out 9092."""
     program, *rest = command.words
     if program == "python":
         return [sys.executable, *rest]
@@ -74,7 +68,6 @@ def arguments(command: Command, port: int) -> list[str]:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[None]:
-    """A broker for as long as the tutorial's first terminal is open."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready on")
@@ -84,19 +77,9 @@ def running(command: list[str]) -> Iterator[None]:
             process.send_signal(signal.SIGINT)
 
 
-def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
-    """How to install it, three programs, and a command for the broker, for each of them, and for the reader."""
-    languages = {block["language"] for block in BLOCK.finditer(page)}
-
-    assert languages == {"sh", "python", "console"}
-    assert list(programs(page)) == ["first_record.py", "many_records.py", "failures.py"]
-    assert page.count("```") == 2 * (1 + len(programs(page)) + len(commands(page)))
-
-
-def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> None:
-    """From the first terminal to the last output."""
+def check_tutorial(page: str, port: int, folder: Path) -> None:
     for name, program in programs(page).items():
-        (tmp_path / name).write_text(program, "utf-8")
+        (folder / name).write_text(program, "utf-8")
     broker, *rest = commands(page)
     printed = []
     with running(arguments(broker, port)):
@@ -107,9 +90,21 @@ def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> Non
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
-                cwd=tmp_path,
-                timeout=30,
+                cwd=folder,
+                timeout=60,
             )
             printed.append((command.words, ended.returncode, ended.stdout))
 
     assert printed == [(command.words, 0, command.output) for command in rest]
+
+
+def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
+    languages = {block["language"] for block in BLOCK.finditer(page)}
+
+    assert languages == {"sh", "python", "console"}
+    assert list(programs(page)) == ["first_record.py", "many_records.py", "failures.py"]
+    assert page.count("```") == 2 * (1 + len(programs(page)) + len(commands(page)))
+
+
+def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> None:
+    check_tutorial(page, port, tmp_path)

@@ -27,7 +27,6 @@ def test_page_is_current(generator: ModuleType) -> None:
 
 
 def test_api_page_has_every_public_name() -> None:
-    """Once; a new one needs its place there."""
     public = [name for module in generate_api.modules() for name in importlib.import_module(module).__all__]
 
     assert sorted(generate_api.names()) == sorted(public)
@@ -49,7 +48,6 @@ def test_public_classes_have_only_documented_names() -> None:
 
 
 def members(name: str) -> list[str]:
-    """Public members of a class, without those of its parents from other libraries; errors have a page of their own."""
     modules = map(importlib.import_module, generate_api.modules())
     value = next(getattr(module, name) for module in modules if hasattr(module, name))
     if not inspect.isclass(value) or issubclass(value, BaseException):

@@ -14,7 +14,6 @@ SEVERAL_LEVELS = {"write": {"warning"}}
 
 
 def calls_of_the_log() -> Iterator[tuple[str, set[str], set[str]]]:
-    """Each event in the package: its name, its levels, its values."""
     for path in (ROOT / "aioproducer").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
@@ -28,7 +27,6 @@ def calls_of_the_log() -> Iterator[tuple[str, set[str], set[str]]]:
 
 
 def events_of_the_page() -> dict[str, tuple[set[str], set[str]]]:
-    """Levels and values by event."""
     found = {}
     for section in PAGE.read_text("utf-8").split("\n## ")[1:]:
         levels = LEVELS[section.split(":")[0]]
@@ -46,7 +44,6 @@ def test_page_names_each_event_with_its_level_and_values() -> None:
 
 
 def test_an_event_has_the_same_values_wherever_it_is_logged() -> None:
-    """Or a dashboard shows half of them."""
     shapes: dict[str, set[frozenset[str]]] = {}
     for event, _, values in calls_of_the_log():
         shapes.setdefault(event, set()).add(frozenset(values))

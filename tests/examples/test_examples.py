@@ -25,7 +25,6 @@ async def started(name: str, *arguments: str) -> asyncio.subprocess.Process:
 
 
 async def output_of(process: asyncio.subprocess.Process) -> tuple[int | None, list[str], str]:
-    """Exit code, lines and errors of an example that ends."""
     output, errors = await process.communicate()
     return process.returncode, output.decode().splitlines(), errors.decode()
 
@@ -36,11 +35,7 @@ def values_in(cluster: FakeCluster, topic: str) -> list[bytes | None]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {
-        "fastapi_service.py",
-        "one_screen.py",
-        "worker.py",
-    }
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"fastapi_service.py", "one_screen.py", "worker.py"}
 
 
 async def test_one_screen(cluster: FakeCluster) -> None:
@@ -91,7 +86,6 @@ def service(bootstrap_servers: str, **options: int) -> FastAPI:
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:
-    """A web client that talks to the application without a socket."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://orders")
 
 
@@ -121,7 +115,6 @@ async def test_idle_service_is_healthy_without_connections(cluster: FakeCluster)
 
 
 async def test_service_says_come_back_later_when_the_buffer_is_full(cluster: FakeCluster) -> None:
-    """Accepted records are delivered once the brokers go on; refused ones are not."""
     cluster.create_topic("orders", 1, configs={"min.insync.replicas": "2"})
     app = service(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384, max_block_ms=200)
     async with app.router.lifespan_context(app), client_of(app) as client:

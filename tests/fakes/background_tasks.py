@@ -6,7 +6,6 @@ from aioproducer.testing import FakeCluster
 
 
 def background_tasks() -> dict[str, asyncio.Task[object]]:
-    """Tasks by kind ("sender", "metadata", "supervisor", ...), of whichever producer runs."""
     named = {task.get_name(): task for task in asyncio.all_tasks()}
     return {
         name.removeprefix("aioproducer-").partition(" | ")[0]: task

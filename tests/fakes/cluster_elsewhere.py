@@ -19,8 +19,6 @@ class ClusterElsewhere:
         self.bootstrap_servers = cluster.bootstrap_servers
 
     def do(self, act: Callable[[FakeCluster], object]) -> object:
-        """Do something on the cluster's loop, and wait for it."""
-
         async def acts() -> object:
             return act(self._cluster)
 

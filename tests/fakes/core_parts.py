@@ -93,13 +93,11 @@ class CoreParts:
 
     @property
     def wakes(self) -> int:
-        """How often the sender was woken."""
         return self.events.wakes
 
     # What tests do
 
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
-        """Have the partitions of topic t led by these nodes."""
         for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch)):
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()
@@ -118,7 +116,6 @@ class CoreParts:
         is_counted: bool = True,
         choose_partition: Callable[[], int] | None = None,
     ) -> WaitingRecord:
-        """Let a record wait; one whose partition the user's partitioner chooses, for its topic to be described."""
         from aioproducer._native.delivery import BatchResult  # noqa: PLC0415
 
         _, _, timestamp, size = self.appender.measure(topic, value, key, partition, None, None)

@@ -79,7 +79,6 @@ class ForeignColumn:
     _kept: list[object] = field(default_factory=list, init=False)
 
     def schema(self) -> Schema:
-        """Return a structure for an export."""
         children = (ctypes.POINTER(Schema) * max(len(self.children), 1))()
         for number, child in enumerate(self.children):
             children[number] = ctypes.pointer(child.schema())
@@ -90,7 +89,6 @@ class ForeignColumn:
         return made
 
     def array(self) -> Array:
-        """Return a structure for an export."""
         blocks = [None if data is None else ctypes.create_string_buffer(data, len(data)) for data in self.buffers]
         addresses = [None if block is None else ctypes.addressof(block) for block in blocks]
         buffers = (ctypes.c_void_p * max(len(blocks), 1))(*addresses)
@@ -122,11 +120,7 @@ class ForeignColumn:
         array.contents.release = ReleaseArray()
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """Export: capsules that release what nobody took out of them."""
-        return (
-            self._capsule(self.schema(), Schema, SCHEMA_NAME),
-            self._capsule(self.array(), Array, ARRAY_NAME),
-        )
+        return (self._capsule(self.schema(), Schema, SCHEMA_NAME), self._capsule(self.array(), Array, ARRAY_NAME))
 
     def _capsule(self, made: Schema | Array, kind: type[Schema | Array], name: bytes) -> object:
         def destroy(capsule: int) -> None:
@@ -140,10 +134,8 @@ class ForeignColumn:
 
 
 def rows_of(*columns: ForeignColumn, length: int) -> ForeignColumn:
-    """A batch of columns, as a library exports one: a struct."""
     return ForeignColumn(b"+s", [None], length, columns, name=b"")
 
 
 def numbers(kind: str, *found: int) -> bytes:
-    """A buffer of integers of one kind, as `struct` names it."""
     return struct.pack(f"={len(found)}{kind}", *found)

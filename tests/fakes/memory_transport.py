@@ -22,7 +22,6 @@ class MemoryTransport(asyncio.Transport):
         self._unread: list[bytes] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes; the other end gets them in the next turn."""
         assert not self._is_closing
         self.written += len(data)
         self._buffer += data
@@ -35,7 +34,6 @@ class MemoryTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def flush(self, limit: int | None = None) -> None:
-        """Let the buffer empty; with a limit, so much of it, stuck or not."""
         if self._is_closing or not self._buffer or (self.is_stuck and limit is None):
             return
         sent = bytes(self._buffer[:limit])
@@ -47,7 +45,6 @@ class MemoryTransport(asyncio.Transport):
         self.loop.call_soon(self.peer.feed, sent)
 
     def feed(self, data: bytes) -> None:
-        """Hand bytes from the other end to the protocol."""
         if self._is_closing:
             return
         if not self._is_reading:
@@ -111,7 +108,6 @@ class MemoryTransport(asyncio.Transport):
 def connect_in_memory(
     loop: asyncio.AbstractEventLoop, client: asyncio.Protocol, server: asyncio.Protocol | asyncio.BufferedProtocol
 ) -> tuple[MemoryTransport, asyncio.Protocol]:
-    """Join two protocols; what `loop.create_connection` returns for the first."""
     ours, theirs = MemoryTransport(loop, client), MemoryTransport(loop, server)
     ours.peer, theirs.peer = theirs, ours
     server.connection_made(theirs)

@@ -24,7 +24,6 @@ class Ends:
         self.all: list[tuple[str, object]] = []
 
     def request(self, name: str, *, acks: int = -1, body: bytes = b"body") -> OutgoingRequest:
-        """A Produce request that notes here how it ends."""
         return OutgoingRequest(
             api_key=0,
             version=13,
@@ -35,7 +34,6 @@ class Ends:
         )
 
     def names(self) -> list[str]:
-        """Names of the requests that have ended, in that order."""
         return [name for name, _ in self.all]
 
     def errors(self) -> list[KafkaError]:

@@ -15,17 +15,14 @@ class Moves:
         self.renewed: list[tuple[int, bool]] = []
 
     def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        """Give a partition another leader."""
         queue.leader_id = leader_id
         self.seen.append((queue.topic_partition.partition, leader_id))
 
     def note_renewed(self, queue: PartitionQueue, *, exists: bool) -> None:
-        """A topic was made again."""
         self.renewed.append((queue.topic_partition.partition, exists))
 
 
 def use_all(partitions: TopicPartitions) -> None:
-    """Have a record go to each partition that metadata has named."""
     for topic in partitions.topics.values():
         for number in range(len(topic.slots)):
             partitions.slot(topic, number)

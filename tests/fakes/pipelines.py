@@ -26,7 +26,6 @@ class PlainPreparation:
         self.cluster: Cluster = cluster_of((1, 1))
 
     def refused(self, topic: str, _partition: object, _headers: object, error: Exception) -> None:
-        """Note the error of a record that failed at its call."""
         self.refusals.append(f"{topic}: {type(error).__name__}")
 
     def dropped(self, topic: str, _timestamp: object, _on_delivery: object) -> Delivery:
@@ -36,7 +35,6 @@ class PlainPreparation:
         pass
 
     def partitioner_failed(self, topic: str, error: BaseException) -> InvalidPartitionError:
-        """Return the error of a partitioner that raised."""
         return InvalidPartitionError(f"{topic}: {error}")
 
     def checked_choice(self, choice: object, topic: str, _partitions: int) -> int:
@@ -51,7 +49,6 @@ def pipeline_of(
     partitioner: Partitioner | None = None,
     preparation: PlainPreparation | None = None,
 ) -> RecordPipeline:
-    """Return a pipeline into the core; the serializer is of keys and of values."""
     preparation = preparation or PlainPreparation()
     bound = None if serializer is None else bind_serializer("serializer", serializer)
     return RecordPipeline(

@@ -47,7 +47,6 @@ class ScriptedBroker(asyncio.Protocol):
             self._handle(frame)
 
     def answer(self, heard: Heard, body: bytes, *, header: bytes = b"\x00") -> None:
-        """Send an answer; the header's tags are those of a flexible version."""
         self.say(struct.pack(">ii", 4 + len(header) + len(body), heard.correlation_id) + header + body)
 
     def say(self, data: bytes) -> None:

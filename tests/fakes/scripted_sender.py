@@ -28,8 +28,7 @@ from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.event_log import EventList
 
-VERSION = 8
-"""Produce version: the last without tagged fields, so that responses are easy to write by hand."""
+VERSION = 8  # Produce version: the last without tagged fields, so that responses are easy to write by hand
 
 MAX_IN_FLIGHT = 5
 
@@ -50,7 +49,6 @@ class CallbackQueue:
         self._soon: deque[Callable[[], object]] = deque()
 
     def call_soon(self, callback: Callable[[*ArgumentsT], object], *args: *ArgumentsT) -> None:
-        """Call back in `run`."""
         self._soon.append(partial(callback, *args))
 
     def run(self) -> None:
@@ -206,7 +204,6 @@ class ScriptedSender:
         return len(self.client.requests[node_id])
 
     def answer(self, node_id: int, said: dict[int, Said], *, throttle_ms: int = 0) -> None:
-        """Have a node answer its oldest request, and the sender make its next turn."""
         request = self.client.requests[node_id].pop(0)
         request.on_end(Answered(memoryview(response(said, throttle_ms=throttle_ms)), self.core.now))
         self.loop.run()
@@ -225,7 +222,6 @@ def _nothing() -> None:
 
 
 def response(said: dict[int, Said], *, throttle_ms: int = 0) -> bytes:
-    """The answer to Produce 8 for partitions of topic t."""
     body = struct.pack(">ih1si", 1, 1, b"t", len(said))
     for partition, each in said.items():
         refused = each if isinstance(each, list) else []

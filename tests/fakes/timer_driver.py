@@ -18,7 +18,6 @@ class TimerDriver:
 
     @property
     def wakes(self) -> int:
-        """How often a turn of the sender was asked for."""
         return self.events.wakes
 
     def _set_alarm(self) -> None:

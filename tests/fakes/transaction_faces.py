@@ -16,16 +16,11 @@ from tests.fakes.transactional_cluster import committed, producer_of
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """A class of producer, and its errors."""
-
-    make: Callable[[FakeCluster], Any]
-    """Returns a producer with the transactional id "billing-1", not started."""
-    failure: type[Exception]
-    """Error of a transaction that must be aborted."""
+    make: Callable[[FakeCluster], Any]  # returns a producer with the transactional id "billing-1", not started
+    failure: type[Exception]  # error of a transaction that must be aborted
     fenced: type[Exception]
 
     async def send(self, producer: Any, value: bytes, partition: int = 0) -> asyncio.Future[Any]:
-        """Send a record of the open transaction to topic t."""
         sent = producer.send("t", value, partition=partition)
         return await sent if asyncio.iscoroutine(sent) else sent
 
@@ -45,7 +40,6 @@ on_both_faces = pytest.mark.parametrize("face", [OURS, AIOKAFKAS], ids=["Produce
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the first cause of an error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -20,9 +20,7 @@ from aioproducer._transactions.identity import TransactionalIdentity
 from aioproducer._transactions.manager import TransactionManager
 from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest, TransactionResponse
 from aioproducer._transactions.states import TransactionState
-from aioproducer.errors import (
-    BrokerConnectionError,
-)
+from aioproducer.errors import BrokerConnectionError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 State = TransactionState
@@ -37,10 +35,8 @@ class Scene:
 
     def __init__(self, *, version: int = 2) -> None:
         self.now = 1000.0
-        self.coordinator = 1
-        """The node that FindCoordinator names from now on."""
-        self.described = "CompleteAbort", (77, 0)
-        """Answer of DescribeTransactions: the state, and (producer id, epoch)."""
+        self.coordinator = 1  # the node that FindCoordinator names from now on
+        self.described = "CompleteAbort", (77, 0)  # answer of DescribeTransactions: the state, and (producer id, epoch)
         self.version = version
         self.identity = TransactionalIdentity()
         backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))
@@ -76,7 +72,6 @@ class Scene:
         return None if request is None else request.api.name
 
     def answer(self, request: TransactionRequest, code: int = 0) -> None:
-        """Answer with a code; identities get a new epoch."""
         self.manager.answered(request, self._answer_to(request, code), self.now)
 
     def _answer_to(self, request: TransactionRequest, code: int) -> TransactionResponse:
@@ -137,8 +132,17 @@ class Scene:
             self.do("AddOffsetsToTxn")
         return sending
 
+    def commit(self) -> None:
+        """Ask for the commit when every record has its outcome."""
+        self.manager.commit()
+        self.manager.flushed()
+
+    def abort(self) -> None:
+        """Ask for the abort when every record has its outcome."""
+        self.manager.abort()
+        self.manager.flushed()
+
     def is_in(self, state: TransactionState) -> bool:
-        """Whether the manager is in a state now."""
         return self.manager.state is state
 
     def pass_time(self, seconds: float) -> None:

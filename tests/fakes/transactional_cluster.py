@@ -46,7 +46,6 @@ OF_TRANSACTIONS = {
 def cluster_of(
     release: Release, nodes: int = 1, topics: Mapping[str, int] | None = None, **options: Unpack[FakeClusterOptions]
 ) -> FakeCluster:
-    """A cluster with topic t of two partitions; the markers of a transaction are written at once."""
     settings: FakeClusterOptions = {"producer_ids_load_s": 0.0, "coordinator_load_s": 0.0, "marker_delay_s": 0.0}
     settings.update(options)
     if release["profile"].startswith("4"):
@@ -55,25 +54,21 @@ def cluster_of(
 
 
 def producer_of(cluster: FakeCluster, **options: Unpack[ProducerOptions]) -> Producer:
-    """A producer with the transactional id "billing-1", which does not linger."""
     settings: ProducerOptions = {"transactional_id": "billing-1", "linger_ms": 0}
     settings.update(options)
     return Producer(cluster.bootstrap_servers, **settings)
 
 
 def committed(cluster: FakeCluster, topic: str = "t") -> list[bytes]:
-    """Return the read_committed records, partition after partition."""
     count = len(cluster.model.topics.named(topic).partitions)  # type: ignore[union-attr]
     return [record.value or b"" for number in range(count) for record in cluster.committed_records(topic, number)]
 
 
 def asked(cluster: FakeCluster) -> list[str]:
-    """The requests of transactions that reached brokers, in order."""
     return [seen.api.name for seen in cluster.requests if seen.api in OF_TRANSACTIONS]
 
 
 async def one_more(producer: Producer, cluster: FakeCluster) -> None:
-    """The next transaction works, and is all that is seen."""
     async with producer.transaction() as txn:
         await txn.send("t", b"next", partition=0)
         await txn.send("t", b"next", partition=1)

@@ -51,9 +51,7 @@ class ClusterLoop(VirtualLoop):
         return VirtualServer(self, (host, port or next(self._free_ports)), factory)
 
 
-def in_virtual_time(
-    story: Callable[ArgumentsT, Coroutine[object, object, None]],
-) -> Callable[ArgumentsT, None]:
+def in_virtual_time(story: Callable[ArgumentsT, Coroutine[object, object, None]]) -> Callable[ArgumentsT, None]:
     """Run an async test on a loop of its own whose clock jumps."""
 
     @functools.wraps(story)

@@ -63,7 +63,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def timers(self) -> int:
-        """Number of timers that are set and not cancelled."""
         return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]  # the base class's
 
     def time(self) -> float:
@@ -72,7 +71,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
         self, host: str, port: int, **_: object
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
-        """Look a name up in `names`; one that is not there is an address."""
         addresses = self.names.get(host, [host])
         if not addresses:
             raise socket.gaierror(-2, "Name or service not known")

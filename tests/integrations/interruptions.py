@@ -16,18 +16,14 @@ from tests.integrations.workers import PATIENCE_S, committed_offsets, consuming,
 
 TOTAL = 120
 BATCH = 20
-PART = 12
-"""Of a batch: so many have come, the others have not."""
-
-PRODUCER = "copier"
-"""The client id."""
+PART = 12  # of a batch: so many have come, the others have not
+PRODUCER = "copier"  # the client id
 
 ILLEGAL_GENERATION = 22
 TRANSACTION_ABORTABLE = 120
 
 Step = Coroutine[object, object, object]
-Reached = Callable[[Step], Awaitable[bool]]
-"""Whether a step has come to where it is to be interrupted."""
+Reached = Callable[[Step], Awaitable[bool]]  # whether a step has come to where it is to be interrupted
 
 Way = Callable[[Step, Reached], Awaitable[bool]]
 """Interrupts a step; returns whether it was, for it may have come to its end before."""
@@ -35,8 +31,6 @@ Way = Callable[[Step, Reached], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A loop, and what it is made of."""
-
     cluster: FakeCluster
     consumer: AIOKafkaConsumer
     producer: Producer
@@ -44,15 +38,12 @@ class Worker:
 
     @property
     def servers(self) -> str:
-        """Return the address of the cluster."""
         return self.cluster.bootstrap_servers
 
     async def has_read(self) -> int:
-        """Return how many records the consumer has returned, less those it was moved back over."""
         return sum([await self.consumer.position(partition) for partition in self.consumer.assignment()])
 
     async def takes_a_batch(self) -> None:
-        """The first, copied and not committed."""
         await copy(*await anext(self.batches))
 
 
@@ -240,7 +231,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def by_task_cancel(step: Step, reached: Reached) -> bool:
-    """Cancel the task."""
     task = asyncio.ensure_future(step)
     await _once(reached, step)
     task.cancel()
@@ -249,7 +239,6 @@ async def by_task_cancel(step: Step, reached: Reached) -> bool:
 
 
 async def by_asyncio_timeout(step: Step, reached: Reached) -> bool:
-    """Let the time be over."""
     try:
         async with asyncio.timeout(None) as limit:
             striking = asyncio.create_task(_once(reached, step))
@@ -262,7 +251,6 @@ async def by_asyncio_timeout(step: Step, reached: Reached) -> bool:
 
 
 async def by_anyio_scope(step: Step, reached: Reached) -> bool:
-    """Cancel the scope, which cancels in every iteration of the loop until the step has ended."""
     with anyio.CancelScope() as scope:
         striking = asyncio.create_task(_once(reached, step))
         striking.add_done_callback(lambda _: scope.cancel())

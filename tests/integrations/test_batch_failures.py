@@ -19,7 +19,6 @@ ILLEGAL_GENERATION = 22
 
 
 def abortable(cause: KafkaError) -> KafkaError:
-    """Return the error as commit raises it."""
     error = TransactionAbortableError("must be aborted")
     error.__cause__ = cause
     return error
@@ -50,5 +49,4 @@ def abortable(cause: KafkaError) -> KafkaError:
     ),
 )
 def test_meaning(error: Exception, meaning: Meaning) -> None:
-    """The error and its causes decide."""
     assert meaning_of(error) is meaning

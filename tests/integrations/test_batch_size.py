@@ -6,7 +6,6 @@ from aioproducer.integrations.aiokafka.batches import BatchSize
 
 
 def test_fast_code_gets_all_it_may() -> None:
-    """This holds also if the clock has not moved."""
     size = BatchSize(10_000, 60.0)
 
     assert not size.worked(10_000, 29.0, is_whole=True)
@@ -28,7 +27,6 @@ def test_slow_code_gets_batches_for_half_the_time_out() -> None:
 
 
 def test_code_that_is_fast_again_gets_more_again_step_by_step() -> None:
-    """One slow record may be what comes next, and is found only if little is tried with it."""
     size = BatchSize(50, 60.0)
     size.worked(100, 300.0, is_whole=True)
 

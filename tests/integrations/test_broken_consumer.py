@@ -18,7 +18,6 @@ TOTAL = 60
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FakeCluster]:
-    """Start one broker with input."""
     async with FakeCluster(nodes=1, topics={"input": 4, "output": 4}) as cluster:
         await fill(cluster.bootstrap_servers, "input", range(TOTAL))
         yield cluster
@@ -53,7 +52,6 @@ async def test_stray_cancellation_costs_nothing(
 async def test_cancellations_without_end_are_no_busy_loop(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is followed by a pause, longer from time to time; `stop` ends it."""
     servers = cluster.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
 

@@ -37,7 +37,6 @@ async def fixture_three() -> AsyncIterator[FakeCluster]:
 
 
 async def test_input_is_copied_once(three: FakeCluster) -> None:
-    """The batches have at most `max_records`."""
     servers, sizes = three.bootstrap_servers, []
     async with working(servers, max_records=30) as batches:
         async for records, txn in batches:
@@ -51,7 +50,6 @@ async def test_input_is_copied_once(three: FakeCluster) -> None:
 
 
 async def test_run_copies_once(three: FakeCluster) -> None:
-    """`run` works like `async for`."""
     servers = three.bootstrap_servers
     async with working(servers, max_records=30) as batches:
         stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
@@ -62,11 +60,6 @@ async def test_run_copies_once(three: FakeCluster) -> None:
 
 
 async def raise_in_the_body(batches: ExactlyOnce) -> None:
-    """The body's own exception, after everything was sent.
-
-    Raises:
-        ZeroDivisionError: always.
-    """
     async for records, txn in batches:
         await copy(records, txn)
         raise ZeroDivisionError
@@ -110,7 +103,6 @@ async def test_leaving_in_the_middle_aborts(three: FakeCluster) -> None:
     ],
 )
 async def test_abortable_error_is_tried_again(three: FakeCluster, code: int, api: ApiKey) -> None:
-    """The same records, in another transaction."""
     servers = three.bootstrap_servers
     three.faults.error(code, Where(api=api))
     async with working(servers, max_records=30) as batches:
@@ -153,7 +145,6 @@ async def test_cancelled_commit_decides_what_is_read_next(three: FakeCluster) ->
 
 @pytest.mark.parametrize("api", [ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN])
 async def test_coordinator_that_is_loading_is_waited_for(three: FakeCluster, api: ApiKey) -> None:
-    """No error is raised."""
     servers = three.bootstrap_servers
     three.faults.error(COORDINATOR_LOAD_IN_PROGRESS, Where(api=api), times=3)
     async with working(servers, max_records=30) as batches:
@@ -164,7 +155,6 @@ async def test_coordinator_that_is_loading_is_waited_for(three: FakeCluster, api
 
 
 async def test_second_worker_takes_its_share(three: FakeCluster) -> None:
-    """A rebalance in the middle of a batch aborts it; the new owner of its partitions reads it again."""
     servers, has_begun = three.bootstrap_servers, asyncio.Event()
 
     async def work(number: int) -> None:
@@ -193,7 +183,6 @@ async def take_over_in_the_body(batches: ExactlyOnce, bootstrap_servers: str) ->
 
 
 async def test_older_worker_with_the_same_id_is_stopped(three: FakeCluster) -> None:
-    """It raises, and none of its records is visible."""
     servers = three.bootstrap_servers
     with pytest.raises(ProducerFencedError, match="newer producer"):
         async with working(servers, max_records=30) as batches:
@@ -222,7 +211,6 @@ async def test_older_worker_is_stopped_when_its_id_has_expired(three: FakeCluste
 
 
 async def test_group_that_is_rebalancing_is_not_read_from_twice(three: FakeCluster) -> None:
-    """Offsets that the last owner is just committing are fetched until that commit is decided."""
     servers = three.bootstrap_servers
     delay = three.faults.delay(1.0, Where(api=ApiKey.END_TXN))
     async with working(servers, "copy-1", max_records=TOTAL) as batches:
@@ -240,7 +228,6 @@ async def test_group_that_is_rebalancing_is_not_read_from_twice(three: FakeClust
 
 
 async def test_stop_while_idle_ends_at_once(three: FakeCluster) -> None:
-    """There is no batch to finish."""
     servers = three.bootstrap_servers
     async with working(servers) as batches:
         await copy_until_processed(batches, servers, TOTAL)
@@ -255,7 +242,6 @@ async def test_stop_while_idle_ends_at_once(three: FakeCluster) -> None:
 
 
 async def test_stop_after_the_end_is_harmless(three: FakeCluster) -> None:
-    """A signal may come when the loop is over already."""
     async with working(three.bootstrap_servers) as batches:
         pass
     batches.stop()
@@ -263,7 +249,6 @@ async def test_stop_after_the_end_is_harmless(three: FakeCluster) -> None:
 
 
 async def test_batch_in_hand_is_finished_after_stop(three: FakeCluster) -> None:
-    """The batch is committed, and then the loop ends."""
     servers, given = three.bootstrap_servers, 0
     async with working(servers, max_records=10) as batches:
         async for records, txn in batches:
@@ -285,7 +270,6 @@ async def stand_still_after_stop(batches: ExactlyOnce) -> None:
 
 
 async def test_batch_that_takes_too_long_after_stop_is_aborted(three: FakeCluster) -> None:
-    """The loop raises TimeoutError."""
     servers = three.bootstrap_servers
     with pytest.raises(TimeoutError, match=r"0\.2 s after stop\(\): it is aborted"):
         async with working(servers, shutdown_seconds=0.2) as batches:
@@ -297,7 +281,6 @@ async def test_batch_that_takes_too_long_after_stop_is_aborted(three: FakeCluste
 
 
 async def test_cancelled_loop_aborts(three: FakeCluster) -> None:
-    """A new worker with the same id continues."""
     servers, has_begun = three.bootstrap_servers, asyncio.Event()
 
     async def work() -> None:

@@ -13,7 +13,6 @@ from tests.integrations.workers import consuming, transacting
 
 @pytest.fixture(name="servers")
 async def fixture_servers() -> AsyncIterator[str]:
-    """Start one broker with a topic."""
     async with FakeCluster(nodes=1, topics={"input": 1}) as cluster:
         yield cluster.bootstrap_servers
 
@@ -28,7 +27,6 @@ async def fixture_servers() -> AsyncIterator[str]:
     ids=["isolation", "auto-commit", "group"],
 )
 async def test_unfit_consumer_is_refused(servers: str, options: dict[str, object], says: str) -> None:
-    """The error names the option and the reason."""
     async with consuming(servers, "input", **options) as consumer:
         with pytest.raises(ConfigurationError, match=says):
             exactly_once(consumer, transacting(servers, "copy"))
@@ -59,14 +57,12 @@ async def test_unfit_producer_is_refused(servers: str) -> None:
     ids=str,
 )
 async def test_bad_argument_is_refused(servers: str, argument: dict[str, object], kind: type[Exception]) -> None:
-    """The error names the argument."""
     async with consuming(servers, "input") as consumer:
         with pytest.raises(kind, match=next(iter(argument))):
             exactly_once(consumer, transacting(servers, "copy"), **argument)  # type: ignore[arg-type]
 
 
 async def test_consumer_not_started_is_refused() -> None:
-    """The error says what to do; an object of another type is refused too."""
     consumer = AIOKafkaConsumer("t", group_id="g", isolation_level="read_committed", enable_auto_commit=False)
 
     with pytest.raises(IllegalStateError, match=r"await consumer\.start\(\)"):
@@ -77,7 +73,6 @@ async def test_consumer_not_started_is_refused() -> None:
 
 
 async def test_loop_is_entered_once(servers: str) -> None:
-    """It can be stopped only after it was entered."""
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
         loop = exactly_once(consumer, producer)
         with pytest.raises(IllegalStateError, match="has not begun"):

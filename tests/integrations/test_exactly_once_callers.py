@@ -21,7 +21,6 @@ TRANSACTION_ABORTABLE = 120
 
 @pytest.fixture(name="cluster")
 async def fixture_cluster() -> AsyncIterator[FakeCluster]:
-    """One broker, input and output of four partitions, and records of input."""
     async with FakeCluster(nodes=1, topics={"input": 4, "output": 4}) as cluster:
         await fill(cluster.bootstrap_servers, "input", range(TOTAL))
         yield cluster
@@ -43,8 +42,6 @@ async def test_transform_that_cannot_be_awaited_is_no_poison(cluster: FakeCluste
 
 
 async def test_hook_that_cannot_be_awaited_is_named(cluster: FakeCluster) -> None:
-    """The error names the argument."""
-
     async def stumble(records: Sequence[ConsumerRecord], _: BatchTransaction) -> None:
         if records[0].partition == 0:
             raise ValueError
@@ -55,7 +52,6 @@ async def test_hook_that_cannot_be_awaited_is_named(cluster: FakeCluster) -> Non
 
 
 async def test_object_of_another_type_is_refused_as_producer(cluster: FakeCluster) -> None:
-    """The error names the type."""
     async with consuming(cluster.bootstrap_servers, "input") as consumer:
         with pytest.raises(TypeError, match="producer must be a Producer, not str"):
             exactly_once(consumer, "localhost:9092")  # type: ignore[arg-type]
@@ -84,8 +80,6 @@ async def test_record_of_a_failed_transaction_tells_its_callback(cluster: FakeCl
 
 
 async def test_callback_of_a_failed_transaction_that_raises_is_logged(cluster: FakeCluster) -> None:
-    """The producer logs it, as for any record."""
-
     def tell(*_: object) -> None:
         raise RuntimeError("a defect of the application")
 
@@ -122,14 +116,12 @@ async def stand_still_once_stopped_by_a_thread(batches: ExactlyOnce) -> None:
 
 
 async def test_stop_from_another_thread_limits_the_batch_too(cluster: FakeCluster) -> None:
-    """`shutdown_seconds` counts as after a stop on the loop."""
     with pytest.raises(TimeoutError, match=r"0\.2 s after stop\(\)"):
         async with working(cluster.bootstrap_servers, shutdown_seconds=0.2) as batches:
             await stand_still_once_stopped_by_a_thread(batches)
 
 
 async def test_log_names_the_client(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
-    """The producer's own events name it too."""
     cluster.faults.error(TRANSACTION_ABORTABLE, Where(api=ApiKey.END_TXN))
     servers = cluster.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:

@@ -42,18 +42,13 @@ class Hook:
 
 
 async def copy_and_stumble(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
-    """A transformation that cannot take one of the records, and finds out late.
-
-    Raises:
-        ValueError: for that one.
-    """
+    """A transformation that cannot take one of the records, and finds out late."""
     await copy(records, txn)
     if POISON in [int(record.value) for record in records]:
         raise ValueError(f"cannot take {POISON}")
 
 
 async def copy_and_enlarge(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
-    """A transformation that makes what the broker refuses of one of the records; nothing raises here."""
     await copy(records, txn)
     if POISON in [int(record.value) for record in records]:
         await txn.enqueue("small", TOO_LARGE)
@@ -111,7 +106,6 @@ async def test_trouble_with_the_cluster_is_logged_without_traceback(servers: str
 
 
 async def test_without_a_hook_poison_ends_the_loop(servers: str) -> None:
-    """The error has the record's position and the cause."""
     with pytest.raises(PoisonRecordError) as caught:
         async with working(servers, max_records=30) as batches:
             await batches.run(copy_and_stumble)

@@ -22,8 +22,7 @@ from tests.integrations.workers import (
 
 pytestmark = pytest.mark.slow
 
-GATHERING_S = 30.0
-"""No batch is given out because of it: all are full."""
+GATHERING_S = 30.0  # no batch is given out because of it: all are full
 
 POISON = 37
 TOO_LARGE = b"x" * 5_000
@@ -34,7 +33,6 @@ ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 
 @asynccontextmanager
 async def at_work(**limits: object) -> AsyncIterator[Worker]:
-    """A worker on a cluster of its own, without input."""
     async with FakeCluster(nodes=3, topics={"input": 4, "output": 4, "dead": 1}) as cluster:
         servers = cluster.bootstrap_servers
         async with (
@@ -69,7 +67,6 @@ async def test_worker_goes_on_after_an_interrupted_step(place: Place, way: Way) 
 @ways
 @places
 async def test_worker_begins_anew_after_an_interrupted_step(place: Place, way: Way) -> None:
-    """The loop is left by what interrupted it; another begins with the same consumer and producer."""
     async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
         async with place(worker) as reached:
             is_interrupted = await way(step_of_a_loop_that_is_left(worker.batches), reached)
@@ -81,11 +78,7 @@ async def test_worker_begins_anew_after_an_interrupted_step(place: Place, way: W
 
 
 async def step_of_a_loop_that_is_left(batches: ExactlyOnce) -> None:
-    """The end of its `async with`, whose beginning is elsewhere.
-
-    Raises:
-        CancelledError: as it was.
-    """
+    """The end of its `async with`, whose beginning is elsewhere."""
     try:
         await anext(batches)
     except asyncio.CancelledError as cancelled:
@@ -119,35 +112,29 @@ class Stumble:
         self.has_stumbled = False
 
     async def copy(self, records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
-        """Copy, except the first time."""
         if not self.has_stumbled:
             await copy(records[: BATCH // 2], txn)
             await self.stand_still()
         await copy(records, txn)
 
     async def bury(self, record: ConsumerRecord, _: Exception, txn: BatchTransaction) -> None:
-        """Send what is poison elsewhere, but not the first time."""
         if not self.has_stumbled:
             await self.stand_still()
         await txn.enqueue("dead", record.value)
 
     async def stand_still(self) -> None:
-        """Wait until it is cancelled."""
         self.has_stumbled = True
         await asyncio.Event().wait()
 
     async def reached(self, _: Step) -> bool:
-        """Whether the step has reached that point."""
         return self.has_stumbled
 
 
 async def runs(batches: ExactlyOnce, stumble: Stumble) -> None:
-    """Use `run`."""
     await batches.run(stumble.copy)
 
 
 async def iterates(batches: ExactlyOnce, stumble: Stumble) -> None:
-    """Use `async for`."""
     async for records, txn in batches:
         await stumble.copy(records, txn)
 
@@ -171,7 +158,6 @@ async def test_batch_whose_code_was_interrupted_is_given_out_again(
 
 
 async def copies_all_but_poison(batches: ExactlyOnce) -> None:
-    """Send what the broker refuses of one of the records."""
     while (batch := await anext(batches, None)) is not None:
         records, txn = batch
         await copy(records, txn)

@@ -16,17 +16,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.timing]
 
 ONE_FAKE_AND_REAL = [*fake_and_real(["4.3.1"])[:1], *fake_and_real()[len(RELEASES) :]]
 TOTAL = 120
-WORKER_S = 60
-"""A worker that takes longer hangs: the session time-out is 6 s, an answer milliseconds."""
+WORKER_S = 60  # a worker that takes longer hangs: the session time-out is 6 s, an answer milliseconds
 
 
 async def begun(orders: WorkerOrders) -> Process:
-    """Start a worker's process."""
     return await asyncio.create_subprocess_exec(*orders.command(), stdin=DEVNULL, stdout=PIPE)
 
 
 async def ended(orders: WorkerOrders) -> int:
-    """Return its exit code."""
     process = await begun(orders)
     try:
         await asyncio.wait_for(process.communicate(), WORKER_S)
@@ -39,7 +36,6 @@ async def ended(orders: WorkerOrders) -> int:
 
 
 async def input_of(bootstrap_servers: str, topic: str) -> None:
-    """Create topics with input."""
     await make_topics(bootstrap_servers, topic, f"{topic}-out")
     await fill(bootstrap_servers, topic, range(TOTAL))
 
@@ -70,7 +66,6 @@ async def test_worker_dies_and_starts_again(broker_of_release: tuple[str, str], 
     [f"{assignor} {kind}" for assignor in ("range", "roundrobin", "sticky") for kind in ("dynamic", "static")],
 )
 async def test_another_worker_takes_over(broker_of_release: tuple[str, str], topic: str, members: str) -> None:
-    """Two at work, one dies with a transaction open and all of it in the log, and comes back."""
     _, servers = broker_of_release
     name = topic_of(topic)
     await input_of(servers, name)

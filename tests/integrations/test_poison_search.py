@@ -12,24 +12,20 @@ NO_MEMBERSHIP = object.__new__(Membership)
 
 
 def record(partition: int, offset: int) -> ConsumerRecord:
-    """A record of topic "t"."""
     return ConsumerRecord("t", partition, offset, 0, 0, None, b"v", None, 0, 1, ())
 
 
 def batch(*places: tuple[int, int]) -> RecordBatch:
-    """Records by partition and offset."""
     return RecordBatch([record(*place) for place in places], NO_MEMBERSHIP)
 
 
 def test_batch_commits_behind_the_last_record_of_each_partition() -> None:
-    """The committed offset is the next one to read."""
     offsets = batch((0, 5), (1, 9), (0, 6)).next_offsets()
 
     assert offsets == {TopicPartition("t", 0): (7, ""), TopicPartition("t", 1): (10, "")}
 
 
 def test_records_of_a_failed_batch_come_one_by_one() -> None:
-    """This lasts until the group has passed all of them."""
     search = PoisonSearch()
     assert search.limit(100) == 100
 
@@ -59,7 +55,6 @@ def test_record_that_fails_alone_is_poison_after_some_attempts() -> None:
 
 
 def test_poison_that_was_passed_is_forgotten() -> None:
-    """No state is kept for records that are done."""
     search = PoisonSearch()
     for _ in range(ATTEMPTS):
         search.failed(batch((0, 6)), ERROR)

@@ -27,43 +27,36 @@ pytestmark = pytest.mark.slow
 
 PARTITIONS = 4
 POISON = 37
-GATHERING_S = 30.0
-"""No batch is given out because of it: all are full."""
+GATHERING_S = 30.0  # no batch is given out because of it: all are full
 
 
 @pytest.fixture(name="cluster")
 async def fixture_cluster() -> AsyncIterator[FakeCluster]:
-    """Start one broker."""
     async with FakeCluster(nodes=1, topics={"input": PARTITIONS, "output": PARTITIONS}) as cluster:
         yield cluster
 
 
 @pytest.fixture
 async def filled(cluster: FakeCluster) -> FakeCluster:
-    """Return the same cluster, with input."""
     await fill(cluster.bootstrap_servers, "input", range(TOTAL))
     return cluster
 
 
 async def has_read(worker: Worker, count: int) -> bool:
-    """Whether the consumer has returned that many records."""
     return await worker.has_read() == count
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for it."""
     async with asyncio.timeout(PATIENCE_S):
         while not await condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
 
 
 async def positions(consumer: AIOKafkaConsumer) -> list[int]:
-    """Return the positions of the consumer, by partition."""
     return [await consumer.position(partition) for partition in sorted(consumer.assignment())]
 
 
 async def read_on(consumer: AIOKafkaConsumer, count: int) -> list[int]:
-    """Return the next records of the consumer itself, at least this many."""
     values: list[int] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(values) < count:
@@ -76,7 +69,6 @@ async def read_on(consumer: AIOKafkaConsumer, count: int) -> list[int]:
 
 
 async def stopped(worker: Worker) -> int:
-    """Stop after the second batch."""
     for _ in range(2):
         await worker.takes_a_batch()
     worker.batches.stop()
@@ -85,13 +77,11 @@ async def stopped(worker: Worker) -> int:
 
 
 async def left_in_the_first_batch(worker: Worker) -> int:
-    """Leave before anything is committed."""
     await worker.takes_a_batch()
     return 0
 
 
 async def left_in_a_batch_that_was_read_ahead(worker: Worker) -> int:
-    """Leave in a batch that was read while the one before was committed."""
     for _ in range(3):
         await worker.takes_a_batch()
     return 2
@@ -146,7 +136,6 @@ async def test_consumer_stands_where_the_group_does_after_the_loop(filled: FakeC
 
 
 async def test_consumer_stands_behind_poison_after_the_loop(filled: FakeCluster) -> None:
-    """The hook was called once, and the offset is committed with the records it sent."""
     servers, handed_over = filled.bootstrap_servers, []
 
     async def transform(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
@@ -170,7 +159,6 @@ async def test_consumer_stands_behind_poison_after_the_loop(filled: FakeCluster)
 
 
 async def test_loop_begins_where_the_group_stands(filled: FakeCluster) -> None:
-    """The consumer's position does not count: its owner may have read with it meanwhile."""
     servers = filled.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
         async with exactly_once(consumer, producer) as batches:
@@ -188,18 +176,15 @@ async def test_loop_begins_where_the_group_stands(filled: FakeCluster) -> None:
 
 
 async def work_too(servers: str) -> None:
-    """Run another member of the group."""
     async with working(servers, "copy-2", max_records=BATCH) as batches:
         await copy_until_processed(batches, servers, TOTAL)
 
 
 async def has_half_of_the_partitions(worker: Worker) -> bool:
-    """Whether the group has rebalanced."""
     return len(worker.consumer.assignment()) == PARTITIONS // 2
 
 
 async def step_at_which_another_member_joins(worker: Worker, place: Place) -> None:
-    """The step continues when each member has half of the partitions; both copy the rest."""
     async with place(worker) as reached:
         taking = asyncio.create_task(step := anext(worker.batches))
         await until(lambda: reached(step))
@@ -215,7 +200,6 @@ async def step_at_which_another_member_joins(worker: Worker, place: Place) -> No
 
 @pytest.mark.parametrize("name", [name for name in PLACES if "rebalancing" not in name])
 async def test_rebalance_during_a_step_copies_once(cluster: FakeCluster, name: str) -> None:
-    """The step may be at any point for partitions that now belong to another member."""
     servers = cluster.bootstrap_servers
     async with (
         consuming(servers, "input") as consumer,

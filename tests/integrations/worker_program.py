@@ -33,22 +33,17 @@ LOOK_EVERY_S = 0.05
 
 @dataclass(frozen=True)
 class WorkerOrders:
-    """The orders of a worker."""
-
     servers: str
     topic: str
     worker: str
     total: int
-    phase: str = ""
-    """In which it kills itself; empty for none."""
+    phase: str = ""  # in which it kills itself; empty for none
     assignor: str = "roundrobin"
     is_static: bool = True
     batch: int = 20
-    pause_s: float = 0.0
-    """After each batch."""
+    pause_s: float = 0.0  # after each batch
 
     def command(self) -> list[str]:
-        """Return the command that starts it."""
         return [sys.executable, "-m", "tests.integrations.worker_program", json.dumps(asdict(self))]
 
 
@@ -58,13 +53,11 @@ def die() -> None:
 
 
 def print_tasks() -> None:
-    """Print the stack of every task."""
     for task in asyncio.all_tasks():
         task.print_stack()
 
 
 async def work(orders: WorkerOrders) -> None:
-    """Copy until all is processed; SIGUSR1 prints the waiting tasks."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print_tasks)
     options: dict[str, object] = {"partition_assignment_strategy": (ASSIGNORS[orders.assignor],)}
     if orders.is_static:
@@ -91,7 +84,6 @@ async def handle(
     group: ConsumerGroupMetadata,
     is_last: bool,
 ) -> None:
-    """One batch; the last one that this process sees, if it is to die."""
     phase = orders.phase if is_last else ""
     if phase == "before begin":
         die()
@@ -109,7 +101,6 @@ async def handle(
 
 
 async def stop_at_the_end(batches: ExactlyOnce, producer: Producer, orders: WorkerOrders) -> None:
-    """Stop once the group has processed all; without a coordinator the group's offsets are unknown."""
     places = [TopicPartition(orders.topic, number) for number in range(4)]
     processed = 0
     while processed < orders.total:

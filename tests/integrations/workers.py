@@ -16,7 +16,6 @@ GROUP = "workers"
 
 
 async def make_topics(bootstrap_servers: str, *names: str, partitions: int = 4) -> None:
-    """Create topics, and wait for a leader of each partition."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:
@@ -31,7 +30,6 @@ async def make_topics(bootstrap_servers: str, *names: str, partitions: int = 4) 
 
 
 async def fill(bootstrap_servers: str, topic: str, numbers: Sequence[int], *, partitions: int = 4) -> None:
-    """Records 0, 1, 2... in turn to each partition."""
     async with Producer(bootstrap_servers) as producer:
         for number in numbers:
             await producer.enqueue(topic, b"%d" % number, partition=number % partitions)
@@ -39,7 +37,6 @@ async def fill(bootstrap_servers: str, topic: str, numbers: Sequence[int], *, pa
 
 @asynccontextmanager
 async def consuming(bootstrap_servers: str, topic: str, **options: object) -> AsyncIterator[AIOKafkaConsumer]:
-    """A started consumer fit for exactly-once processing."""
     options = {
         "group_id": f"{GROUP}-{topic}",
         "auto_offset_reset": "earliest",
@@ -55,7 +52,6 @@ async def consuming(bootstrap_servers: str, topic: str, **options: object) -> As
 
 
 def transacting(bootstrap_servers: str, transactional_id: str, **options: object) -> Producer:
-    """A producer with a transactional id."""
     return Producer(bootstrap_servers, transactional_id=transactional_id, **options)  # type: ignore[arg-type]
 
 
@@ -74,7 +70,6 @@ async def read_committed(bootstrap_servers: str, topic: str, *, count: int, part
 
 
 async def committed_offsets(bootstrap_servers: str, topic: str, *, partitions: int = 4) -> list[int]:
-    """Return the group's offset in each partition; 0 without one."""
     async with Producer(bootstrap_servers) as producer:
         places = [TopicPartition(topic, number) for number in range(partitions)]
         found = await producer.committed_offsets(f"{GROUP}-{topic}", places)
@@ -89,7 +84,6 @@ def _values(fetched: dict[object, list[ConsumerRecord]]) -> list[int]:
 async def working(
     bootstrap_servers: str, transactional_id: str = "copy", **limits: object
 ) -> AsyncIterator[ExactlyOnce]:
-    """A whole worker on "input": its consumer, its producer, and the loop."""
     async with (
         consuming(bootstrap_servers, "input") as consumer,
         transacting(bootstrap_servers, transactional_id) as producer,
@@ -99,13 +93,11 @@ async def working(
 
 
 async def copy(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
-    """The transformation: none, to "output"."""
     for record in records:
         await txn.enqueue("output", record.value, partition=record.partition)
 
 
 async def copy_until_processed(batches: ExactlyOnce, bootstrap_servers: str, total: int) -> int:
-    """Copy until the group has processed that many; returns how many records were returned, repeats included."""
     given = 0
     stopping = asyncio.create_task(stop_when_processed(batches, bootstrap_servers, total))
     async for records, txn in batches:
@@ -116,7 +108,6 @@ async def copy_until_processed(batches: ExactlyOnce, bootstrap_servers: str, tot
 
 
 async def stop_when_processed(batches: ExactlyOnce, bootstrap_servers: str, total: int) -> None:
-    """Stop the loop once the group's offsets show that many processed records."""
     async with asyncio.timeout(PATIENCE_S):
         while sum(await committed_offsets(bootstrap_servers, "input")) < total:  # noqa: ASYNC110 - a broker tells only who asks
             await asyncio.sleep(0.05)
@@ -124,6 +115,5 @@ async def stop_when_processed(batches: ExactlyOnce, bootstrap_servers: str, tota
 
 
 async def assert_copied_once(bootstrap_servers: str, total: int) -> None:
-    """Check outputs and offsets: all of the input, and no record twice."""
     assert await read_committed(bootstrap_servers, "output", count=total) == list(range(total))
     assert sum(await committed_offsets(bootstrap_servers, "input")) == total

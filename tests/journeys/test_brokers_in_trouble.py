@@ -9,16 +9,14 @@ from aioproducer import DeliveryTimeoutError, Outcome, Producer
 from aioproducer.errors import BrokerError, UnsupportedVersionError
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_broker.version_profiles import profile_named
+from tests.fakes.producing import producing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 
 
 @in_virtual_time
 async def test_unanswered_records_are_written_once_elsewhere_in_order() -> None:
-    async with (
-        FakeCluster(3, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
-    ):
+    async with producing(FakeCluster(3, topics={"orders": 1}), linger_ms=0, batch_size=0) as (cluster, producer):
         await producer.send("orders", b"0")
         leader = cluster.leader_of("orders", 0)
         cluster.faults.stall(Where(api=ApiKey.PRODUCE, node_id=leader))
@@ -32,11 +30,7 @@ async def test_unanswered_records_are_written_once_elsewhere_in_order() -> None:
 
 @in_virtual_time
 async def test_copy_is_not_written_when_only_the_answer_was_lost() -> None:
-    """The broker knows the sequence, and answers with the offset of the first attempt."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
         await producer.send("orders", b"0")
         cluster.faults.drop_connection(Where(api=ApiKey.PRODUCE), after_append=True)
 
@@ -66,7 +60,6 @@ async def test_silent_broker_is_given_up_after_the_request_timeout() -> None:
 
 @in_virtual_time
 async def test_record_in_flight_at_its_deadline_ends_unknown() -> None:
-    """Its memory and its sequence stay reserved until the connection is lost."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(
@@ -155,7 +148,6 @@ def other_node(cluster: FakeCluster, partition: int) -> int:
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
 async def test_records_follow_the_leader_in_order(profile: str) -> None:
-    """With and without hints in the response, and without an error for any caller."""
     async with (
         FakeCluster(3, topics={"orders": 1}, profile=profile) as cluster,
         Producer(cluster.bootstrap_servers, batch_size=100, linger_ms=0) as producer,
@@ -215,10 +207,7 @@ async def test_new_leader_waits_for_the_old_ones_answer() -> None:
 @pytest.mark.slow
 @in_virtual_time
 async def test_many_leader_changes_cost_few_metadata_requests() -> None:
-    async with (
-        FakeCluster(3, topics={"wide": 3000}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(3, topics={"wide": 3000}), linger_ms=0) as (cluster, producer):
         await asyncio.gather(*(producer.send("wide", b"1", partition=number) for number in range(3000)))
         asked = sum(request.api is ApiKey.METADATA for request in cluster.requests)
         await cluster.kill(2)
@@ -240,7 +229,6 @@ def answer_metadata(broker: ScriptedBroker, heard: Heard) -> None:
 
 
 def old_broker(*, produce: tuple[int, int]) -> str:
-    """A broker that speaks these versions of Produce, and no InitProducerId; its address."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ClusterLoop)
     spoken = ((PRODUCE_KEY, *produce), (METADATA_KEY, 0, 13), (API_VERSIONS_KEY, 0, 4))
@@ -297,11 +285,7 @@ def versions(cluster: FakeCluster, api: ApiKey = ApiKey.PRODUCE) -> list[int]:
 
 @in_virtual_time
 async def test_record_goes_in_the_version_that_is_left() -> None:
-    """Kafka's own producer fails the record."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
         cluster.faults.error(35, PRODUCE)
         cluster.faults.delay(1.0, PRODUCE)
         delivery = producer.send("orders", b"v")
@@ -332,10 +316,7 @@ async def test_other_requests_are_answered_before_closing() -> None:
 
 @in_virtual_time
 async def test_broker_that_lists_what_it_refuses_is_asked_a_few_times() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
         fault = cluster.faults.error(35, PRODUCE, times=None)
         with pytest.raises(BrokerError) as raised:
             await producer.send("orders", b"v")

@@ -83,7 +83,6 @@ async def test_callers_that_wait_end_with_the_close() -> None:
 @pytest.mark.parametrize("later", [0, 2])
 @in_virtual_time
 async def test_later_close_shortens_the_time_of_the_first(later: float) -> None:
-    """A longer time changes nothing."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
         await producer.send("orders", b"0")
@@ -123,7 +122,6 @@ async def test_second_close_joins_the_first() -> None:
 
 @in_virtual_time
 async def test_nothing_is_left_after_the_close() -> None:
-    """No task, no connection, and no timer that would keep the loop going."""
     async with FakeCluster(3, topics={"orders": 3}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         await asyncio.gather(*(producer.send("orders", b"x", partition=number) for number in range(3)))
@@ -156,7 +154,6 @@ async def test_records_sent_while_closing_are_refused() -> None:
 
 @in_virtual_time
 async def test_bulk_call_that_the_close_overtakes_takes_no_more() -> None:
-    """Its rows go in by native calls with pauses between: rows after the close are not accepted."""
     rows = 2_000
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()

@@ -60,7 +60,6 @@ async def test_callbacks_run_in_record_order_before_awaiters(producer: Producer,
 
 
 async def test_failing_callbacks_do_not_stop_others(producer: Producer) -> None:
-    """Errors of any kind are logged, without payloads."""
     told: list[str] = []
 
     def cancelled(*_: object) -> None:
@@ -89,7 +88,6 @@ async def test_failing_callbacks_do_not_stop_others(producer: Producer) -> None:
 
 
 async def test_callback_may_send(producer: Producer, one_broker: FakeCluster) -> None:
-    """A callback may send the next record, or start a flush or close in a task."""
     sent: list[asyncio.Future[RecordMetadata]] = []
 
     def send_next(metadata: RecordMetadata | None, _error: object) -> None:
@@ -107,11 +105,9 @@ class Cancelling:
     """A serializer, a partitioner and an interceptor, each of which looks at a future that was cancelled."""
 
     def partition(self, *_: object) -> int:
-        """Choose."""
         raise asyncio.CancelledError
 
     def serialize(self, topic: str, value: object) -> bytes:
-        """Serialize."""
         raise asyncio.CancelledError(topic, value)
 
 
@@ -293,7 +289,6 @@ async def test_dropped_record_is_an_error_of_its_own(one_broker: FakeCluster, ve
 
 
 async def test_dropped_record_keeps_the_time_0(one_broker: FakeCluster) -> None:
-    """A timestamp of 0, the beginning of 1970, was given."""
     async with Producer(one_broker.bootstrap_servers, interceptors=[Dropping()]) as producer:
         delivery = producer.send("orders", b"drop", timestamp=0)
 
@@ -311,7 +306,6 @@ async def test_interceptor_that_returns_nonsense_is_skipped(one_broker: FakeClus
 
 
 async def test_unseen_failures_of_intercepted_records_are_raised(one_broker: FakeCluster) -> None:
-    """Notifying an interceptor does not count as retrieving the failure."""
     producer = await Producer(one_broker.bootstrap_servers, interceptors=[Noting()]).start()
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     producer.send("orders", b"v")
@@ -332,14 +326,11 @@ class Defect(BaseException):
 
 
 class FailingFilter(logging.Filter):
-    """Raises for every record."""
-
     def __init__(self, error: BaseException) -> None:
         super().__init__()
         self._error = error
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature of its base
-        """Fail."""
         raise self._error
 
 
@@ -368,8 +359,6 @@ def failing_processor(error: BaseException) -> None:
 
 
 def failing_logger_factory(error: BaseException) -> None:
-    """Configure structlog so that no logger can be made."""
-
     def wrapper_class(*_: object, **__: object) -> structlog.BoundLogger:
         raise error
 
@@ -390,7 +379,6 @@ def at_debug() -> Iterator[None]:
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """Exceptions that `sys.unraisablehook` was given."""
     exceptions: list[BaseException | None] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda report: exceptions.append(report.exc_value))
     return exceptions
@@ -401,7 +389,6 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
 async def test_logging_that_raises_changes_nothing(
     reported: list[BaseException | None], fail: Callable[[BaseException], None], error: BaseException
 ) -> None:
-    """A start, a refused batch, a lost broker and a close log events; the first exception is reported."""
     fail(error)
     async with FakeCluster(2, topics={"orders": 2}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()

@@ -9,6 +9,7 @@ from aioproducer._protocol.offset_messages import OffsetsResponse, decode_offset
 from aioproducer._transactions import committed_offsets
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
+from tests.fakes.producing import producing
 from tests.fakes.transactional_cluster import producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 
@@ -35,10 +36,7 @@ async def test_coordinator_that_metadata_has_not_named_yet() -> None:
 @in_virtual_time
 async def test_pause_that_the_answer_asks_for(api: ApiKey) -> None:
     """A throttling broker reads nothing: a request sent meanwhile must not count as unanswered."""
-    async with (
-        FakeCluster(1, topics={"t": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=5_000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"t": 1}), linger_ms=0, request_timeout_ms=5_000) as (cluster, producer):
         await producer.send("t", b"before")
         closed_before = producer.statistics().connections_closed
         cluster.faults.throttle(10_000, Where(api=api))
@@ -95,10 +93,7 @@ async def test_coordinator_that_stays_busy_is_asked_ever_more_slowly() -> None:
 @in_virtual_time
 async def test_timeout_names_the_coordinators_answer() -> None:
     """An open transaction needs another remedy than a broker that is away."""
-    async with (
-        FakeCluster(1, topics={"t": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, max_block_ms=2000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"t": 1}), max_block_ms=2000) as (cluster, producer):
         cluster.faults.error(UNSTABLE, Where(api=ApiKey.OFFSET_FETCH), times=None)
         with pytest.raises(TransactionTimeoutError, match="UNSTABLE_OFFSET_COMMIT") as late:
             await producer.committed_offsets("g", [PLACE])

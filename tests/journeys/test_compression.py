@@ -9,6 +9,7 @@ import pytest
 
 from aioproducer import MessageTooLargeError, Producer
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import producing
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 RECORDS = 3000
@@ -44,11 +45,9 @@ async def test_large_batches_arrive_whole_and_in_order(codec: str) -> None:
 
 
 async def test_waiting_batches_are_compressed_when_a_thread_is_free() -> None:
-    """Two batches at a time; nothing else happens that would wake the others."""
-    async with (
-        FakeCluster(1, topics={"orders": 5}) as cluster,
-        Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=131_072, linger_ms=60_000) as producer,
-    ):
+    async with producing(
+        FakeCluster(1, topics={"orders": 5}), compression_type="gzip", batch_size=131_072, linger_ms=60_000
+    ) as (_, producer):
         await producer.partitions_for("orders")
         for number in range(5):
             producer.send("orders", b"%d" % number * 100_000, partition=number)
@@ -86,10 +85,7 @@ async def test_threads_of_the_application_are_not_waited_for() -> None:
     """The application may keep all threads of the loop busy; the producer's own end with the producer."""
     is_over = threading.Event()
     of_others = sealing_threads()  # of an earlier test, on a busy machine
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), compression_type="gzip") as (cluster, producer):
         await producer.send("orders", b"connected: names are looked up in the threads of the loop")
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         busy = asyncio.get_running_loop().run_in_executor(None, is_over.wait)
@@ -112,7 +108,6 @@ def sealing_threads() -> list[threading.Thread]:
 
 
 async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
-    """Their records fail, and their memory is kept until the threads are done."""
     async with FakeCluster(1, topics={"orders": 8}) as cluster:
         producer = Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=1_048_576, linger_ms=60_000)
         await producer.start()
@@ -160,20 +155,14 @@ async def test_batch_whose_compression_fails_goes_as_it_is(size: int, monkeypatc
         raise MemoryError
 
     monkeypatch.setattr("aioproducer._sender.compressor.compress", fails)
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), compression_type="gzip") as (cluster, producer):
         async with asyncio.timeout(5):
             await producer.send("orders", bytes(size))
         assert [record.value for record in cluster.records("orders", 0)] == [bytes(size)]
 
 
 async def test_size_of_a_record_that_is_too_large_is_that_on_the_wire() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), compression_type="gzip") as (cluster, producer):
         cluster.faults.error(TOO_LARGE, Where(api=ApiKey.PRODUCE), times=None)
         with pytest.raises(MessageTooLargeError) as raised:
             await producer.send("orders", bytes(50_000))

@@ -101,7 +101,6 @@ async def test_hooks_of_a_typed_topic_see_the_context_of_the_call(one_broker: Fa
 
 
 async def test_callback_of_a_plain_record_sees_the_context_of_the_call(cluster: FakeCluster) -> None:
-    """Also where the record waits for its topic, and where it fails."""
     notes = Notes()
     async with Producer(cluster.bootstrap_servers) as producer:
         for verb in ("send", "enqueue", "send_nowait"):
@@ -204,7 +203,6 @@ async def test_callbacks_of_send_only_interceptors_are_not_kept(one_broker: Fake
 
 
 async def test_cancelled_wait_withdraws_a_record_whose_hooks_have_run(one_broker: FakeCluster) -> None:
-    """The interceptors are notified of its end, in the context of the call; it is not written."""
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         enqueuing = asyncio.ensure_future(in_request("7", lambda: producer.enqueue("missing", "v")))  # type: ignore[call-overload]

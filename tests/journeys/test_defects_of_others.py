@@ -25,14 +25,7 @@ from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.log_capture import LogCapture
 from tests.fakes.virtual_cluster import in_virtual_time
-from tests.fakes.wrong_servers import (
-    HTTP_ANSWER,
-    HUGE_FRAME,
-    NEGATIVE_FRAME,
-    TLS_ALERT,
-    dead_port,
-    server_that_says,
-)
+from tests.fakes.wrong_servers import HTTP_ANSWER, HUGE_FRAME, NEGATIVE_FRAME, TLS_ALERT, dead_port, server_that_says
 from tests.produced import produce_requests, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -114,7 +107,6 @@ async def test_brokers_down_from_the_start_is_an_error_in_time() -> None:
 
 
 async def test_brokers_down_bound_send_flush_and_close() -> None:
-    """Records fail at their deadline as NOT_WRITTEN, without waiting for a first response."""
     async with dead_port() as address:
         producer = Producer(address, max_block_ms=100, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0)
         await producer.start(wait=False)
@@ -227,7 +219,6 @@ async def test_endless_frame_is_not_buffered(frame: bytes) -> None:
     "answer, kind, word", [(HTTP_ANSWER, ProtocolError, "HTTP"), (TLS_ALERT, TlsError, "TLS")], ids=["http", "tls"]
 )
 async def test_wrong_server_on_the_port_is_named(answer: bytes, kind: type[BrokerConnectionError], word: str) -> None:
-    """The error names the other protocol, so that users do not look for a network problem."""
     async with server_that_says(answer) as address:
         with pytest.raises(MetadataTimeoutError, match=rf"(?s){address}.*{word}") as caught:
             await Producer(address, max_block_ms=150).start()
@@ -269,7 +260,6 @@ async def test_too_large_batch_is_split(producer: Producer, one_broker: FakeClus
 
 
 async def test_leaderless_partition_poisons_nothing() -> None:
-    """A batch that was never sent returns its sequence: the next ones are written when the leader is back."""
     async with FakeCluster(2, topics={"orders": 1}, replication_factor=1) as cluster:
         leader = cluster.leader_of("orders", 0)
         producer = Producer(cluster.bootstrap_servers, delivery_timeout_ms=250, request_timeout_ms=100, linger_ms=0)
@@ -314,7 +304,6 @@ async def test_use_before_start_says_so(one_broker: FakeCluster, verb: str) -> N
 
 
 async def test_close_cancelled_can_be_closed_again(one_broker: FakeCluster) -> None:
-    """The second call finishes what the first began; no task is left."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     stall = one_broker.faults.stall(PRODUCE)
     producer.send("orders", b"v")
@@ -372,8 +361,6 @@ async def test_errors_survive_the_way_between_processes(one_broker: FakeCluster)
 
 
 async def test_partitioner_that_errs_is_named(one_broker: FakeCluster) -> None:
-    """Other producers send the record to a partition that does not exist, and time out."""
-
     class Wrong:
         def partition(self, *_: object) -> int:
             return 99

@@ -39,7 +39,6 @@ class Load:
         self.acknowledged[partition] += metadata is not None
 
     async def run(self) -> None:
-        """Give records for a minute, and stop where that stands."""
         callers = [asyncio.create_task(self._call(number)) for number in range(PARTITIONS)]
         await asyncio.sleep(SECONDS)
         for caller in callers:
@@ -74,7 +73,6 @@ async def minute(trouble: Trouble, *, buffer_memory: int, nodes: int) -> list[in
 
 @functools.cache
 def acknowledged(trouble: Trouble, buffer_memory: int, nodes: int) -> tuple[int, ...]:
-    """The same, on a loop of its own; what was run once is remembered."""
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
         return tuple(runner.run(minute(trouble, buffer_memory=buffer_memory, nodes=nodes)))
 

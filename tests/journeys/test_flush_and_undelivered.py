@@ -15,6 +15,7 @@ from aioproducer import (
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
 
@@ -23,7 +24,6 @@ FORBIDDEN = 29
 
 
 async def fail_all_with_a_flush(producer: Producer, cluster: FakeCluster, records: int) -> None:
-    """Let records fail unretrieved, each in its own batch."""
     fault = cluster.faults.error(FORBIDDEN, PRODUCE, times=None)
     for _ in range(records):
         delivery = producer.send("orders", b"v", partition=0)
@@ -98,7 +98,6 @@ async def test_flush_raises_unretrieved_failures_once(producer: Producer, one_br
 async def test_failure_whose_callback_raised_stays_unretrieved(
     one_broker: FakeCluster, interceptors: list[ProducerInterceptor]
 ) -> None:
-    """A callback with a wrong signature, or an async one, retrieves nothing; `flush` raises the failures."""
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
 
     async def mistaken(*_: object) -> None:
@@ -236,10 +235,7 @@ async def test_failures_enqueue_raised_are_not_raised_again(one_broker: FakeClus
 
 @in_virtual_time
 async def test_flush_ends_although_records_keep_coming() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 3}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 3}), linger_ms=1_000) as (_, producer):
 
         async def keep_sending() -> None:
             while True:
@@ -277,10 +273,7 @@ async def test_later_records_do_not_stand_in_for_an_earlier_one() -> None:
 
 @in_virtual_time
 async def test_split_batch_is_waited_for_to_its_last_part() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=1_000) as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.faults.error(10, PRODUCE, times=3)
         deliveries = [producer.send("orders", b"x" * 100) for _ in range(64)]
@@ -400,8 +393,6 @@ async def test_awaited_failures_are_not_raised_again(cluster: FakeCluster) -> No
 
 
 async def test_failure_passed_to_a_raising_callback_is_unretrieved(cluster: FakeCluster) -> None:
-    """A callback with a wrong signature raises: only flush is left to report the failure."""
-
     def told(*_: object) -> None:
         raise RuntimeError("a defect of the application")
 
@@ -496,7 +487,6 @@ async def test_flush_that_waits_beside_the_callers_raises_nothing(
 
 @in_virtual_time
 async def test_calls_that_raised_are_not_counted_by_close() -> None:
-    """Records for missing topics fail from one timer after another; their calls have raised all of them."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         producer = await Producer(cluster.bootstrap_servers, max_block_ms=500).start()
 

@@ -8,13 +8,13 @@ from aioproducer import KafkaError, Outcome, Producer
 from aioproducer._accumulator import batch_size_limits
 from aioproducer.errors import InvalidRecordError, MessageTooLargeError
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 def small_topic(cluster: FakeCluster) -> None:
-    """A topic that takes 2000 bytes a batch."""
     cluster.create_topic("orders", 1, configs={"max.message.bytes": "2000"})
 
 
@@ -65,10 +65,7 @@ async def test_record_too_large_for_its_topic_fails_alone() -> None:
 
 @in_virtual_time
 async def test_later_batches_fit_at_once() -> None:
-    async with (
-        FakeCluster(1, auto_create_topics=False) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
-    ):
+    async with producing(FakeCluster(1, auto_create_topics=False), linger_ms=10_000) as (cluster, producer):
         small_topic(cluster)
         await producer.partitions_for("orders")
         before = 0
@@ -125,10 +122,7 @@ async def test_batches_grow_again_after_a_passing_limit(monkeypatch: pytest.Monk
 @in_virtual_time
 async def test_too_large_record_fails_without_its_neighbours() -> None:
     """Regression in aiokafka: the partition never delivered again."""
-    async with (
-        FakeCluster(1, auto_create_topics=False) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
-    ):
+    async with producing(FakeCluster(1, auto_create_topics=False), linger_ms=10_000) as (cluster, producer):
         small_topic(cluster)
         await producer.partitions_for("orders")
         values = [b"a" * 100, b"b" * 100, b"c" * 5000, b"d" * 100, b"e" * 100]
@@ -170,10 +164,7 @@ async def test_records_behind_a_too_large_one_wait_for_it_alone() -> None:
 @in_virtual_time
 async def test_refused_records_fail_alone(code: int) -> None:
     """KIP-467: the broker names the refused records."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=10_000) as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.faults.record_errors({0: "no key", 3: None, 9: "no key"}, PRODUCE, code=code)
         deliveries = [producer.send("orders", b"%d" % number) for number in range(10)]
@@ -189,10 +180,7 @@ async def test_refused_records_fail_alone(code: int) -> None:
 @in_virtual_time
 async def test_refusal_within_a_pipeline_keeps_the_order() -> None:
     """Later batches in flight get an out-of-order error and are sent again."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0, batch_size=0) as (cluster, producer):
         await producer.send("orders", b"first")
         cluster.faults.error(29, PRODUCE, skip=2)
         deliveries = [producer.send("orders", b"%d" % number) for number in range(20)]

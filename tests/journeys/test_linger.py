@@ -5,10 +5,10 @@ from functools import partial
 
 from aioproducer import Producer
 from aioproducer.testing import ApiKey, FakeCluster
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 
-SOON_S = 10
-"""Less than the tenth of `delivery_timeout_ms` after which a batch is closed, however long its linger."""
+SOON_S = 10  # less than the tenth of `delivery_timeout_ms` after which a batch is closed, however long its linger
 
 
 def note_time(left: asyncio.Future[float], *_: object) -> None:
@@ -20,10 +20,7 @@ async def test_lone_records_leave_after_their_linger_each_time() -> None:
     """The timer of an earlier batch of the partition does not count for them."""
     loop = asyncio.get_running_loop()
     took: list[float] = []
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=40) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=40) as (_, producer):
         await producer.partitions_for("orders")
         for number in range(4):
             left: asyncio.Future[float] = loop.create_future()
@@ -60,7 +57,6 @@ async def test_records_of_one_turn_leave_in_one_batch_although_awaited(cluster: 
 
 @in_virtual_time
 async def test_partitions_with_a_trickle_each_share_their_requests() -> None:
-    """A hundred partitions cost each node one request per linger, not one per batch."""
     async with (
         FakeCluster(2, topics={"orders": 100}, replication_factor=1) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=50) as producer,

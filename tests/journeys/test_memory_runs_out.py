@@ -17,6 +17,7 @@ from aioproducer import (
 )
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Fault, Where
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -75,7 +76,6 @@ async def test_callers_are_served_first_come_first_served() -> None:
 
 @in_virtual_time
 async def test_cancelled_callers_leave_no_trace() -> None:
-    """No record in the log, no bytes in the buffer, and no lost wake-up."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
         cancelled = callers[40:50]
@@ -268,10 +268,7 @@ async def test_keyless_and_partitioned_waiters_do_not_deadlock() -> None:
 @in_virtual_time
 async def test_batches_are_large_in_a_small_buffer() -> None:
     """Also if only `buffer_memory` is small: batches do not take returned scraps."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, buffer_memory=1_048_576) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), buffer_memory=1_048_576) as (cluster, producer):
         await producer.send("orders", b"first")
         cluster.faults.delay(0.005, PRODUCE, times=None)
         for _ in range(40_000):
@@ -287,10 +284,9 @@ async def test_batches_are_large_in_a_small_buffer() -> None:
 async def test_smallest_buffer_is_large_enough(nodes: int, compression: Literal["none", "lz4"]) -> None:
     """The smallest accepted buffer works for many records, a retry, and the largest record."""
     smallest = option_kinds()["buffer_memory"].allowed.partition(" ")[0]
-    async with (
-        FakeCluster(nodes, topics={"orders": 3}) as cluster,
-        Producer(cluster.bootstrap_servers, buffer_memory=int(smallest), compression_type=compression) as producer,
-    ):
+    async with producing(
+        FakeCluster(nodes, topics={"orders": 3}), buffer_memory=int(smallest), compression_type=compression
+    ) as (cluster, producer):
         cluster.faults.error(ErrorCode.NOT_LEADER_OR_FOLLOWER, PRODUCE)
 
         sent = [await producer.enqueue("orders", b"x" * 100, partition=n % 3) for n in range(30)]

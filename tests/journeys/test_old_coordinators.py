@@ -11,15 +11,7 @@ from aioproducer import (
     TransactionAbortableError,
     UnsupportedVersionError,
 )
-from tests.fakes.transactional_cluster import (
-    FIRST,
-    Release,
-    asked,
-    cluster_of,
-    committed,
-    one_more,
-    producer_of,
-)
+from tests.fakes.transactional_cluster import FIRST, Release, asked, cluster_of, committed, one_more, producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 
 OLD_RELEASE = Release(profile="2.4", transaction_version=0)

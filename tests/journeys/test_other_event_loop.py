@@ -20,8 +20,6 @@ NEW_LOOPS: dict[str, NewLoop] = {"asyncio": asyncio.new_event_loop, "uvloop": uv
 
 
 def called(verb: Callable[[Producer], object]) -> Verb:
-    """Make a coroutine function of one that accepts its record in the call."""
-
     async def call(producer: Producer) -> object:
         return verb(producer)
 
@@ -79,8 +77,6 @@ def started(own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, **options
 
 
 def refusal(verb: Verb, producer: Producer) -> str:
-    """Return the error of a method on another loop, of either kind."""
-
     async def call() -> None:
         await verb(producer)
 

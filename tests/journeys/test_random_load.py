@@ -79,7 +79,6 @@ class Load:
 
 
 async def trouble(cluster: FakeCluster, chance: random.Random) -> None:
-    """Slow answers, lost connections, brokers that come and go."""
     while True:
         await asyncio.sleep(chance.uniform(0.01, 0.3))
         deeds: list[Callable[[], object]] = [
@@ -100,7 +99,6 @@ async def trouble(cluster: FakeCluster, chance: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(6))
 @in_virtual_time
 async def test_every_call_has_an_end_and_nothing_is_left(acks: int, seed: int) -> None:
-    """No bytes in the buffer, no waiting records, and no missing callbacks."""
     chance = random.Random(seed)
     async with FakeCluster(3, topics=TOPICS, auto_create_topics=False) as cluster:
         producer = Producer(
@@ -201,13 +199,11 @@ def mischief(cluster: FakeCluster, chance: random.Random) -> None:
 
 
 def move_a_leader(cluster: FakeCluster, chance: random.Random) -> None:
-    """Make another broker the leader of a partition, if it can be one."""
     with contextlib.suppress(ValueError):
         cluster.move_leader(TOPIC, chance.randrange(PARTITIONS), chance.randrange(1, NODES + 1))
 
 
 async def send_at_random(producer: Producer, sent: Sent, chance: random.Random, *, partition: int) -> None:
-    """Send numbered records, some slowly, some fast, some awaited."""
     for number in range(RECORDS):
         try:
             delivery = await producer.enqueue(TOPIC, b"%d" % number, partition=partition)
@@ -240,7 +236,6 @@ async def kill_and_restart(cluster: FakeCluster, chance: random.Random) -> None:
 
 
 async def live_through(seed: int) -> None:
-    """One whole life of a producer, the same for the same seed."""
     chance = random.Random(seed)
     sent = Sent()
     request_timeout_ms = chance.choice([500, 1_000, 30_000])

@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer import BrokerError, DeliveryTimeoutError, MetadataTimeoutError, Producer
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 
 
@@ -58,10 +59,7 @@ async def test_error_says_that_brokers_throttle_and_for_how_long() -> None:
 @in_virtual_time
 async def test_error_says_that_the_leader_throttles() -> None:
     times = {"delivery_timeout_ms": 5000, "request_timeout_ms": 2000}
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, **times) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), **times) as (cluster, producer):
         cluster.faults.throttle(2**31 - 1, Where(api=ApiKey.PRODUCE))
         await producer.send("orders", b"1")
 

@@ -100,7 +100,6 @@ async def test_offsets_are_unknown_if_a_broker_omits_some(producer: Producer, on
 
 
 def row(position: int) -> bytes:
-    """A value of some size that holds its position in the call."""
     return b"%06d" % position + bytes(40 + position * 7 % 160)
 
 
@@ -118,7 +117,6 @@ def positions_in_logs(cluster: FakeCluster) -> dict[TopicPartition, dict[int, in
 
 
 def check_result(result: BulkResult, cluster: FakeCluster, count: int) -> None:
-    """Compare a result with the logs: every record is in the range of its partition, or in the errors by position."""
     logged = positions_in_logs(cluster)
     expected = {
         place: OffsetRange(min(offsets.values()), max(offsets.values()), len(offsets))
@@ -133,7 +131,6 @@ def check_result(result: BulkResult, cluster: FakeCluster, count: int) -> None:
 
 
 async def give_many(producer: Producer, form: str, count: int) -> BulkDelivery:
-    """Give rows to partitions in turn, by their keys, or without any, in either form of the call."""
     rows = [row(position) for position in range(count)]
     keys = [None if position % 5 == 0 else b"%d" % (position % 11) for position in range(count)]
     if form == "table":
@@ -144,7 +141,6 @@ async def give_many(producer: Producer, form: str, count: int) -> BulkDelivery:
 
 
 async def send_others(producer: Producer, count: int | None = None) -> None:
-    """Send records of another caller, to each partition in turn; without a count until cancelled."""
     for number in itertools.count() if count is None else range(count):
         await producer.enqueue("orders", b"other", partition=number % 3)
         if count is None:
@@ -155,7 +151,6 @@ async def send_others(producer: Producer, count: int | None = None) -> None:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @in_virtual_time
 async def test_result_is_true_when_memory_is_short(form: str, compression: Literal["none", "lz4"]) -> None:
-    """Most records wait for room, batches are small, some are sent again, and other records lie between."""
     async with FakeCluster(2, topics={"orders": 3}) as cluster:
         cluster.faults.error(ErrorCode.NOT_LEADER_OR_FOLLOWER, PRODUCE, skip=5, times=3)
         cluster.faults.error(ErrorCode.NOT_ENOUGH_REPLICAS, PRODUCE, skip=12, times=2)
@@ -177,7 +172,6 @@ async def test_result_is_true_when_memory_is_short(form: str, compression: Liter
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
 async def test_result_is_true_when_batches_are_split(form: str) -> None:
-    """A broker refuses batches that are too large for its topic; the parts are sent again."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 3, configs={"max.message.bytes": "1100"})
         async with Producer(cluster.bootstrap_servers, buffer_memory=65_536) as producer:
@@ -190,7 +184,6 @@ async def test_result_is_true_when_batches_are_split(form: str) -> None:
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
 async def test_result_is_true_when_some_batches_fail(form: str) -> None:
-    """Records with errors are in no log, the others are; the ranges contain no failed record."""
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         for partition, skip in ((0, 0), (1, 2), (2, 5)):
             refused = Where(api=ApiKey.PRODUCE, topic="orders", partition=partition)
@@ -207,7 +200,6 @@ async def test_result_is_true_when_some_batches_fail(form: str) -> None:
 @pytest.mark.parametrize("given", [1, 150, 299])
 @in_virtual_time
 async def test_result_is_true_when_the_producer_is_closed_meanwhile(given: int) -> None:
-    """Records after the close are errors at their own positions."""
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, buffer_memory=8_192, batch_size=1_500).start()
         closing = []

@@ -19,14 +19,8 @@ from aioproducer import (
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_broker.apis import metadata as metadata_of_model
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from tests.fakes.transactional_cluster import (
-    PRODUCE,
-    Release,
-    cluster_of,
-    committed,
-    on_every_release,
-    producer_of,
-)
+from tests.fakes.producing import producing
+from tests.fakes.transactional_cluster import PRODUCE, Release, cluster_of, committed, on_every_release, producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.fakes.virtual_loop import virtual_loop
 from tests.produced import produce_requests, values
@@ -38,11 +32,9 @@ FORBIDDEN = 29
 
 @in_virtual_time
 async def test_callback_of_an_expired_record_may_send() -> None:
-    """SenderTest.testAppendInExpiryCallback: the new record has a deadline of its own, and each is reported once."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1_000) as producer,
-    ):
+    async with producing(
+        FakeCluster(1, topics={"orders": 1}), linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1_000
+    ) as (cluster, producer):
         told: list[tuple[float, type[KafkaError] | None]] = []
         loop = asyncio.get_running_loop()
 
@@ -134,10 +126,7 @@ async def test_refusal_that_comes_after_the_deadline_splits_nothing() -> None:
 @in_virtual_time
 async def test_permission_that_is_granted_counts_from_the_next_record() -> None:
     """MetadataTest.testTopicAuthorizationError: only the records that met the refusal fail."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
         refusing = cluster.faults.error(FORBIDDEN, Where(api=ApiKey.METADATA, topic="orders"), times=None)
         for _ in range(3):
             with pytest.raises(TopicAuthorizationError):
@@ -259,10 +248,7 @@ async def test_lost_record_keeps_its_identity_when_the_id_changes(
     after: bool,  # noqa: FBT001
 ) -> None:
     """`testRetryWhenProducerIdChanges`: under another identity its duplicate would be written, too."""
-    async with (
-        FakeCluster(2, topics={"orders": 2}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(2, topics={"orders": 2}), linger_ms=0) as (cluster, producer):
         cluster.move_leader("orders", 0, 1)
         cluster.move_leader("orders", 1, 2)
         await producer.partitions_for("orders")
@@ -337,10 +323,7 @@ async def test_records_wait_while_metadata_leaves_something_out(omitted: str) ->
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metadata_of_model, "_topics", part)
-        async with (
-            FakeCluster(3, topics={"orders": 3}) as cluster,
-            Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
-        ):
+        async with producing(FakeCluster(3, topics={"orders": 3}), linger_ms=0, batch_size=0) as (cluster, producer):
             await asyncio.gather(*(producer.send("orders", b"0", partition=number) for number in range(3)))
             leaving_out = True
             for number in range(3):
@@ -364,10 +347,7 @@ async def test_records_wait_while_metadata_leaves_something_out(omitted: str) ->
 async def test_topic_that_no_answer_names_is_asked_for_until_one_does() -> None:
     """The response has neither an error nor a partition of it: the topic is as unknown as before."""
     whole = metadata_of_model._topics  # noqa: SLF001  # as above
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(metadata_of_model, "_topics", lambda *_: [])
             delivery = producer.send("orders", b"v")
@@ -417,10 +397,7 @@ async def test_throttled_node_that_left_metadata_still_answers() -> None:
 @in_virtual_time
 async def test_first_record_of_a_topic_costs_one_metadata_request() -> None:
     """0055_producer_latency_mock: librdkafka asked on a timer, up to a second later."""
-    async with (
-        FakeCluster(1, auto_create_topics=False) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, auto_create_topics=False), linger_ms=0) as (cluster, producer):
         loop = asyncio.get_running_loop()
         for number in range(50):
             cluster.create_topic(f"topic{number}", 1)
@@ -436,10 +413,7 @@ async def test_first_record_of_a_topic_costs_one_metadata_request() -> None:
 @in_virtual_time
 async def test_possibly_written_records_lose_none_behind_them(unanswered: int) -> None:
     """0144_idempotence_mock, issue 3584: the first is refused when sent again, and sequences seem to be missing."""
-    async with (
-        FakeCluster(1, topics={"t": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, batch_size=1, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"t": 1}), batch_size=1, linger_ms=0) as (cluster, producer):
         await asyncio.gather(*(producer.send("t", b"before") for _ in range(5)))
         stalled = cluster.faults.stall(PRODUCE)
         deliveries = [producer.send("t", b"%d" % number) for number in range(unanswered)]
@@ -485,10 +459,7 @@ async def test_briefly_missing_topic_loses_no_later_transaction(release: Release
 @in_virtual_time
 async def test_unreachable_group_coordinator_is_tried_again(release: Release, *, moves: bool) -> None:
     """0105, do_test_disconnected_group_coord: librdkafka tried to connect once."""
-    async with (
-        cluster_of(release, 3, topics={"t": 1, "source": 1}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with cluster_of(release, 3, topics={"t": 1, "source": 1}) as cluster, producer_of(cluster) as producer:
         cluster.move_coordinator("billing-1", 1)
         cluster.move_coordinator("readers", 2, kind=CoordinatorKind.GROUP)
         cluster.move_leader("t", 0, 3)

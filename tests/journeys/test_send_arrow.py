@@ -77,7 +77,6 @@ async def test_every_kind_of_bytes_is_read(producer: Producer, one_broker: FakeC
 
 
 async def test_bytes_of_one_size_are_read(producer: Producer, one_broker: FakeCluster) -> None:
-    """Fixed-size binary, and a column that has only nulls."""
     batch = pa.table({"value": pa.array([b"ab", None], pa.binary(2)), "key": pa.nulls(2), "partition": [0, 0]})
 
     await sent(producer, batch)
@@ -228,7 +227,6 @@ async def test_any_arrow_export_is_read(producer: Producer, one_broker: FakeClus
 
 
 async def test_serializers_do_not_run(one_broker: FakeCluster) -> None:
-    """Columns are bytes already; interceptors see them."""
     seen: list[object] = []
 
     class Sees(ProducerInterceptor):
@@ -260,7 +258,6 @@ PAIR = pa.struct([("name", pa.string()), ("value", pa.binary())])
 
 
 async def test_headers_that_are_none_refuse_their_row(producer: Producer) -> None:
-    """A null among the names, or a name that is not UTF-8, in any row; the other rows are sent."""
     names = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(struct.pack("<2i", 0, 1)), pa.py_buffer(b"\xff")])
     damaged = pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([names, [b"v"]], fields=list(PAIR)))
     whole = pa.array([[{"name": "n", "value": b"v"}]] * 2_999 + [[None]], pa.list_(PAIR))

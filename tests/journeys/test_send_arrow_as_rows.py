@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer import (
-    BulkDelivery,
-    BulkResult,
-    KafkaError,
-    Producer,
-    ProducerClosedError,
-    ProducerOptions,
-)
+from aioproducer import BulkDelivery, BulkResult, KafkaError, Producer, ProducerClosedError, ProducerOptions
 from aioproducer.testing import FakeCluster
 from tests.arrow_tables import RecordTable, record_tables
 from tests.fakes.foreign_arrow import ForeignColumn, numbers, rows_of
@@ -25,7 +18,6 @@ TIGHT: ProducerOptions = {"buffer_memory": 16_384, "batch_size": 1_024, "max_req
 
 
 async def sent_as_rows(producer: Producer, topic: str, rows: RecordTable) -> BulkResult:
-    """One by one."""
     bulk = BulkDelivery()
     for position, (value, key, partition, timestamp, headers) in enumerate(rows.rows):
         try:
@@ -37,7 +29,6 @@ async def sent_as_rows(producer: Producer, topic: str, rows: RecordTable) -> Bul
 
 
 def log_of(cluster: FakeCluster, topic: str) -> list[tuple[object, ...]]:
-    """What can be read, but for the time: null is now."""
     return [(record.key, record.value, tuple(record.headers)) for record in cluster.records(topic, 0)]
 
 
@@ -51,8 +42,6 @@ def times_of(cluster: FakeCluster, rows: RecordTable, result: BulkResult) -> lis
 @given(record_tables(partitions=1, has_sane_times=True), st.sampled_from([TIGHT, {}]))
 @settings(max_examples=25)
 def test_table_is_sent_as_its_rows_are(rows: RecordTable, options: ProducerOptions) -> None:
-    """The same log, offsets and refusals, also where memory is short."""
-
     async def both() -> None:
         async with FakeCluster(nodes=1, topics={"arrow": 1, "rows": 1}) as cluster:
             async with Producer(cluster.bootstrap_servers, **options) as producer:
@@ -68,7 +57,6 @@ def test_table_is_sent_as_its_rows_are(rows: RecordTable, options: ProducerOptio
 
 
 def refusals(result: BulkResult) -> dict[int, tuple[type[Exception], str]]:
-    """By position; the two topics have different names."""
     return {
         position: (type(error), str(error).replace("'arrow'", "'rows'")) for position, error in result.errors.items()
     }
@@ -76,7 +64,6 @@ def refusals(result: BulkResult) -> dict[int, tuple[type[Exception], str]]:
 
 @pytest.mark.parametrize("is_keyed", [False, True])
 async def test_columns_and_lists_wait_for_memory(one_broker: FakeCluster, *, is_keyed: bool) -> None:
-    """Far more rows than the buffer holds; per partition in order."""
     rows = [b"%05d" % row * 20 for row in range(5_000)]
     keys = [b"%d" % (row % 50) for row in range(5_000)] if is_keyed else None
     async with Producer(one_broker.bootstrap_servers, **TIGHT) as producer:
@@ -95,7 +82,6 @@ async def test_columns_and_lists_wait_for_memory(one_broker: FakeCluster, *, is_
 
 
 async def test_rows_behind_the_close_are_refused(one_broker: FakeCluster) -> None:
-    """By their positions; what was accepted before ends as it ends."""
     async with Producer(one_broker.bootstrap_servers, **TIGHT) as producer:
         table = pa.table({"value": [b"v" * 500] * 2_000, "partition": [0] * 2_000})
         call = asyncio.create_task(producer.send_arrow("orders", table))
@@ -110,7 +96,6 @@ async def test_rows_behind_the_close_are_refused(one_broker: FakeCluster) -> Non
 
 
 async def test_rows_of_a_transaction_are_committed_with_it(one_broker: FakeCluster) -> None:
-    """And those of one that was aborted are not."""
     async with Producer(one_broker.bootstrap_servers, transactional_id="arrow") as producer:
         async with producer.transaction() as transaction:
             await transaction.send_arrow("orders", pa.table({"value": ["a", "b"], "partition": [0, 0]}))
@@ -122,12 +107,10 @@ async def test_rows_of_a_transaction_are_committed_with_it(one_broker: FakeClust
 
 
 def foreign(offsets: bytes, *, name: bytes = b"value", kind: bytes = b"z") -> ForeignColumn:
-    """A batch of two rows, by a library that is not pyarrow."""
     return rows_of(ForeignColumn(kind, [None, offsets, b"abc"], 2, name=name), length=2)
 
 
 async def test_batch_of_another_library_is_sent_and_released(producer: Producer, one_broker: FakeCluster) -> None:
-    """Once."""
     batch = foreign(numbers("i", 0, 1, 3))
 
     await (await producer.send_arrow("orders", batch))
@@ -151,7 +134,6 @@ async def test_batch_of_another_library_is_sent_and_released(producer: Producer,
 async def test_damaged_batch_is_refused_whole_and_released(
     producer: Producer, batch: ForeignColumn, error: type[Exception]
 ) -> None:
-    """Offsets that leave the column, another name, another type; nothing is appended."""
     with pytest.raises(error):
         await producer.send_arrow("orders", batch)
     gc.collect()
@@ -161,7 +143,6 @@ async def test_damaged_batch_is_refused_whole_and_released(
 
 
 async def test_batch_is_released_when_its_call_is_cancelled(one_broker: FakeCluster) -> None:
-    """While a row waits for memory."""
     rows = 2_000
     offsets = numbers("i", *range(0, 500 * (rows + 1), 500))
     batch = rows_of(ForeignColumn(b"z", [None, offsets, b"v" * 500 * rows], rows), length=rows)

@@ -37,7 +37,6 @@ FORBIDDEN = 29
 
 
 async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCluster) -> None:
-    """The result has counts, and the first and last offset per partition."""
     column = [b"%d" % number for number in range(1_000)]
 
     bulk = await producer.send_many("orders", column, partition=1)
@@ -51,8 +50,6 @@ async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCl
 
 
 async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeCluster) -> None:
-    """Generators work, too; each partition has its own range."""
-
     def keys() -> Iterator[bytes]:
         yield from (b"%d" % (number % 7) for number in range(70))
 
@@ -67,7 +64,6 @@ async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeClu
 
 
 async def test_common_parts_are_every_records(producer: Producer, one_broker: FakeCluster) -> None:
-    """A generator of headers is not used up by the first record."""
     headers = (pair for pair in [("h", b"1")])
 
     await (await producer.send_many("orders", [b"a", b"b"], partition=0, timestamp=5_000, headers=headers))
@@ -93,7 +89,6 @@ async def test_record_that_is_refused_keeps_no_other_back(producer: Producer, on
 
 
 async def test_failures_are_by_position_and_seen(producer: Producer, one_broker: FakeCluster) -> None:
-    """Awaiting raises nothing, and neither does flush."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
 
     result = await (await producer.send_many("orders", [b"a", b"b"], partition=0))
@@ -196,7 +191,6 @@ async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluste
 
 
 async def test_closed_halfway_says_of_each_row_that_it_is_not_written(producer: Producer) -> None:
-    """The call has sent earlier rows, so rows after the close are not an error of the call."""
     closing = []
 
     def rows() -> Iterator[bytes]:
@@ -240,7 +234,6 @@ async def test_split_batches_keep_their_positions(producer: Producer, one_broker
 async def test_closed_during_rows_without_end_lets_the_loop_run(
     one_broker: FakeCluster, keys: Iterator[bytes] | None
 ) -> None:
-    """Records that were not read have no outcome; the generator's caller is cancelled."""
     producer = Producer(one_broker.bootstrap_servers)
     await producer.start()
     giving = asyncio.create_task(producer.send_many("orders", itertools.repeat(b"x"), keys=keys))
@@ -285,7 +278,6 @@ async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> No
 
 
 async def test_batches_that_are_split_are_reckoned_by_their_parts() -> None:
-    """Every record has its offset; a record that no batch can hold is an error at its position."""
     column = [b"%d" % number * 100 for number in range(100, 160)]
     async with FakeCluster(nodes=1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 1, configs={"max.message.bytes": "2000"})
@@ -299,7 +291,6 @@ async def test_batches_that_are_split_are_reckoned_by_their_parts() -> None:
 
 
 async def test_records_of_others_may_lie_between(producer: Producer, one_broker: FakeCluster) -> None:
-    """Two simultaneous calls share batches, and each knows its own records."""
     columns = [[b"%d-%d" % (call, number) for number in range(5_000)] for call in range(2)]
 
     bulks = await asyncio.gather(*(producer.send_many("orders", column, partition=2) for column in columns))

@@ -33,7 +33,6 @@ from tests.produced import VERBS, give, produce_requests, values
 
 
 def raises(_value: object) -> bytes:
-    """Fail."""
     raise KeyError("inner")
 
 
@@ -64,7 +63,6 @@ def returns_number(_value: object) -> bytes:
 async def test_bad_serializer_is_an_error_at_the_call(  # noqa: PLR0917  # the parts of a row
     one_broker: FakeCluster, verb: str, option: str, serializer: object, message: str
 ) -> None:
-    """The error names option and function, with the original as its cause; nothing is sent."""
     async with Producer(one_broker.bootstrap_servers, **{option: serializer}) as producer:  # type: ignore[arg-type]
         await producer.partitions_for("orders")
         with pytest.raises(SerializationError, match=f"{option} {serializer.__name__}.*{message}") as caught:  # type: ignore[attr-defined]
@@ -121,7 +119,6 @@ class Chosen:
 async def test_bad_choice_is_a_value_error_that_names_the_partitioner(
     one_broker: FakeCluster, choice: object, *, is_known: bool
 ) -> None:
-    """At the call, or by the delivery if the topic was unknown; the producer goes on."""
     async with Producer(one_broker.bootstrap_servers, partitioner=Chosen(choice)) as producer:
         if is_known:
             await producer.partitions_for("orders")
@@ -221,7 +218,6 @@ async def test_every_verb_sends(orders: Topic[str, Order], one_broker: FakeClust
 
 
 async def test_nulls_stay_null(orders: Topic[str, Order], one_broker: FakeCluster) -> None:
-    """A tombstone, and a record without a key: serializers never get None."""
     await orders.send(key="customer-7", partition=0)
     await orders.send(Order(7), partition=0)
 
@@ -232,8 +228,6 @@ async def test_nulls_stay_null(orders: Topic[str, Order], one_broker: FakeCluste
 async def test_wrong_type_is_an_error_of_the_call(
     orders: Topic[str, Order], one_broker: FakeCluster, verb: str
 ) -> None:
-    """The error names the argument; nothing was sent, and the next record is accepted."""
-
     async def send(value: object, key: object) -> None:
         await getattr(orders, verb)(value, key=key)
 
@@ -332,7 +326,6 @@ async def test_interceptors_and_partitioner_see_the_object(one_broker: FakeClust
 
 @pytest.mark.parametrize("verb", ["send", "send_and_wait", "enqueue", "send_nowait"])
 async def test_verbs_of_a_subclass_get_the_bytes(one_broker: FakeCluster, verb: str) -> None:
-    """A subclass with its own methods is called with bytes; wrong types do not reach it."""
     given: list[object] = []
 
     class Own(Producer):
@@ -362,7 +355,6 @@ async def test_verbs_of_a_subclass_get_the_bytes(one_broker: FakeCluster, verb: 
 
 
 async def test_handle_may_be_made_before_the_start(one_broker: FakeCluster) -> None:
-    """The handle behaves like its producer: refused before the start and after the close."""
     producer = Producer(one_broker.bootstrap_servers)
     orders = producer.topic("orders", value=Order)
 
@@ -378,7 +370,6 @@ async def test_handle_may_be_made_before_the_start(one_broker: FakeCluster) -> N
 
 
 async def test_enqueue_cancelled_while_it_waits_is_withdrawn(one_broker: FakeCluster) -> None:
-    """The record of an unknown topic is not written, as with `Producer.enqueue`."""
     async with Producer(one_broker.bootstrap_servers) as producer:
         unknown = producer.topic("unknown", value=str)
         with contextlib.suppress(TimeoutError):
@@ -394,7 +385,6 @@ def test_wrong_name_is_refused(name: str) -> None:
 
 
 def test_frameworks_know_what_to_await(producer_unstarted: Producer) -> None:
-    """Frameworks ask `iscoroutinefunction`."""
     orders = producer_unstarted.topic("orders", value=Order)
 
     verbs = [orders.send, orders.send_and_wait, orders.enqueue, orders.send_many]

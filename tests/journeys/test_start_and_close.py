@@ -125,7 +125,6 @@ async def test_start_without_waiting(one_broker: FakeCluster) -> None:
 
 
 async def test_closed_while_it_starts(one_broker: FakeCluster) -> None:
-    """The starter gets an error, not a cancellation that no one asked for."""
     one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     starting = asyncio.create_task(producer.start())
@@ -149,7 +148,6 @@ async def test_closed_in_the_turn_that_starts_it(one_broker: FakeCluster) -> Non
 
 @pytest.mark.parametrize("kind", ["sender", "metadata", "supervisor"])
 async def test_background_task_that_dies_while_it_starts(one_broker: FakeCluster, kind: str) -> None:
-    """Start raises the cause at once, not after max_block_ms."""
     one_broker.faults.stall(METADATA)
     starting = asyncio.create_task(Producer(one_broker.bootstrap_servers).start())
     await asyncio.sleep(0.02)
@@ -226,7 +224,6 @@ async def test_failures_of_an_unawaited_close_are_raised_next(one_broker: FakeCl
 
 
 async def test_close_0_fails_the_remaining_records(one_broker: FakeCluster) -> None:
-    """Records in batches, waiting records, and all other waiters."""
     one_broker.faults.stall(PRODUCE)
     producer = await Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000).start()
     on_the_wire = await producer.enqueue("orders", b"v")
@@ -249,13 +246,11 @@ async def test_close_0_fails_the_remaining_records(one_broker: FakeCluster) -> N
 
 
 async def fill(producer: Producer) -> None:
-    """Enqueue until there is no room, and wait for it."""
     while True:
         await producer.enqueue("orders", bytes(5_000))
 
 
 async def test_close_while_others_send(one_broker: FakeCluster) -> None:
-    """Every record is either refused at the call, or ends."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     accepted: list[asyncio.Future[object]] = []
 
@@ -315,7 +310,6 @@ async def test_async_with_raises_undelivered_records(one_broker: FakeCluster) ->
 
 
 async def test_dropped_unclosed_warns_and_lets_go(one_broker: FakeCluster) -> None:
-    """The warning names the line that made the producer; tasks and sockets end."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.send("orders", b"v")
 
@@ -326,7 +320,6 @@ async def test_dropped_unclosed_warns_and_lets_go(one_broker: FakeCluster) -> No
 
 
 async def start_with(cluster: FakeCluster) -> Producer:
-    """Start a producer, and let its loop end without closing it."""
     await cluster.start()
     return await Producer(cluster.bootstrap_servers).start()
 
@@ -339,7 +332,6 @@ async def use_elsewhere(producer: Producer) -> None:
 
 
 def test_ended_loop_has_its_own_error() -> None:
-    """A second asyncio.run uses the producer of the first."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # a producer cannot be closed after its loop
         producer = asyncio.run(start_with(FakeCluster(1, topics={"orders": 1})))
@@ -400,7 +392,6 @@ class LeftWaiting(NamedTuple):
 
 
 async def drop_with_records(cluster: FakeCluster) -> LeftWaiting:
-    """Drop a producer with a record on the wire, an unawaited one in a wait queue, and a call that waits."""
     producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
     await producer.send("orders", b"0")
     cluster.faults.stall(PRODUCE)

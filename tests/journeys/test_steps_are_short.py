@@ -21,11 +21,8 @@ from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 pytestmark = pytest.mark.slow
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
-RECORDS = 18_000
-"""Records of 40 bytes that fill most of a batch of a megabyte."""
-
-MOST_CALLS = 30_000
-"""Some thirty million instructions: what a slow machine does in ten milliseconds."""
+RECORDS = 18_000  # records of 40 bytes that fill most of a batch of a megabyte
+MOST_CALLS = 30_000  # some thirty million instructions: what a slow machine does in ten milliseconds
 
 _STEP = "_run"  # asyncio's handles run every callback, and every step of a task
 
@@ -83,7 +80,6 @@ def _take(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.parametrize("answer", [_take, _refuse_the_batch, _find_too_large, _refuse_all, _refuse_every_second])
 async def test_no_step_does_much(answer: Callable[[FakeCluster], None], codec: str) -> None:
-    """Each step of a large batch: the first request, and its response."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 1)
         producer = Producer(
@@ -123,7 +119,6 @@ class LargeCluster:
         return [(0, "large", bytes(range(16)), [((leader + epoch) % 1000, epoch) for leader in self._leaders])]
 
     def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:
-        """Answer Metadata, each time with other leaders, and nothing else."""
         if heard.api_key == ApiKey.METADATA:
             broker.answer(heard, self._bodies[min(self._answers, len(self._bodies) - 1)])
             self._answers += 1

@@ -39,7 +39,6 @@ async def test_records_go_on_after_their_topic_was_recreated(profile: str, keeps
 @pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
 async def test_records_of_removed_partitions_fail_and_keys_move(profile: str, nodes: int) -> None:
-    """The topic was created again with fewer partitions; old brokers give topics no ids."""
     async with (
         FakeCluster(nodes, topics={"orders": 8}, auto_create_topics=False, profile=profile) as cluster,
         Producer(
@@ -166,13 +165,11 @@ async def test_answer_of_the_old_log_lets_nothing_overtake() -> None:
 # The addresses lead to another cluster: it was created again, or they were switched to a standby
 
 
-TIME_TO_NOTICE_S = 3
-"""Metadata is asked for once a second while no broker answers."""
+TIME_TO_NOTICE_S = 3  # metadata is asked for once a second while no broker answers
 
 
 @asynccontextmanager
 async def another_in_place_of(cluster: FakeCluster, profile: str) -> AsyncIterator[FakeCluster]:
-    """Stop a cluster, and run another one at its address, in which producer ids start again."""
     ports = [broker.port for broker in cluster.model.brokers.values()]
     for node_id in list(cluster.model.brokers):
         await cluster.kill(node_id)

@@ -8,16 +8,14 @@ from aioproducer import InvalidPartitionError, KafkaError, Outcome, Producer, Un
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.errors import BrokerError, MetadataTimeoutError
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
 
 
 @in_virtual_time
 async def test_topic_that_is_made_on_first_use_just_works() -> None:
-    async with (
-        FakeCluster(3, auto_create_delay_s=0.3) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(3, auto_create_delay_s=0.3), linger_ms=0) as (_, producer):
         results = await asyncio.gather(*(producer.send(f"topic{number}", b"x") for number in range(50)))
 
         assert {metadata.topic for metadata in results} == {f"topic{number}" for number in range(50)}
@@ -27,10 +25,7 @@ async def test_topic_that_is_made_on_first_use_just_works() -> None:
 @in_virtual_time
 async def test_topic_that_cannot_be_made_yet_is_waited_for(code: int) -> None:
     """Too few brokers are up, or one fails: the call waits for `max_block_ms`, as in Java."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, max_block_ms=10_000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0, max_block_ms=10_000) as (cluster, producer):
         refusing = cluster.faults.error(code, Where(api=ApiKey.METADATA, topic="orders"), times=5)
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -61,11 +56,7 @@ async def test_topic_that_does_not_exist_is_asked_about() -> None:
 
 @in_virtual_time
 async def test_unknown_code_is_shown_as_a_number() -> None:
-    """A broker of a later Kafka describes the topic with a code that is unknown here."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, max_block_ms=3_000) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), max_block_ms=3_000) as (cluster, producer):
         cluster.faults.error(999, Where(api=ApiKey.METADATA, topic="orders"), times=None)
 
         with pytest.raises(MetadataTimeoutError, match=r"a code newer than this client \(999\)") as caught:
@@ -78,10 +69,7 @@ async def test_unknown_code_is_shown_as_a_number() -> None:
 
 @in_virtual_time
 async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 1}, producer_ids_load_s=1.5) as cluster,
-        Producer(cluster.bootstrap_servers) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}, producer_ids_load_s=1.5)) as (_, producer):
         loop = asyncio.get_running_loop()
         began = loop.time()
         await producer.send("orders", b"x")
@@ -92,10 +80,7 @@ async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
 @in_virtual_time
 async def test_added_partition_is_found_soon_after_its_refusal() -> None:
     """It must not take until metadata is refreshed for its age, minutes later."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, metadata_max_age_ms=2**40) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), metadata_max_age_ms=2**40) as (cluster, producer):
         await producer.send("orders", b"0")
         topic = cluster.model.topics.named("orders")
         assert topic is not None
@@ -145,10 +130,7 @@ async def test_all_brokers_are_replaced_one_after_another() -> None:
 
 @in_virtual_time
 async def test_whole_cluster_goes_away_and_comes_back() -> None:
-    async with (
-        FakeCluster(3, topics={"orders": 3}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(3, topics={"orders": 3}), linger_ms=0) as (cluster, producer):
         await producer.send("orders", b"first", partition=0)
         for node_id in (1, 2, 3):
             await cluster.kill(node_id)
@@ -182,7 +164,6 @@ async def test_start_without_brokers_fails_in_time() -> None:
 
 @in_virtual_time
 async def test_producer_started_before_its_brokers_sends_later() -> None:
-    """`start(wait=False)` returns before a broker answers."""
     async with FakeCluster(2) as cluster:
         for node_id in (1, 2):
             await cluster.kill(node_id)
@@ -224,10 +205,7 @@ async def test_sends_flush_and_close_are_bounded_without_brokers() -> None:
 @in_virtual_time
 async def test_throttled_producer_waits_for_the_whole_pause() -> None:
     """KIP-219: not a single request comes sooner."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
         await producer.send("orders", b"0")
         cluster.faults.throttle(2_000, Where(api=ApiKey.PRODUCE))
         await producer.send("orders", b"1")
@@ -242,10 +220,7 @@ async def test_throttled_producer_waits_for_the_whole_pause() -> None:
 @in_virtual_time
 async def test_question_waits_for_a_throttle_no_longer_than_it_lasts() -> None:
     """Regression: the request was tried again only after a second, which delayed a transaction."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
         cluster.faults.throttle(50, Where(api=ApiKey.PRODUCE))
         await producer.send("orders", b"1")
         loop = asyncio.get_running_loop()

@@ -38,18 +38,15 @@ STEP_S = 0.002
 
 
 async def one_block(producer: Producer, value: bytes = b"v") -> None:
-    """A whole transaction of one record."""
     async with producer.transaction() as txn:
         await txn.send("t", value, partition=1)
 
 
 def now() -> float:
-    """Virtual seconds."""
     return asyncio.get_running_loop().time()
 
 
 async def error_of(work: Awaitable[object]) -> tuple[str, float]:
-    """What a call ends in, and when."""
     try:
         await work
     except Exception as error:  # noqa: BLE001  # that is the question
@@ -398,13 +395,11 @@ class HastyClock(asyncio.SelectorEventLoop):
     gone_by_s = 0.0
 
     def time(self) -> float:
-        """Later each time."""
         self.gone_by_s += STEP_S
         return super().time() + self.gone_by_s
 
 
 async def commit_some(count: int) -> list[bytes | None]:
-    """Transactions on a coordinator that is busy twice at the end of each."""
     async with FakeCluster(nodes=1, topics={"t": 1}) as cluster:
         producer = Producer(cluster.bootstrap_servers, transactional_id="clock", max_block_ms=20_000)
         await producer.start()

@@ -83,7 +83,6 @@ async def test_close_ends_the_wait_for_offsets(release: Release, where: Where) -
 
 
 async def commit_that_waits(producer: Producer) -> asyncio.Future[None]:
-    """A commit of one record that has asked for the end, and has no answer."""
     await producer.begin_transaction()
     producer.send("t", b"v", partition=0)
     waiting = asyncio.ensure_future(producer.commit_transaction())

@@ -128,7 +128,6 @@ async def test_commit_times_out_and_continues(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_cancelled_block_aborts_only_itself(release: Release) -> None:
-    """Cancelled in its body, and during its commit."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
 
         async def work(name: bytes, seconds: float) -> None:
@@ -152,7 +151,6 @@ async def test_cancelled_block_aborts_only_itself(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_exception_of_the_body_outranks_the_aborts(release: Release) -> None:
-    """A failed abort becomes a note of it."""  # the body's own
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster, max_block_ms=200).start()
         stalled = cluster.faults.stall(END_TXN)
@@ -171,18 +169,15 @@ async def test_exception_of_the_body_outranks_the_aborts(release: Release) -> No
 
 
 async def in_vain(waits: TransactionWaits) -> None:
-    """Wait, and be out of time."""
     with contextlib.suppress(TransactionTimeoutError):
         await waits.until(lambda: False, waits.deadline(), "it is not so")
 
 
 async def for_a_while(waits: TransactionWaits) -> None:
-    """Pause, and go on."""
     await waits.pause(0.5, waits.deadline())
 
 
 async def cancelled(waits: TransactionWaits) -> None:
-    """Wait, and be cancelled."""
     waiting = asyncio.ensure_future(waits.until(lambda: False, None, "it is not so"))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -300,7 +295,6 @@ async def test_record_without_room_fails_no_transaction(release: Release) -> Non
 
 @in_virtual_time
 async def test_tasks_begin_in_order() -> None:
-    """One transaction at a time, each of them whole."""
     order: list[int] = []
 
     async def work(producer: Producer, number: int) -> None:
@@ -337,7 +331,6 @@ async def test_tasks_wait_while_another_begins() -> None:
 
 @in_virtual_time
 async def test_wait_for_the_lock_times_out() -> None:
-    """The next task gets the lock when it is free."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=500) as producer:
         is_open = asyncio.Event()
 
@@ -361,7 +354,6 @@ async def test_wait_for_the_lock_times_out() -> None:
 
 @in_virtual_time
 async def test_cancelled_begin_leaves_the_queue() -> None:
-    """The other tasks continue in order."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
 
         async def work(number: int) -> None:
@@ -399,17 +391,12 @@ async def test_cancelled_begin_releases_the_lock(wait: bool) -> None:  # noqa: F
 
 
 async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None]]:
-    """A transaction begun by hand, and two tasks that wait for their turn, by hand and in a block."""
-
     async def in_a_block() -> None:
         async with producer.transaction():
             raise AssertionError
 
     await producer.begin_transaction()
-    waiting = [
-        asyncio.ensure_future(producer.begin_transaction(wait=True)),
-        asyncio.ensure_future(in_a_block()),
-    ]
+    waiting = [asyncio.ensure_future(producer.begin_transaction(wait=True)), asyncio.ensure_future(in_a_block())]
     await asyncio.sleep(0.01)
     return waiting
 

@@ -40,7 +40,6 @@ from tests.fakes.virtual_cluster import in_virtual_time
 @on_every_release
 @in_virtual_time
 async def test_records_become_visible_together(release: Release) -> None:
-    """None before the end, then all."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             for number in range(10):
@@ -53,7 +52,6 @@ async def test_records_become_visible_together(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_aborted_records_never_become_visible(release: Release) -> None:
-    """Those before and after do; the exception of the body is raised."""  # the body's own
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for name in (b"a", b"b", b"c"):
             try:
@@ -71,7 +69,6 @@ async def test_aborted_records_never_become_visible(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_java_methods_do_the_same(release: Release) -> None:
-    """Between begin and end the producer's own send methods belong to the transaction."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.init_transactions()
         await producer.partitions_for("t")
@@ -88,7 +85,6 @@ async def test_java_methods_do_the_same(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_large_transaction_is_whole(release: Release) -> None:
-    """Several batches of each partition are on the wire at once, in order."""
     async with cluster_of(release, 3, {"t": 7}) as cluster, producer_of(cluster, batch_size=500) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for round_ in range(3):
             async with producer.transaction() as txn:
@@ -104,7 +100,6 @@ async def test_large_transaction_is_whole(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_bulk_and_typed_records_join_the_transaction(release: Release) -> None:
-    """`send_many`, and typed topics."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             bulk = await txn.send_many("t", [b"a", b"b", b"c"], partition=0)
@@ -128,7 +123,6 @@ async def test_v2_sends_only_produce_and_end() -> None:
 
 @in_virtual_time
 async def test_v1_adds_partitions_and_groups_once() -> None:
-    """Each once per transaction."""
     async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster) as producer:
         for _ in range(3):
             async with producer.transaction() as txn:
@@ -168,7 +162,6 @@ async def test_empty_transaction_sends_nothing(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_offsets_alone_are_a_transaction(release: Release) -> None:
-    """Given in both types; the next reader continues from there."""
     group = ConsumerGroupMetadata("readers")
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
@@ -194,7 +187,6 @@ async def test_busy_coordinator_is_hidden(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_moved_or_dead_coordinator_is_found_again(release: Release) -> None:
-    """Between transactions and within one (aiokafka #1145, #1151)."""
     async with cluster_of(release, 3) as cluster, producer_of(cluster, request_timeout_ms=2000) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for number in range(4):
             async with producer.transaction() as txn:
@@ -214,7 +206,6 @@ async def test_moved_or_dead_coordinator_is_found_again(release: Release) -> Non
 @on_every_release
 @in_virtual_time
 async def test_older_of_two_producers_is_fenced(release: Release, face: Face) -> None:
-    """Every later call raises it, and none of its records becomes visible."""
     async with cluster_of(release) as cluster:  # noqa: PLR1702  # blocks within blocks are what it is about
         older = face.make(cluster)
         await older.start()
@@ -248,7 +239,6 @@ async def test_v2_fenced_producer_fails_at_next_transaction() -> None:
 @on_every_release
 @in_virtual_time
 async def test_restart_ends_the_open_transaction(release: Release) -> None:
-    """At once, not after the transaction's time-out."""
     async with cluster_of(release) as cluster:
         killed = await producer_of(cluster, client_id="killed").start()
         await killed.begin_transaction()
@@ -319,7 +309,6 @@ async def test_close_times_out_and_fails_waiting_calls(release: Release) -> None
 @pytest.mark.parametrize("code", [-1, 14, 15, 16, 51])
 @in_virtual_time
 async def test_end_is_retried_until_done(release: Release, code: int) -> None:
-    """After UNKNOWN_SERVER_ERROR a retry without effect counted as committed (franz-go before 1.21.4)."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(code, END_TXN, times=3)
         async with producer.transaction() as txn:
@@ -482,7 +471,6 @@ async def test_partition_is_added_before_first_produce(release: Release) -> None
 @on_v1
 @in_virtual_time
 async def test_adding_a_partition_stops_no_other(release: Release) -> None:
-    """Added partitions are sent to meanwhile."""
     async with cluster_of(release, 2) as cluster, producer_of(cluster) as producer:
         cluster.move_leader("t", 0, 1)
         cluster.move_coordinator("billing-1", 2)

@@ -76,7 +76,6 @@ async def test_unseen_failure_fails_the_commit(release: Release, code: int, face
 @on_every_release
 @in_virtual_time
 async def test_unknown_identity_ends_the_producer(release: Release) -> None:
-    """The record was not awaited; each later call raises the same."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"first", partition=1)
@@ -92,7 +91,6 @@ async def test_unknown_identity_ends_the_producer(release: Release) -> None:
 
 @in_virtual_time
 async def test_failed_commit_is_not_counted() -> None:
-    """Neither is its time."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, FIRST)
         await producer.begin_transaction()
@@ -110,7 +108,6 @@ async def test_failed_commit_is_not_counted() -> None:
 @on_v1
 @in_virtual_time
 async def test_topic_too_new_for_coordinator_is_retried(release: Release) -> None:
-    """The coordinator refuses that partition for a moment, and has not tried the others."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(3, Where(api=ApiKey.ADD_PARTITIONS_TO_TXN, topic="t", partition=1))
         async with producer.transaction() as txn:
@@ -155,7 +152,6 @@ async def test_bulk_without_room_fails_the_commit() -> None:
 @on_every_release
 @in_virtual_time
 async def test_block_aborts_after_failure(release: Release) -> None:
-    """It raises the cause, without an explicit abort."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, FIRST)
         with pytest.raises(TransactionAbortableError, match="must be aborted") as caught:  # noqa: PT012  # it is the end of the block that raises
@@ -170,7 +166,6 @@ async def test_block_aborts_after_failure(release: Release) -> None:
 @on_v1
 @in_virtual_time
 async def test_record_names_refused_add_at_its_deadline(release: Release) -> None:
-    """The partition's broker is not the reason."""
     async with (
         cluster_of(release) as cluster,
         producer_of(cluster, delivery_timeout_ms=2_000, request_timeout_ms=1_000) as producer,
@@ -189,7 +184,6 @@ async def test_record_names_refused_add_at_its_deadline(release: Release) -> Non
 @on_every_release
 @in_virtual_time
 async def test_failed_transaction_raises_until_aborted(release: Release, face: Face) -> None:
-    """All other calls raise, too; waiting records fail."""
     async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
         await (await face.send(producer, b"first", partition=1))
@@ -218,7 +212,6 @@ async def test_failed_transaction_raises_until_aborted(release: Release, face: F
 @on_every_release
 @in_virtual_time
 async def test_records_behind_a_failure_fail_with_it(release: Release) -> None:
-    """They are not sent, and their error names the first."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"ok", partition=0)
@@ -237,7 +230,6 @@ async def test_records_behind_a_failure_fail_with_it(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_commit_raises_when_all_records_timed_out(release: Release) -> None:
-    """No partition was added, so no failure was noticed (librdkafka PR #3325)."""
     async with cluster_of(release) as cluster:  # noqa: SIM117  # one belongs to the other
         async with producer_of(cluster, request_timeout_ms=500, delivery_timeout_ms=1000) as producer:
             await producer.begin_transaction()
@@ -292,7 +284,6 @@ async def test_raised_error_fails_no_transaction(release: Release) -> None:
 @on_every_release
 @in_virtual_time
 async def test_large_batch_is_split_in_its_transaction(release: Release) -> None:
-    """The parts keep their sequences."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=100_000, linger_ms=50) as producer:
         cluster.faults.error(10, FIRST)
         async with producer.transaction() as txn:
@@ -306,7 +297,6 @@ async def test_large_batch_is_split_in_its_transaction(release: Release) -> None
 @pytest.mark.parametrize("fault", ["lost before", "lost after", "error after"])
 @in_virtual_time
 async def test_records_survive_lost_connections_and_leaders(release: Release, fault: str) -> None:
-    """Resent under their identity, each once."""
     async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
         async with producer.transaction() as txn:
             await txn.send("t", b"0", partition=0)
@@ -323,7 +313,6 @@ async def test_records_survive_lost_connections_and_leaders(release: Release, fa
 @on_every_release
 @in_virtual_time
 async def test_wait_for_markers_uses_no_retries(release: Release) -> None:
-    """CONCURRENT_TRANSACTIONS used them up, and every other transaction without pauses failed."""
     async with cluster_of(release) as cluster, producer_of(cluster, retries=1) as producer:
         cluster.faults.error(51, FIRST, times=5)
         async with producer.transaction() as txn:
@@ -415,7 +404,6 @@ async def test_close_reports_records_of_unawaited_end(release: Release) -> None:
 
 
 async def check_failed(producer: Producer) -> None:
-    """Each verb raises what has happened."""
     calls: list[Callable[[], Awaitable[object]]] = [
         producer.begin_transaction,
         producer.commit_transaction,

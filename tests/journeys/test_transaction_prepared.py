@@ -222,8 +222,7 @@ async def test_own_block_cannot_be_prepared(release: Release) -> None:
 # Completion, by another producer
 
 
-COMPLETIONS = [None, "other-1"]
-"""Transactional id of the producer that completes."""
+COMPLETIONS = [None, "other-1"]  # transactional id of the producer that completes
 
 
 @on_every_release

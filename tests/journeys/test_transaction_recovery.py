@@ -40,13 +40,11 @@ FIND: Final = Where(api=ApiKey.FIND_COORDINATOR)
 ADD_OFFSETS: Final = Where(api=ApiKey.ADD_OFFSETS_TO_TXN)
 COMMIT_OFFSETS: Final = Where(api=ApiKey.TXN_OFFSET_COMMIT)
 OF_V1: Final = {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN}
-WITHOUT_IDS = Release(profile="2.4", transaction_version=0)
-"""Of topics."""
+WITHOUT_IDS = Release(profile="2.4", transaction_version=0)  # of topics
 on_both_ends = pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
 
 
 def on_each_that_asks(*rows: Where) -> pytest.MarkDecorator:
-    """Every release with every request that it makes: in V2 records and offsets add their partitions themselves."""
     names = {"3.9.1": V1_RELEASE, "4.3.1 with V1": V1_OF_4, "4.3.1": V2_RELEASE}
     pairs = [
         pytest.param(release, where, id=f"{name}-{where.api.name if where.api is not None else 'any'}")
@@ -58,13 +56,11 @@ def on_each_that_asks(*rows: Where) -> pytest.MarkDecorator:
 
 
 async def found_offsets(producer: Producer) -> dict[TopicPartition, int | None]:
-    """What the group has committed."""
     found = await producer.committed_offsets("readers", OFFSETS.keys())
     return {place: offset.offset for place, offset in found.items() if offset is not None}
 
 
 async def next_one_is_whole(producer: Producer, cluster: FakeCluster, before: list[bytes]) -> None:
-    """A lost request does not affect the next transaction, whose records and offsets become visible."""
     async with producer.transaction() as txn:
         await txn.send("t", b"next", partition=1)
         await txn.send_offsets({place: offset + 100 for place, offset in OFFSETS.items()}, "readers")
@@ -341,7 +337,6 @@ async def test_topic_recreated_within_transaction_fails_it(release: Release) -> 
 
 
 async def one_to_each(producer: Producer, keys: list[bytes]) -> None:
-    """A whole transaction of one record for each key."""
     async with producer.transaction() as txn:
         await asyncio.gather(*(txn.send("t", b"next", key=key) for key in keys))
 
@@ -397,19 +392,16 @@ async def test_upgrades_and_downgrades_are_followed() -> None:
 
 
 async def restart(cluster: FakeCluster) -> None:
-    """Restart connections and coordinators."""
     await cluster.kill(1)
     await cluster.restart(1)
     cluster.move_coordinator("billing-1", 1)
 
 
 async def end(producer: Producer, verb: str) -> None:
-    """Commit or abort the open transaction."""
     await getattr(producer, verb)()
 
 
 async def check_next(producer: Producer, cluster: FakeCluster, before: list[bytes], *, verb: str) -> None:
-    """The next transaction works; of the one before, all or nothing is seen, as it ended."""
     async with producer.transaction() as txn:
         await txn.send("t", b"next", partition=0)
 

@@ -17,6 +17,7 @@ from aioproducer import (
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import until_refused, values
 
@@ -89,10 +90,7 @@ async def test_records_without_memory_exhaust_the_buffer() -> None:
 @in_virtual_time
 async def test_topic_that_stays_unknown_exhausts_no_buffer() -> None:
     """Neither records refused beside others that wait for metadata, nor expired ones, count."""
-    async with (
-        FakeCluster(1, auto_create_topics=False) as cluster,
-        Producer(cluster.bootstrap_servers, max_waiting_records=1) as producer,
-    ):
+    async with producing(FakeCluster(1, auto_create_topics=False), max_waiting_records=1) as (_, producer):
         deliveries = [producer.send("nowhere", b"1")]
         with pytest.raises(BufferFullError):
             producer.send("nowhere", b"2")
@@ -140,7 +138,6 @@ async def test_enqueue_waits_for_room_in_the_order_of_calls(one_broker: FakeClus
 
 
 async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
-    """The error comes after max_block_ms, and the record is not written."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, max_block_ms=1_000, **SMALL) as producer:  # type: ignore[arg-type]
         with pytest.raises(BufferTimeoutError, match="max_block_ms=1000") as caught:
@@ -226,7 +223,6 @@ async def test_send_nowait_before_the_topic_is_known(producer: Producer) -> None
 
 
 async def test_send_nowait_without_room(one_broker: FakeCluster) -> None:
-    """The error gives the sizes and names enqueue; nothing of the record is kept."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
         await small.partitions_for("orders")

@@ -14,13 +14,10 @@ THEIRS = "aioproducer.testing"  # the cluster keeps what it was sent
 
 class Count(NamedTuple):
     tasks: int
-    timers: int
-    """Timers of the virtual loop that are set and not cancelled."""
+    timers: int  # timers of the virtual loop that are set and not cancelled
     threads: int
-    files: int
-    """Descriptors, sockets among them."""
-    objects: int
-    """Objects that the collector knows, of classes of the producer and of its transports."""
+    files: int  # descriptors, sockets among them
+    objects: int  # objects that the collector knows, of classes of the producer and of its transports
 
 
 def count() -> Count:

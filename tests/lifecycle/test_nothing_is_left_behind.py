@@ -26,7 +26,6 @@ pytestmark = pytest.mark.slow
 
 @in_virtual_time
 async def test_a_thousand_starts_and_closes_leave_nothing() -> None:
-    """Run producers with a record each; every third record is never awaited."""
     async with FakeCluster(1, topics={"t": 1}) as cluster:
         await start_and_close(cluster, 5)
         before = count()
@@ -50,7 +49,6 @@ async def start_and_close(cluster: FakeCluster, times: int) -> None:
 
 @in_virtual_time
 async def test_a_thousand_failing_starts_leave_nothing() -> None:
-    """No broker, a silent one, and a caller that gives up."""
     async with FakeCluster(1) as cluster:
         cluster.faults.stall(Where(api=ApiKey.METADATA))
         await fail_to_start(cluster, 5)
@@ -75,7 +73,6 @@ async def fail_to_start(cluster: FakeCluster, times: int) -> None:
 
 @in_virtual_time
 async def test_failed_sends_leave_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Refused by the broker, for an unknown topic, too large, of a wrong type, without room."""
     caplog.set_level(logging.CRITICAL, "aioproducer")  # pytest keeps every line
     async with FakeCluster(1, topics={"t": 1}, auto_create_topics=False) as cluster:
         cluster.faults.error(FORBIDDEN, Where(api=ApiKey.PRODUCE), times=None)
@@ -95,7 +92,6 @@ async def test_failed_sends_leave_nothing(caplog: pytest.LogCaptureFixture) -> N
 
 
 def clear(cluster: FakeCluster) -> None:
-    """Have the cluster forget the requests that it has seen."""
     cluster.requests.clear()
     gc.collect()
 

@@ -82,7 +82,6 @@ class Passing(ProducerInterceptor):
 
 
 def append_through_hooks(path: Path) -> None:
-    """An interceptor that listens, and a serializer; what the serializer could not allocate is its failure."""
     pipeline = pipeline_of(path.parts, interceptors=[Passing()], serializer=bytes.upper)
     try:
         delivery = pipeline.take("t", b"v" * 100, b"k", 0, None, [("name", b"x")], print)

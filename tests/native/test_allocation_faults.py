@@ -42,7 +42,6 @@ def faulty_malloc(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_failed_c_allocation_is_an_error_of_the_call(faulty_malloc: Path) -> None:
-    """A refused record is not sent, an accepted one is; all bytes are returned, and no block is left."""
     if "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("AddressSanitizer has its own malloc, which must be the first")
 

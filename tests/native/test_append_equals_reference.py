@@ -69,7 +69,6 @@ def refuse() -> NoReturn:
 
 
 def append_all(records: list[Record], partition: int | None) -> list[RecordBatchBuilder | None]:
-    """Append the records and return each partition's builder."""
     accumulator = OneChunkEach()
     appender = RecordAppender(accumulator, refuse=refuse, batch_size=CAPACITY, max_record_size=CAPACITY)
     topic = TopicInfo("t")
@@ -83,7 +82,6 @@ def append_all(records: list[Record], partition: int | None) -> list[RecordBatch
 
 
 def body_of(builder: RecordBatchBuilder) -> bytes:
-    """Return the records section that the builder has written."""
     return bytes(memoryview(builder.chunk)[: builder.size])
 
 

@@ -40,7 +40,6 @@ class Ends(NamedTuple):
 
 
 def appended(many: BulkAppend, parts: CoreParts) -> Ends:
-    """Append until all rows have ended; one that waits goes in when what is full was acknowledged."""
     ends = Ends([], [], [], [])
     is_over = False
     while not is_over:
@@ -79,7 +78,6 @@ def join(parts: CoreParts, row: "Row") -> None:
 
 
 def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
-    """End what was closed, and let in what waits."""
     while batches := parts.drain():
         for batch in batches:
             ends.sent.append((batch.queue.topic_partition, batch.count, bytes(memoryview(batch.chunk)[: batch.size])))
@@ -88,7 +86,6 @@ def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
 
 
 def both(given_table: RecordTable, settings: dict[str, int]) -> tuple[Ends, Ends]:
-    """What becomes of the rows as objects, and as columns."""
     ends = []
     for is_arrow in (False, True):
         parts = CoreParts(leaders=(1,) * PARTITIONS, **settings)
@@ -103,7 +100,6 @@ def both(given_table: RecordTable, settings: dict[str, int]) -> tuple[Ends, Ends
 
 @given(record_tables(partitions=PARTITIONS), SETTINGS)
 def test_columns_are_appended_as_their_rows_are(given_table: RecordTable, settings: dict[str, int]) -> None:
-    """The same bytes, refusals and waits; whatever the types, and whether memory is short."""
     expected, found = both(given_table, settings)
 
     assert found == expected
@@ -120,7 +116,6 @@ def test_keyless_columns_fill_one_batch_after_another(given_table: RecordTable, 
 
 @given(record_tables(partitions=PARTITIONS))
 def test_rows_of_columns_are_objects_again(given_table: RecordTable) -> None:
-    """For interceptors, and for rows that wait."""
     parts = CoreParts()
     many = ArrowAppend(parts.appender, "t", iter(ArrowRecords(given_table.table, ColumnNames())))
 
@@ -142,7 +137,6 @@ def test_name_that_is_not_utf8_refuses_its_row() -> None:
 
 @pytest.mark.parametrize("rows", [1, 1_023, 1_024, 1_025, 5_000])
 def test_position_is_the_calls_whatever_the_batches(rows: int) -> None:
-    """A refusal behind so many rows, in a table of small chunks."""
     values = [b"%d" % row for row in range(rows)]
     table = pa.Table.from_batches(
         pa.record_batch({"value": [*values[start : start + 700]]}) for start in range(0, rows, 700)
@@ -159,7 +153,6 @@ def test_position_is_the_calls_whatever_the_batches(rows: int) -> None:
 
 
 def test_appending_goes_on_after_a_pause() -> None:
-    """Enough was written that the loop should run once."""
     parts = CoreParts()
     many = ArrowAppend(parts.appender, "t", iter(ArrowRecords(pa.table({"value": [b"v"] * 10}), ColumnNames())))
     parts.appender.pause_wanted = True

@@ -17,24 +17,20 @@ PAIRS = ForeignColumn(b"+s", [None], 2, [NAMES, VALUES])
 
 
 def changed(column: ForeignColumn, changes: dict[str, object]) -> ForeignColumn:
-    """A column that says something else of itself."""
     for name, value in changes.items():
         setattr(column, name, value)
     return column
 
 
 def bytes_column(**changes: object) -> ForeignColumn:
-    """Two rows: a, bc."""
     return changed(ForeignColumn(b"z", [None, NARROW, b"abc"], 2), changes)
 
 
 def headers_column(**changes: object) -> ForeignColumn:
-    """Two rows of one pair each."""
     return changed(ForeignColumn(b"+l", [None, numbers("i", 0, 1, 2)], 2, [PAIRS]), changes)
 
 
 def opened(part: str, column: ForeignColumn) -> list[object]:
-    """Two rows of a batch that has the column as that part."""
     capsules = column.__arrow_c_array__()
     parts = ("value", "key", "partition", "timestamp", "headers")
     rows = ArrowRows(2, *(capsules if name == part else None for name in parts))
@@ -63,7 +59,6 @@ def opened(part: str, column: ForeignColumn) -> list[object]:
     ],
 )
 def test_column_is_read_as_it_is_said_to_be(part: str, column: ForeignColumn, expected: list[object]) -> None:
-    """Without a copy; then it is released."""
     assert opened(part, column) == expected
 
     gc.collect()
@@ -126,7 +121,6 @@ def test_column_of_another_type_is_refused(part: str, column: ForeignColumn) -> 
 
 
 def test_row_that_is_not_there_is_an_index_error() -> None:
-    """As of any sequence."""
     rows = ArrowRows(0, None, None, None, None, None)
 
     assert len(rows) == 0
@@ -145,7 +139,6 @@ DAMAGED = [
 
 @pytest.mark.parametrize("column", DAMAGED, ids=range(len(DAMAGED)))
 def test_column_that_leaves_its_buffers_is_refused(column: pa.Array) -> None:
-    """Where pyarrow knows their sizes."""
     records = ArrowRecords(pa.record_batch({"value": column}), ColumnNames())
 
     with pytest.raises((ValueError, IndexError)):
@@ -153,7 +146,6 @@ def test_column_that_leaves_its_buffers_is_refused(column: pa.Array) -> None:
 
 
 def test_batch_of_another_library_is_released_once() -> None:
-    """When its rows are no longer held."""
     batch = rows_of(bytes_column(), length=2)
 
     (rows,) = ArrowRecords(batch, ColumnNames())

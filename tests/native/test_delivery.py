@@ -31,7 +31,6 @@ def note(told: list[int], number: int) -> Callable[[object], None]:
 
 
 def test_each_record_has_its_own_offset_and_timestamp() -> None:
-    """The offset is the base offset plus the position; the timestamp is the record's own."""
     result = result_of()
     deliveries = [result.delivery(index, 1_000 + index) for index in range(3)]
 
@@ -63,7 +62,6 @@ def test_unknown_offset_is_unknown_for_every_record() -> None:
 
 
 def test_each_record_of_a_failed_batch_gets_an_error_of_its_own() -> None:
-    """Errors have the same text and outcome; a traceback is never shared."""
     result, error = result_of(), BrokerError.of(19, "no replicas", outcome=Outcome.NOT_WRITTEN)
     deliveries = [result.delivery(index, 0) for index in range(2)]
 
@@ -176,7 +174,6 @@ async def test_failure_after_the_only_awaiter_gave_up_is_unseen() -> None:
 
 
 async def test_callbacks_run_in_record_order() -> None:
-    """Records end in any order of awaiting; callbacks of one record run in the order they were added."""
     result, told = awaited(), list[int]()
     deliveries = [result.delivery(index, 0) for index in range(3)]
     for number, delivery in enumerate((deliveries[0], deliveries[0], deliveries[1], deliveries[2])):

@@ -16,8 +16,6 @@ from tests.fakes.pipelines import PlainPreparation, pipeline_of
 
 
 class Passing(ProducerInterceptor):
-    """Returns the record it is given, or an equal one."""
-
     def __init__(self, *, copies: bool) -> None:
         self.copies = copies
 

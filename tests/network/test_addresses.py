@@ -18,7 +18,6 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 def scoped_address() -> tuple[str, int] | None:
-    """Address and scope id of an interface of this machine that has a link-local address."""
     table = pathlib.Path("/proc/net/if_inet6")
     for line in table.read_text().splitlines() if table.exists() else []:
         digits, scope_id, *_ = line.split()

@@ -6,24 +6,21 @@ from aioproducer.errors import BrokerConnectionError
 from tests.fakes.core_parts import cluster_of
 from tests.fakes.network import client_on
 from tests.fakes.scripted_broker import ScriptedBroker
-from tests.fakes.virtual_loop import run
+from tests.fakes.virtual_cluster import in_virtual_time
 
 
-def test_name_is_looked_up_again_for_each_connection() -> None:
+@in_virtual_time
+async def test_name_is_looked_up_again_for_each_connection() -> None:
     """NetworkClientTest.testReconnectAfterAddressChange: the old address is not tried once more."""
-
-    async def story() -> list[str]:
-        network = client_on()
-        network.loop.servers["10.0.0.1", 9092] = network.loop.servers["10.0.0.2", 9092] = ScriptedBroker
-        network.client.update_nodes(cluster_of((1,)))
-        for address in ("10.0.0.1", "10.0.0.2"):
-            network.loop.names["host1"] = [address]
-            network.client.connect(1)
-            await asyncio.sleep(1)
-            assert network.client.ready_connection(1)
-            network.client.disconnect(1, BrokerConnectionError("enough"))
-            await asyncio.sleep(1)
-        await network.client.close()
-        return [host for _, host, _ in network.loop.connects]
-
-    assert run(story()) == ["10.0.0.1", "10.0.0.2"]
+    network = client_on()
+    network.loop.servers["10.0.0.1", 9092] = network.loop.servers["10.0.0.2", 9092] = ScriptedBroker
+    network.client.update_nodes(cluster_of((1,)))
+    for address in ("10.0.0.1", "10.0.0.2"):
+        network.loop.names["host1"] = [address]
+        network.client.connect(1)
+        await asyncio.sleep(1)
+        assert network.client.ready_connection(1)
+        network.client.disconnect(1, BrokerConnectionError("enough"))
+        await asyncio.sleep(1)
+    await network.client.close()
+    assert [host for _, host, _ in network.loop.connects] == ["10.0.0.1", "10.0.0.2"]

@@ -14,6 +14,7 @@ from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError,
 from tests.fakes.memory_transport import connect_in_memory
 from tests.fakes.network import Ends, connected, network_context, nothing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.fakes.virtual_loop import run
 
 
@@ -22,7 +23,6 @@ def echo(broker: ScriptedBroker, heard: Heard) -> None:
 
 
 async def refused(broker: ScriptedBroker) -> KafkaError:
-    """Why a connection to this broker does not become ready."""
     context = network_context()
     connection = BrokerConnection(context, "broker 1 at host:9092", nothing)
     connect_in_memory(context.loop, connection, broker)
@@ -33,7 +33,6 @@ async def refused(broker: ScriptedBroker) -> KafkaError:
 
 
 async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) -> tuple[list[str], KafkaError]:
-    """Return the ends of two requests when the broker sends this after them."""
     pair = await connected(settings=settings)
     ends = Ends()
     pair.connection.send(ends.request("a"))
@@ -44,62 +43,51 @@ async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) 
     return ends.names(), ends.errors()[0]
 
 
-def test_handshake_failing_after_cancellation_is_silent() -> None:
+@in_virtual_time
+async def test_handshake_failing_after_cancellation_is_silent() -> None:
     """A producer that closes while it connects leaves no failure unretrieved."""
-
-    async def story() -> list[object]:
-        complaints: list[object] = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: complaints.append(context))
-        context = network_context()
-        connection = BrokerConnection(context, "broker 1 at host:9092", nothing)
-        connect_in_memory(context.loop, connection, ScriptedBroker(echo))
-        connection.close(BrokerConnectionError("called off"))
-        await connection.closed
-        del connection
-        await asyncio.sleep(60)  # until nothing is on its way any more
-        gc.collect()
-        return complaints
-
-    assert run(story()) == []
+    complaints: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    context = network_context()
+    connection = BrokerConnection(context, "broker 1 at host:9092", nothing)
+    connect_in_memory(context.loop, connection, ScriptedBroker(echo))
+    connection.close(BrokerConnectionError("called off"))
+    await connection.closed
+    del connection
+    await asyncio.sleep(60)  # until nothing is on its way any more
+    gc.collect()
+    assert complaints == []
 
 
-def test_versions_are_known_when_it_is_ready() -> None:
-    async def story() -> int:
-        pair = await connected()
-        return pair.connection.versions.highest_common(PRODUCE)
-
-    assert run(story()) == 13
+@in_virtual_time
+async def test_versions_are_known_when_it_is_ready() -> None:
+    pair = await connected()
+    assert pair.connection.versions.highest_common(PRODUCE) == 13
 
 
-def test_answers_come_in_order() -> None:
-    """Five requests are pipelined; each gets its own answer."""
-
-    async def story() -> list[tuple[str, object]]:
-        pair = await connected(ScriptedBroker(echo))
-        ends = Ends()
-        for name in "abcde":
-            pair.connection.send(ends.request(name, body=b"...." + name.encode() * 4))
-        await asyncio.sleep(0.01)
-        return ends.all
-
-    assert run(story()) == [(name, name.encode() * 4) for name in "abcde"]
+@in_virtual_time
+async def test_answers_come_in_order() -> None:
+    pair = await connected(ScriptedBroker(echo))
+    ends = Ends()
+    for name in "abcde":
+        pair.connection.send(ends.request(name, body=b"...." + name.encode() * 4))
+    await asyncio.sleep(0.01)
+    assert ends.all == [(name, name.encode() * 4) for name in "abcde"]
 
 
-def test_takes_no_more_than_max_in_flight() -> None:
-    async def story() -> list[bool]:
-        pair = await connected(settings=NetworkSettings(max_in_flight=2))
-        ends = Ends()
-        can_send = [pair.connection.can_send]
-        pair.connection.send(ends.request("a"))
-        pair.connection.send(ends.request("b"))
-        can_send.append(pair.connection.can_send)
-        await asyncio.sleep(0.01)
-        pair.broker.answer(pair.broker.requests[0], b"")
-        await asyncio.sleep(0.01)
-        return [*can_send, pair.connection.can_send]
-
-    assert run(story()) == [True, False, True]
+@in_virtual_time
+async def test_takes_no_more_than_max_in_flight() -> None:
+    pair = await connected(settings=NetworkSettings(max_in_flight=2))
+    ends = Ends()
+    can_send = [pair.connection.can_send]
+    pair.connection.send(ends.request("a"))
+    pair.connection.send(ends.request("b"))
+    can_send.append(pair.connection.can_send)
+    await asyncio.sleep(0.01)
+    pair.broker.answer(pair.broker.requests[0], b"")
+    await asyncio.sleep(0.01)
+    assert [*can_send, pair.connection.can_send] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +102,6 @@ def test_takes_no_more_than_max_in_flight() -> None:
     ],
 )
 def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[KafkaError], text: str) -> None:
-    """A frame that does not answer the oldest request ends the connection; both requests are lost, oldest first."""
     names, error = run(lost_after(answer))
 
     assert names == ["a", "b"]
@@ -123,19 +110,17 @@ def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[Kafka
     assert text in str(error)
 
 
-def test_retiring_connection_closes_after_its_last_answer() -> None:
-    async def story() -> tuple[list[bool], list[str]]:
-        pair = await connected()
-        ends = Ends()
-        pair.connection.send(ends.request("a"))
-        pair.connection.retire(BrokerConnectionError("another version"))
-        seen = [pair.connection.can_send, pair.connection.is_open]
-        await asyncio.sleep(0.01)
-        pair.broker.answer(pair.broker.requests[0], b"late")
-        await pair.connection.closed
-        return seen, ends.names()
-
-    assert run(story()) == ([False, True], ["a"])
+@in_virtual_time
+async def test_retiring_connection_closes_after_its_last_answer() -> None:
+    pair = await connected()
+    ends = Ends()
+    pair.connection.send(ends.request("a"))
+    pair.connection.retire(BrokerConnectionError("another version"))
+    seen = [pair.connection.can_send, pair.connection.is_open]
+    await asyncio.sleep(0.01)
+    pair.broker.answer(pair.broker.requests[0], b"late")
+    await pair.connection.closed
+    assert (seen, ends.names()) == ([False, True], ["a"])
 
 
 def test_large_frame_is_refused_at_its_size() -> None:
@@ -156,7 +141,6 @@ def test_large_frame_is_refused_at_its_size() -> None:
     ],
 )
 def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError], text: str) -> None:
-    """The error names the server that answers instead of Kafka."""
     error = run(refused(ScriptedBroker(lambda broker, _: broker.say(words), greets=False)))
 
     assert type(error) is kind
@@ -177,31 +161,28 @@ def test_broker_too_old_is_named() -> None:
     assert "too old" in str(error)
 
 
-def test_garbled_answer_is_lost_with_later_ones() -> None:
+@in_virtual_time
+async def test_garbled_answer_is_lost_with_later_ones() -> None:
     """An `on_end` that raises ProtocolError counts as not called: first lost of all."""
+    pair = await connected()
+    ends = Ends()
+    garbled = ends.request("a")
 
-    async def story() -> list[str]:
-        pair = await connected()
-        ends = Ends()
-        garbled = ends.request("a")
+    note = garbled.on_end
 
-        note = garbled.on_end
+    def cannot_read(end: RequestEnd) -> None:
+        if isinstance(end, Answered):
+            raise ProtocolError("garbled")
+        note(end)
 
-        def cannot_read(end: RequestEnd) -> None:
-            if isinstance(end, Answered):
-                raise ProtocolError("garbled")
-            note(end)
-
-        garbled.on_end = cannot_read
-        pair.connection.send(garbled)
-        pair.connection.send(ends.request("b"))
-        await asyncio.sleep(0.01)
-        for heard in pair.broker.requests:
-            pair.broker.answer(heard, b"")
-        await pair.connection.closed
-        return [f"{name}: {how}" for name, how in ends.all]
-
-    assert run(story()) == [f"{name}: broker 1 at host:9092: garbled" for name in "ab"]
+    garbled.on_end = cannot_read
+    pair.connection.send(garbled)
+    pair.connection.send(ends.request("b"))
+    await asyncio.sleep(0.01)
+    for heard in pair.broker.requests:
+        pair.broker.answer(heard, b"")
+    await pair.connection.closed
+    assert [f"{name}: {how}" for name, how in ends.all] == [f"{name}: broker 1 at host:9092: garbled" for name in "ab"]
 
 
 def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
@@ -238,149 +219,123 @@ def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
     assert "garbled" in str(kept[0])
 
 
-def test_callback_may_close_the_connection() -> None:
-    """Answers that came in the same bytes, behind the one whose callback closed, are not handed out."""
-
-    async def story() -> list[str]:
-        pair = await connected()
-        ends = Ends()
-        first = ends.request("a")
-        first.on_end = lambda _end: pair.connection.close(BrokerConnectionError("omitted a partition"))
-        pair.connection.send(first)
-        pair.connection.send(ends.request("b"))
-        await asyncio.sleep(0.01)
-        one, two = pair.broker.requests
-        pair.broker.say(struct.pack(">iib", 5, one.correlation_id, 0) + struct.pack(">iib", 5, two.correlation_id, 0))
-        await pair.connection.closed
-        return [f"{name}: {how}" for name, how in ends.all]
-
-    assert run(story()) == ["b: broker 1 at host:9092: omitted a partition"]
+@in_virtual_time
+async def test_callback_may_close_the_connection() -> None:
+    pair = await connected()
+    ends = Ends()
+    first = ends.request("a")
+    first.on_end = lambda _end: pair.connection.close(BrokerConnectionError("omitted a partition"))
+    pair.connection.send(first)
+    pair.connection.send(ends.request("b"))
+    await asyncio.sleep(0.01)
+    one, two = pair.broker.requests
+    pair.broker.say(struct.pack(">iib", 5, one.correlation_id, 0) + struct.pack(">iib", 5, two.correlation_id, 0))
+    await pair.connection.closed
+    assert [f"{name}: {how}" for name, how in ends.all] == ["b: broker 1 at host:9092: omitted a partition"]
 
 
-def test_answer_before_all_bytes_left_closes() -> None:
+@in_virtual_time
+async def test_answer_before_all_bytes_left_closes() -> None:
     """Memory that the transport still holds is never given back by an early answer."""
-
-    async def story() -> KafkaError:
-        pair = await connected()
-        ends = Ends()
-        pair.transport.is_stuck = True
-        pair.connection.send(ends.request("a"))
-        pair.broker.say(struct.pack(">iib", 5, 1, 0))
-        await pair.connection.closed
-        return ends.errors()[0]
-
-    assert "before it had all of it" in str(run(story()))
+    pair = await connected()
+    ends = Ends()
+    pair.transport.is_stuck = True
+    pair.connection.send(ends.request("a"))
+    pair.broker.say(struct.pack(">iib", 5, 1, 0))
+    await pair.connection.closed
+    assert "before it had all of it" in str(ends.errors()[0])
 
 
-def test_request_times_out_from_when_it_became_the_oldest() -> None:
+@in_virtual_time
+async def test_request_times_out_from_when_it_became_the_oldest() -> None:
     """Sent together, answered one after 0.9 s: the second has a time-out of its own from then."""
-
-    async def story() -> tuple[list[str], float]:
-        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
-        ends = Ends()
-        pair.connection.send(ends.request("a"))
-        pair.connection.send(ends.request("b"))
-        start = pair.context.loop.time()
-        await asyncio.sleep(0.9)
-        pair.broker.answer(pair.broker.requests[0], b"")
-        await pair.connection.closed
-        assert "request_timeout_ms=1000" in str(ends.errors()[0])
-        return ends.names(), pair.context.loop.time() - start
-
-    names, elapsed_s = run(story())
+    pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+    ends = Ends()
+    pair.connection.send(ends.request("a"))
+    pair.connection.send(ends.request("b"))
+    start = pair.context.loop.time()
+    await asyncio.sleep(0.9)
+    pair.broker.answer(pair.broker.requests[0], b"")
+    await pair.connection.closed
+    assert "request_timeout_ms=1000" in str(ends.errors()[0])
+    names, elapsed_s = ends.names(), pair.context.loop.time() - start
 
     assert names == ["a", "b"]
     assert elapsed_s == pytest.approx(1.9, abs=0.01)
 
 
-def test_request_times_out_from_the_end_of_a_pause() -> None:
+@in_virtual_time
+async def test_request_times_out_from_the_end_of_a_pause() -> None:
     """The broker has said that it reads nothing meanwhile (KIP-219); an answer that comes all the same ends that."""
-
-    async def story() -> list[float]:
-        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
-        ends, loop = Ends(), pair.context.loop
-        for name in "abc":
-            pair.connection.send(ends.request(name))
-        start = loop.time()
-        pair.connection.pause_until(start + 5.0)
-        pair.connection.pause_until(start + 0.1)
-        silent_s = pair.connection.silent_for_s(loop.time())
-        await asyncio.sleep(4.0)
-        pair.broker.answer(pair.broker.requests[0], b"")
-        await asyncio.sleep(0.01)
-        pair.connection.pause_until(loop.time() + 3.0)
-        await pair.connection.closed
-        assert ends.names() == ["a", "b", "c"]
-        return [silent_s, loop.time() - start]
-
-    silent_s, elapsed_s = run(story())
+    pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+    ends, loop = Ends(), pair.context.loop
+    for name in "abc":
+        pair.connection.send(ends.request(name))
+    start = loop.time()
+    pair.connection.pause_until(start + 5.0)
+    pair.connection.pause_until(start + 0.1)
+    silent_s = pair.connection.silent_for_s(loop.time())
+    await asyncio.sleep(4.0)
+    pair.broker.answer(pair.broker.requests[0], b"")
+    await asyncio.sleep(0.01)
+    pair.connection.pause_until(loop.time() + 3.0)
+    await pair.connection.closed
+    assert ends.names() == ["a", "b", "c"]
+    silent_s, elapsed_s = [silent_s, loop.time() - start]
 
     assert silent_s <= 0
     assert elapsed_s == pytest.approx(8.0, abs=0.05)
 
 
-def test_idle_connection_closes_after_its_time() -> None:
-    """Unused for connections_max_idle_ms, counted from the last answer."""
-
-    async def story() -> float:
-        pair = await connected(ScriptedBroker(echo), NetworkSettings(connections_max_idle_ms=60_000))
-        start = pair.context.loop.time()
-        await asyncio.sleep(50)
-        pair.connection.send(Ends().request("a"))
-        await pair.connection.closed
-        return pair.context.loop.time() - start
-
-    assert run(story()) == pytest.approx(110, abs=0.1)
+@in_virtual_time
+async def test_idle_connection_closes_after_its_time() -> None:
+    pair = await connected(ScriptedBroker(echo), NetworkSettings(connections_max_idle_ms=60_000))
+    start = pair.context.loop.time()
+    await asyncio.sleep(50)
+    pair.connection.send(Ends().request("a"))
+    await pair.connection.closed
+    assert pair.context.loop.time() - start == pytest.approx(110, abs=0.1)
 
 
-def test_idle_connection_stays_when_told_so() -> None:
-    async def story() -> bool:
-        pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
-        await asyncio.sleep(100_000)
-        return pair.connection.is_open
-
-    assert run(story())
+@in_virtual_time
+async def test_idle_connection_stays_when_told_so() -> None:
+    pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
+    await asyncio.sleep(100_000)
+    assert pair.connection.is_open
 
 
-def test_failing_on_end_does_not_keep_others_waiting() -> None:
-    """The failure goes to the loop's handler, the next request ends all the same."""
+@in_virtual_time
+async def test_failing_on_end_does_not_keep_others_waiting() -> None:
+    pair = await connected()
+    complaints: list[str] = []
+    pair.context.loop.set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
+    ends = Ends()
+    broken = ends.request("a")
 
-    async def story() -> tuple[list[str], list[str]]:
-        pair = await connected()
-        complaints: list[str] = []
-        pair.context.loop.set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
-        ends = Ends()
-        broken = ends.request("a")
+    def fail(_end: RequestEnd) -> None:
+        raise RuntimeError("a defect")
 
-        def fail(_end: RequestEnd) -> None:
-            raise RuntimeError("a defect")
-
-        broken.on_end = fail
-        pair.connection.send(broken)
-        pair.connection.send(ends.request("b"))
-        pair.connection.close(BrokerConnectionError("enough"))
-        await pair.connection.closed
-        return ends.names(), complaints
-
-    names, complaints = run(story())
+    broken.on_end = fail
+    pair.connection.send(broken)
+    pair.connection.send(ends.request("b"))
+    pair.connection.close(BrokerConnectionError("enough"))
+    await pair.connection.closed
+    names = ends.names()
 
     assert names == ["b"]
     assert len(complaints) == 1
 
 
-def test_losses_come_from_the_loop_not_from_close() -> None:
+@in_virtual_time
+async def test_losses_come_from_the_loop_not_from_close() -> None:
     """Who closes in the middle of a step is not called back inside it."""
-
-    async def story() -> tuple[list[str], list[str]]:
-        pair = await connected()
-        ends = Ends()
-        pair.connection.send(ends.request("a"))
-        pair.connection.close(BrokerConnectionError("enough"))
-        at_once = ends.names()
-        await pair.connection.closed
-        return at_once, ends.names()
-
-    assert run(story()) == ([], ["a"])
+    pair = await connected()
+    ends = Ends()
+    pair.connection.send(ends.request("a"))
+    pair.connection.close(BrokerConnectionError("enough"))
+    at_once = ends.names()
+    await pair.connection.closed
+    assert (at_once, ends.names()) == ([], ["a"])
 
 
 @pytest.mark.parametrize("state", ConnectionState)

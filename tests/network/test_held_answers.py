@@ -10,10 +10,11 @@ import pytest
 from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkContext
 from aioproducer._network.response_budget import HeldAnswers
-from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.errors import BrokerConnectionError
 from tests.fakes.memory_transport import connect_in_memory
 from tests.fakes.network import Ends, connected, network_context, nothing
 from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.fakes.virtual_loop import run
 
 MIB = 1024 * 1024
@@ -53,28 +54,25 @@ def test_connection_that_is_closed_lets_go_of_the_begun_answer() -> None:
 
 
 @pytest.mark.parametrize("order", ["largest first", "largest last"])
-def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> None:
+@in_virtual_time
+async def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> None:
     """Other brokers' responses go on; the error names the broker, the bytes, and the limit."""
     pieces = [("a", 900), ("b", 300)] if order == "largest first" else [("b", 400), ("a", 851)]
-
-    async def story() -> tuple[list[KafkaError], list[str], int]:
-        context = replace(network_context(), held_answers=HeldAnswers(1000))
-        ends, brokers = Ends(), {"a": ScriptedBroker(), "b": ScriptedBroker()}
-        connections = {name: await asking(context, broker, ends=ends, name=name) for name, broker in brokers.items()}
-        for name, size in pieces:
-            brokers[name].say(struct.pack(">i", 1000) + bytes(size))
-            await asyncio.sleep(0.01)
-        if order == "largest first":
-            brokers["b"].say(bytes(100))
-            await asyncio.sleep(0.01)
-        await connections["a"].closed
-        return (
-            ends.errors(),
-            [name for name, each in connections.items() if each.is_open],
-            context.held_answers.total,
-        )
-
-    errors, are_open, total = run(story())
+    context = replace(network_context(), held_answers=HeldAnswers(1000))
+    ends, brokers = Ends(), {"a": ScriptedBroker(), "b": ScriptedBroker()}
+    connections = {name: await asking(context, broker, ends=ends, name=name) for name, broker in brokers.items()}
+    for name, size in pieces:
+        brokers[name].say(struct.pack(">i", 1000) + bytes(size))
+        await asyncio.sleep(0.01)
+    if order == "largest first":
+        brokers["b"].say(bytes(100))
+        await asyncio.sleep(0.01)
+    await connections["a"].closed
+    errors, are_open, total = (
+        ends.errors(),
+        [name for name, each in connections.items() if each.is_open],
+        context.held_answers.total,
+    )
 
     assert [type(error) for error in errors] == [BrokerConnectionError]
     assert "broker a at host:9092" in str(errors[0])
@@ -82,15 +80,13 @@ def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> No
     assert (are_open, total) == (["b"], 400)
 
 
-def test_answers_that_end_hold_nothing() -> None:
-    async def story() -> tuple[list[str], str]:
-        pair = await connected()
-        ends = Ends()
-        pair.connection.send(ends.request("a"))
+@in_virtual_time
+async def test_answers_that_end_hold_nothing() -> None:
+    pair = await connected()
+    ends = Ends()
+    pair.connection.send(ends.request("a"))
+    await asyncio.sleep(0.01)
+    for byte in struct.pack(">ii", 9, pair.broker.requests[0].correlation_id) + b"\x00body":
+        pair.broker.say(bytes((byte,)))
         await asyncio.sleep(0.01)
-        for byte in struct.pack(">ii", 9, pair.broker.requests[0].correlation_id) + b"\x00body":
-            pair.broker.say(bytes((byte,)))
-            await asyncio.sleep(0.01)
-        return ends.names(), pair.context.held_answers.total
-
-    assert run(story()) == (["a"], 0)
+    assert (ends.names(), pair.context.held_answers.total) == (["a"], 0)

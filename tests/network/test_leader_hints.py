@@ -6,7 +6,7 @@ from aioproducer._network.cluster_updates import merge
 from aioproducer.cluster import Cluster, MetadataResponse, Node, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
 from tests.fakes.metadata_refreshing import ID, Answers, refreshing
-from tests.fakes.virtual_loop import run
+from tests.fakes.virtual_cluster import in_virtual_time
 
 NODES = tuple(Node(number, f"host{number}", 9092) for number in (1, 2))
 
@@ -21,19 +21,15 @@ class _CountedView(TopicView):
         return super()._replace(**changes)
 
 
-def test_leader_hints_copy_a_topics_partitions_once() -> None:
-    """A broker that gives up a thousand leaders sends them in one response, which blocks the loop meanwhile."""
+@in_virtual_time
+async def test_leader_hints_copy_a_topics_partitions_once() -> None:
     count = 1000
     view = _CountedView("a", ID, Partitions.of([PartitionView(1, 5)] * count), 0)
-
-    async def story() -> Cluster:
-        async with refreshing(Answers()) as (refresher, _):
-            refresher.cluster = merge(Cluster(), MetadataResponse(1, NODES, (view,), "cluster", 1), 1.0)
-            hints = {TopicPartition("a", number): PartitionView(2, 6) for number in range(count)}
-            refresher.apply_leader_hints(hints, topic_ids={"a": ID})
-            return refresher.cluster
-
-    cluster = run(story())
+    async with refreshing(Answers()) as (refresher, _):
+        refresher.cluster = merge(Cluster(), MetadataResponse(1, NODES, (view,), "cluster", 1), 1.0)
+        hints = {TopicPartition("a", number): PartitionView(2, 6) for number in range(count)}
+        refresher.apply_leader_hints(hints, topic_ids={"a": ID})
+        cluster = refresher.cluster
 
     assert {cluster.leader_of("a", number) for number in range(count)} == {2}
     assert _CountedView.copies == 1

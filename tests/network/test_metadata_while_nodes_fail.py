@@ -7,48 +7,44 @@ from aioproducer.errors import BrokerConnectionError
 from tests.fakes.metadata_refreshing import Answers, refreshing
 from tests.fakes.network import ClientAndNetwork
 from tests.fakes.scripted_broker import ScriptedBroker
-from tests.fakes.virtual_loop import run
+from tests.fakes.virtual_cluster import in_virtual_time
 
 
-def test_failed_node_causes_one_metadata_request() -> None:
+@in_virtual_time
+async def test_failed_node_causes_one_metadata_request() -> None:
     """Other nodes may lead its partitions; asking repeatedly would load those that answer."""
+    answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
+    async with refreshing(answers, MetadataSettings(retry_backoff_ms=0)) as (refresher, network):
+        await refresher.first_answer(5)
+        for _ in range(50):  # as a sender does whose records wait
+            network.client.connect(2)
+            await asyncio.sleep(0.02)
+        failed = sum(host == "gone" for _, host, _ in network.loop.connects)
+        network.loop.servers["gone", 9092] = ScriptedBroker
+        await asyncio.sleep(2)
+        asked = len(answers.asked)
+        network.client.disconnect(2, BrokerConnectionError("went away"))
+        await asyncio.sleep(1)
+        asked_after_loss = len(answers.asked)
 
-    async def story() -> tuple[int, int, int]:
-        answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
-        async with refreshing(answers, MetadataSettings(retry_backoff_ms=0)) as (refresher, network):
-            await refresher.first_answer(5)
-            for _ in range(50):  # as a sender does whose records wait
-                network.client.connect(2)
-                await asyncio.sleep(0.02)
-            failed = sum(host == "gone" for _, host, _ in network.loop.connects)
-            network.loop.servers["gone", 9092] = ScriptedBroker
-            await asyncio.sleep(2)
-            asked = len(answers.asked)
-            network.client.disconnect(2, BrokerConnectionError("went away"))
-            await asyncio.sleep(1)
-            return failed, asked, len(answers.asked)
-
-    failed, asked, asked_after_loss = run(story())
     assert 3 <= failed <= 15
     assert asked == 1 + failed
     assert asked_after_loss == asked + 1
 
 
-def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None:
+@in_virtual_time
+async def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None:
     """Attempts take ever longer; others may lead long before one ends."""
+    answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
+    async with refreshing(answers) as (refresher, network):
+        network.loop.black_holes.add("gone")
+        await refresher.first_answer(5)
+        for _ in range(20):
+            network.client.connect(2)
+            await asyncio.sleep(1)
+        failed = sum(host == "gone" for _, host, _ in network.loop.connects)
+        asked = len(answers.asked)
 
-    async def story() -> tuple[int, int]:
-        answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
-        async with refreshing(answers) as (refresher, network):
-            network.loop.black_holes.add("gone")
-            await refresher.first_answer(5)
-            for _ in range(20):
-                network.client.connect(2)
-                await asyncio.sleep(1)
-            failed = sum(host == "gone" for _, host, _ in network.loop.connects)
-            return failed, len(answers.asked)
-
-    failed, asked = run(story())
     assert failed <= 5
     assert 15 <= asked <= 25
 
@@ -61,39 +57,36 @@ async def lose_unused_node(network: ClientAndNetwork) -> None:
     network.client.disconnect(2, BrokerConnectionError("idle for too long"))
 
 
-def test_lost_unwanted_node_causes_no_request() -> None:
+@in_virtual_time
+async def test_lost_unwanted_node_causes_no_request() -> None:
     """A broker closes a connection that is not used: in the hour after, metadata grows old twelve times, and is all."""
+    answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
+    async with refreshing(answers) as (refresher, network):
+        await refresher.first_answer(5)
+        await lose_unused_node(network)
+        await asyncio.sleep(1)
+        turns, asked = network.loop.turns, len(answers.asked)
+        await asyncio.sleep(3600)
+        turns, asked = network.loop.turns - turns, len(answers.asked) - asked
 
-    async def story() -> tuple[int, int]:
-        answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
-        async with refreshing(answers) as (refresher, network):
-            await refresher.first_answer(5)
-            await lose_unused_node(network)
-            await asyncio.sleep(1)
-            turns, asked = network.loop.turns, len(answers.asked)
-            await asyncio.sleep(3600)
-            return network.loop.turns - turns, len(answers.asked) - asked
-
-    turns, asked = run(story())
     assert asked == 12
     assert turns < 400
 
 
-def test_lost_node_causes_a_request_once_a_connect_fails() -> None:
-    async def story() -> list[int]:
-        answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
-        async with refreshing(answers) as (refresher, network):
-            await refresher.first_answer(5)
-            await lose_unused_node(network)
-            await asyncio.sleep(60)
-            network.loop.black_holes.add("other")
-            counts = [len(answers.asked)]
-            network.client.connect(2)
-            for wait_s in (0.9, 0.4):  # the attempt takes longer
-                await asyncio.sleep(wait_s)
-                counts.append(len(answers.asked))
-            return counts
+@in_virtual_time
+async def test_lost_node_causes_a_request_once_a_connect_fails() -> None:
+    answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
+    async with refreshing(answers) as (refresher, network):
+        await refresher.first_answer(5)
+        await lose_unused_node(network)
+        await asyncio.sleep(60)
+        network.loop.black_holes.add("other")
+        counts = [len(answers.asked)]
+        network.client.connect(2)
+        for wait_s in (0.9, 0.4):  # the attempt takes longer
+            await asyncio.sleep(wait_s)
+            counts.append(len(answers.asked))
+        before, during, after = counts
 
-    before, during, after = run(story())
     assert during == before
     assert after == before + 1

@@ -16,10 +16,10 @@ from aioproducer._protocol.messages import (
     encode_init_producer_id_request,
 )
 from aioproducer.cluster import Cluster, Node
-from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
+from aioproducer.errors import BrokerConnectionError, ProtocolError, UnsupportedVersionError
 from tests.fakes.network import ClientAndNetwork, Ends, client_on
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
-from tests.fakes.virtual_loop import run
+from tests.fakes.virtual_cluster import in_virtual_time
 
 PRODUCER_ID_77 = bytes(6) + (77).to_bytes(8, "big") + bytes(2) + b"\x00"
 
@@ -48,316 +48,272 @@ async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_
         await asyncio.sleep(0.001)
 
 
-def test_request_connects_and_asks_any_broker() -> None:
-    async def story() -> ProducerIdResponse:
-        network = client_on()
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
-        answer = await producer_id(network)
-        await network.client.close()
-        return answer
-
-    assert run(story()).producer_id == 77
+@in_virtual_time
+async def test_request_connects_and_asks_any_broker() -> None:
+    network = client_on()
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+    answer = await producer_id(network)
+    await network.client.close()
+    assert answer.producer_id == 77
 
 
-def test_every_address_of_a_name_is_tried() -> None:
-    async def story() -> list[str]:
-        network = client_on()
-        network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
-        network.loop.servers["10.0.0.2", 9092] = lambda: ScriptedBroker(gives_ids)
-        await producer_id(network)
-        await network.client.close()
-        return [host for _, host, _ in network.loop.connects]
-
-    assert run(story()) == ["10.0.0.1", "10.0.0.2"]
+@in_virtual_time
+async def test_every_address_of_a_name_is_tried() -> None:
+    network = client_on()
+    network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
+    network.loop.servers["10.0.0.2", 9092] = lambda: ScriptedBroker(gives_ids)
+    await producer_id(network)
+    await network.client.close()
+    assert [host for _, host, _ in network.loop.connects] == ["10.0.0.1", "10.0.0.2"]
 
 
-def test_unreachable_address_is_given_up_for_the_next() -> None:
+@in_virtual_time
+async def test_unreachable_address_is_given_up_for_the_next() -> None:
     """An address that swallows packets costs its set-up time-out, not the request."""
-
-    async def story() -> float:
-        network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=2000))
-        network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
-        network.loop.black_holes.add("10.0.0.1")
-        network.loop.servers["10.0.0.2", 9092] = lambda: ScriptedBroker(gives_ids)
-        start = network.loop.time()
-        await producer_id(network)
-        await network.client.close()
-        return network.loop.time() - start
-
-    assert 1.5 < run(story()) < 2.5
+    network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=2000))
+    network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
+    network.loop.black_holes.add("10.0.0.1")
+    network.loop.servers["10.0.0.2", 9092] = lambda: ScriptedBroker(gives_ids)
+    start = network.loop.time()
+    await producer_id(network)
+    await network.client.close()
+    assert 1.5 < (network.loop.time() - start) < 2.5
 
 
-def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
+@in_virtual_time
+async def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
     """A silent broker delays no request that another broker would answer."""
+    network = client_on(bootstrap=[("slow", 1), ("slow2", 2), ("good", 3)])
+    network.loop.black_holes.update(("slow", "slow2"))
+    network.loop.servers["good", 3] = lambda: ScriptedBroker(gives_ids)
+    start = network.loop.time()
+    await producer_id(network)
+    await network.client.close()
+    assert network.loop.time() - start < 3.5
 
-    async def story() -> float:
-        network = client_on(bootstrap=[("slow", 1), ("slow2", 2), ("good", 3)])
-        network.loop.black_holes.update(("slow", "slow2"))
-        network.loop.servers["good", 3] = lambda: ScriptedBroker(gives_ids)
-        start = network.loop.time()
+
+@in_virtual_time
+async def test_unreachable_brokers_are_each_named_with_the_reason() -> None:
+    network = client_on(bootstrap=[("one", 1), ("two", 2)])
+    network.loop.names["two"] = []
+    with pytest.raises(BrokerConnectionError) as caught:
         await producer_id(network)
-        await network.client.close()
-        return network.loop.time() - start
+    await network.client.close()
+    result = caught.value
 
-    assert run(story()) < 3.5
-
-
-def test_unreachable_brokers_are_each_named_with_the_reason() -> None:
-    """One attempt for every bootstrap broker, then an error that names them all."""
-
-    async def story() -> KafkaError:
-        network = client_on(bootstrap=[("one", 1), ("two", 2)])
-        network.loop.names["two"] = []
-        with pytest.raises(BrokerConnectionError) as caught:
-            await producer_id(network)
-        await network.client.close()
-        return caught.value
-
-    text = str(run(story()))
+    text = str(result)
 
     assert "one:1: one: Connection refused" in text
     assert "cannot resolve 'two'" in text
 
 
-def test_broker_too_old_has_its_own_error() -> None:
-    async def story() -> None:
-        network = client_on()
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 2), (3, 0, 5), (18, 0, 2)))
-        with pytest.raises(UnsupportedVersionError, match="too old"):
-            await producer_id(network)
-        await network.client.close()
-
-    run(story())
+@in_virtual_time
+async def test_broker_too_old_has_its_own_error() -> None:
+    network = client_on()
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 2), (3, 0, 5), (18, 0, 2)))
+    with pytest.raises(UnsupportedVersionError, match="too old"):
+        await producer_id(network)
+    await network.client.close()
 
 
-def test_unreadable_answer_is_an_error_of_the_question() -> None:
-    async def story() -> str:
-        network = client_on()
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b"?"))
-        with pytest.raises(ProtocolError) as caught:
-            await producer_id(network)
-        await network.client.close()
-        return str(caught.value)
-
-    assert "InitProducerId v5 cannot be read" in run(story())
+@in_virtual_time
+async def test_unreadable_answer_is_an_error_of_the_question() -> None:
+    network = client_on()
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b"?"))
+    with pytest.raises(ProtocolError) as caught:
+        await producer_id(network)
+    await network.client.close()
+    assert "InitProducerId v5 cannot be read" in str(caught.value)
 
 
-def test_reconnects_with_growing_pauses() -> None:
+@in_virtual_time
+async def test_reconnects_with_growing_pauses() -> None:
     """A broker that is down is tried 50 ms after, then 100, 200, ... up to a second, each by a fifth more or less."""
-
-    async def story() -> list[float]:
-        network = client_on()
-        network.client.update_nodes(cluster_of(Node(1, "dead", 1)))
-        end = network.loop.time() + 60
-        while network.loop.time() < end:
-            network.client.connect(1)
-            await asyncio.sleep(0.005)
-        await network.client.close()
-        times = [when for when, host, _ in network.loop.connects if host == "dead"]
-        return [later - earlier for earlier, later in itertools.pairwise(times)]
-
-    pauses = run(story())
+    network = client_on()
+    network.client.update_nodes(cluster_of(Node(1, "dead", 1)))
+    end = network.loop.time() + 60
+    while network.loop.time() < end:
+        network.client.connect(1)
+        await asyncio.sleep(0.005)
+    await network.client.close()
+    times = [when for when, host, _ in network.loop.connects if host == "dead"]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
 
     expected_s = [0.05, 0.1, 0.2, 0.4, 0.8, *[1.0] * (len(pauses) - 5)]
     assert all(0.79 * plain <= pause <= 1.2 * plain + 0.02 for pause, plain in zip(pauses, expected_s, strict=True))
     assert len({round(pause, 3) for pause in pauses[5:]}) > 5
 
 
-def test_broker_that_only_handshakes_counts_as_down() -> None:
-    """Connections that it takes and drops follow the same growing pauses."""
-
-    async def story() -> int:
-        network = client_on()
-        network.loop.servers["mad", 1] = lambda: ScriptedBroker(lambda broker, _: broker.transport.close())
-        network.client.update_nodes(cluster_of(Node(1, "mad", 1)))
-        end = network.loop.time() + 60
-        while network.loop.time() < end:
-            network.client.connect(1)
-            if network.client.ready_connection(1):
-                network.client.send(1, Ends().request("a"))
-            await asyncio.sleep(0.005)
-        await network.client.close()
-        return len(network.loop.connects)
-
-    assert 55 <= run(story()) <= 85
-
-
-def test_wish_to_connect_is_kept_through_the_pause() -> None:
-    """Asked once during the pause, it connects when the pause is over, and wakes the sender."""
-
-    async def story() -> tuple[bool, KafkaError | None]:
-        network = client_on()
-        network.client.update_nodes(cluster_of(Node(1, "late", 1)))
+@in_virtual_time
+async def test_broker_that_only_handshakes_counts_as_down() -> None:
+    network = client_on()
+    network.loop.servers["mad", 1] = lambda: ScriptedBroker(lambda broker, _: broker.transport.close())
+    network.client.update_nodes(cluster_of(Node(1, "mad", 1)))
+    end = network.loop.time() + 60
+    while network.loop.time() < end:
         network.client.connect(1)
-        await until(network, lambda: network.client.last_error(1) is not None)
-        network.loop.servers["late", 1] = ScriptedBroker
+        if network.client.ready_connection(1):
+            network.client.send(1, Ends().request("a"))
+        await asyncio.sleep(0.005)
+    await network.client.close()
+    assert 55 <= len(network.loop.connects) <= 85
+
+
+@in_virtual_time
+async def test_wish_to_connect_is_kept_through_the_pause() -> None:
+    network = client_on()
+    network.client.update_nodes(cluster_of(Node(1, "late", 1)))
+    network.client.connect(1)
+    await until(network, lambda: network.client.last_error(1) is not None)
+    network.loop.servers["late", 1] = ScriptedBroker
+    network.client.connect(1)
+    await asyncio.sleep(0.1)
+    ready = bool(network.client.ready_connection(1)), network.client.last_error(1)
+    await network.client.close()
+    assert ready == (True, None)
+
+
+@in_virtual_time
+async def test_connection_id_changes_with_every_connection() -> None:
+    network = client_on()
+    network.loop.servers["a", 1] = ScriptedBroker
+    network.client.update_nodes(cluster_of(Node(1, "a", 1)))
+    ids = [network.client.ready_connection(1)]
+    for _ in range(2):
         network.client.connect(1)
-        await asyncio.sleep(0.1)
-        ready = bool(network.client.ready_connection(1)), network.client.last_error(1)
-        await network.client.close()
-        return ready
-
-    assert run(story()) == (True, None)
-
-
-def test_connection_id_changes_with_every_connection() -> None:
-    async def story() -> list[int]:
-        network = client_on()
-        network.loop.servers["a", 1] = ScriptedBroker
-        network.client.update_nodes(cluster_of(Node(1, "a", 1)))
-        ids = [network.client.ready_connection(1)]
-        for _ in range(2):
-            network.client.connect(1)
-            await until(network, lambda: bool(network.client.ready_connection(1)))
-            ids.append(network.client.ready_connection(1))
-            network.client.disconnect(1, BrokerConnectionError("enough"))
-            await asyncio.sleep(0.01)
-            ids.append(network.client.ready_connection(1))
-        await network.client.close()
-        return ids
-
-    none, first, after_first, second, after_second = run(story())
+        await until(network, lambda: bool(network.client.ready_connection(1)))
+        ids.append(network.client.ready_connection(1))
+        network.client.disconnect(1, BrokerConnectionError("enough"))
+        await asyncio.sleep(0.01)
+        ids.append(network.client.ready_connection(1))
+    await network.client.close()
+    none, first, after_first, second, after_second = ids
 
     assert (none, after_first, after_second) == (0, 0, 0)
     assert 0 < first < second
 
 
-def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
+@in_virtual_time
+async def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
     """As long as the broker asks, at most a minute (KIP-219)."""
-
-    async def story() -> list[bool]:
-        network = client_on()
-        network.loop.servers["a", 1] = ScriptedBroker
-        network.client.update_nodes(cluster_of(Node(1, "a", 1)))
-        network.client.connect(1)
-        await until(network, lambda: bool(network.client.ready_connection(1)))
-        asks_for_a_pause = ProducerIdResponse(2**31 - 1, 0, -1, -1)
-        network.client.apply_throttle_and_versions(1, asks_for_a_pause, api=INIT_PRODUCER_ID, now=network.loop.time())
-        seen = [bool(network.client.ready_connection(1))]
-        for pause_s in (59.0, 1.1):
-            await asyncio.sleep(pause_s)
-            seen.append(bool(network.client.ready_connection(1)))
-        await network.client.close()
-        return seen
-
-    assert run(story()) == [False, False, True]
+    network = client_on()
+    network.loop.servers["a", 1] = ScriptedBroker
+    network.client.update_nodes(cluster_of(Node(1, "a", 1)))
+    network.client.connect(1)
+    await until(network, lambda: bool(network.client.ready_connection(1)))
+    asks_for_a_pause = ProducerIdResponse(2**31 - 1, 0, -1, -1)
+    network.client.apply_throttle_and_versions(1, asks_for_a_pause, api=INIT_PRODUCER_ID, now=network.loop.time())
+    seen = [bool(network.client.ready_connection(1))]
+    for pause_s in (59.0, 1.1):
+        await asyncio.sleep(pause_s)
+        seen.append(bool(network.client.ready_connection(1)))
+    await network.client.close()
+    assert seen == [False, False, True]
 
 
-def test_bootstrap_connection_becomes_the_nodes() -> None:
+@in_virtual_time
+async def test_bootstrap_connection_becomes_the_nodes() -> None:
     """One connection, not two, when metadata names the address that was asked."""
-
-    async def story() -> tuple[bool, int]:
-        network = client_on()
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
-        await producer_id(network)
-        network.client.update_nodes(cluster_of(Node(5, "seed", 9092)))
-        ready = bool(network.client.ready_connection(5))
-        await network.client.close()
-        return ready, len(network.loop.connects)
-
-    assert run(story()) == (True, 1)
+    network = client_on()
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+    await producer_id(network)
+    network.client.update_nodes(cluster_of(Node(5, "seed", 9092)))
+    ready = bool(network.client.ready_connection(5))
+    await network.client.close()
+    assert (ready, len(network.loop.connects)) == (True, 1)
 
 
-def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
-    async def story() -> tuple[bool, list[tuple[str, object]], bool]:
-        network = client_on()
-        brokers: list[ScriptedBroker] = []
+@in_virtual_time
+async def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
+    network = client_on()
+    brokers: list[ScriptedBroker] = []
 
-        def server() -> ScriptedBroker:
-            brokers.append(ScriptedBroker())
-            return brokers[-1]
+    def server() -> ScriptedBroker:
+        brokers.append(ScriptedBroker())
+        return brokers[-1]
 
-        network.loop.servers["a", 1] = server
-        network.client.update_nodes(cluster_of(Node(1, "a", 1)))
-        network.client.connect(1)
-        await until(network, lambda: bool(network.client.ready_connection(1)))
-        ends = Ends()
-        network.client.send(1, ends.request("a"))
-        await asyncio.sleep(0.01)
-        network.client.update_nodes(cluster_of(Node(2, "b", 2)))
-        ready = bool(network.client.ready_connection(1))
-        brokers[0].answer(brokers[0].requests[0], b"late")
-        await asyncio.sleep(0.01)
-        still_connected = brokers[0].is_connected
-        await network.client.close()
-        return ready, ends.all, still_connected
-
-    assert run(story()) == (False, [("a", b"late")], False)
+    network.loop.servers["a", 1] = server
+    network.client.update_nodes(cluster_of(Node(1, "a", 1)))
+    network.client.connect(1)
+    await until(network, lambda: bool(network.client.ready_connection(1)))
+    ends = Ends()
+    network.client.send(1, ends.request("a"))
+    await asyncio.sleep(0.01)
+    network.client.update_nodes(cluster_of(Node(2, "b", 2)))
+    ready = bool(network.client.ready_connection(1))
+    brokers[0].answer(brokers[0].requests[0], b"late")
+    await asyncio.sleep(0.01)
+    still_connected = brokers[0].is_connected
+    await network.client.close()
+    assert (ready, ends.all, still_connected) == (False, [("a", b"late")], False)
 
 
-def test_bootstrap_is_asked_again_when_all_nodes_are_gone() -> None:
+@in_virtual_time
+async def test_bootstrap_is_asked_again_when_all_nodes_are_gone() -> None:
     """All brokers were replaced; their name leads to the new ones (KIP-899)."""
-
-    async def story() -> int:
-        network = client_on()
-        network.client.update_nodes(cluster_of(Node(1, "old1", 1), Node(2, "old2", 2)))
-        with pytest.raises(BrokerConnectionError, match="none of 3 brokers"):
-            await producer_id(network)
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
-        answer = await producer_id(network)
-        await network.client.close()
-        return answer.producer_id
-
-    assert run(story()) == 77
+    network = client_on()
+    network.client.update_nodes(cluster_of(Node(1, "old1", 1), Node(2, "old2", 2)))
+    with pytest.raises(BrokerConnectionError, match="none of 3 brokers"):
+        await producer_id(network)
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+    answer = await producer_id(network)
+    await network.client.close()
+    assert answer.producer_id == 77
 
 
-def test_least_loaded_node_is_asked() -> None:
-    async def story() -> list[int]:
-        network = client_on()
-        asked: list[int] = []
+@in_virtual_time
+async def test_least_loaded_node_is_asked() -> None:
+    network = client_on()
+    asked: list[int] = []
 
-        def server(node_id: int) -> Callable[[], ScriptedBroker]:
-            def on_request(broker: ScriptedBroker, heard: Heard) -> None:
-                if heard.api_key == INIT_PRODUCER_ID.key:
-                    asked.append(node_id)
-                    gives_ids(broker, heard)
+    def server(node_id: int) -> Callable[[], ScriptedBroker]:
+        def on_request(broker: ScriptedBroker, heard: Heard) -> None:
+            if heard.api_key == INIT_PRODUCER_ID.key:
+                asked.append(node_id)
+                gives_ids(broker, heard)
 
-            return lambda: ScriptedBroker(on_request)
+        return lambda: ScriptedBroker(on_request)
 
-        network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "b", 2)))
-        for node_id, host in ((1, "a"), (2, "b")):
-            network.loop.servers[host, node_id] = server(node_id)
-            network.client.connect(node_id)
-        await until(network, lambda: bool(network.client.ready_connection(1) and network.client.ready_connection(2)))
-        network.client.send(1, Ends().request("busy"))
-        for _ in range(5):
-            await producer_id(network)
-        await network.client.close()
-        return asked
-
-    assert run(story()) == [2] * 5
+    network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "b", 2)))
+    for node_id, host in ((1, "a"), (2, "b")):
+        network.loop.servers[host, node_id] = server(node_id)
+        network.client.connect(node_id)
+    await until(network, lambda: bool(network.client.ready_connection(1) and network.client.ready_connection(2)))
+    network.client.send(1, Ends().request("busy"))
+    for _ in range(5):
+        await producer_id(network)
+    await network.client.close()
+    assert asked == [2] * 5
 
 
-def test_close_ends_connecting_and_in_flight() -> None:
-    async def story() -> tuple[list[str], int]:
-        network = client_on()
-        network.loop.black_holes.add("hole")
-        network.loop.servers["a", 1] = ScriptedBroker
-        network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "hole", 2)))
-        network.client.connect(1)
-        network.client.connect(2)
-        await until(network, lambda: bool(network.client.ready_connection(1)))
-        ends = Ends()
-        network.client.send(1, ends.request("a"))
-        await network.client.close()
-        await network.client.close()
-        return [str(error) for error in ends.errors()], len(asyncio.all_tasks())
-
-    errors, tasks = run(story())
+@in_virtual_time
+async def test_close_ends_connecting_and_in_flight() -> None:
+    network = client_on()
+    network.loop.black_holes.add("hole")
+    network.loop.servers["a", 1] = ScriptedBroker
+    network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "hole", 2)))
+    network.client.connect(1)
+    network.client.connect(2)
+    await until(network, lambda: bool(network.client.ready_connection(1)))
+    ends = Ends()
+    network.client.send(1, ends.request("a"))
+    await network.client.close()
+    await network.client.close()
+    errors, tasks = [str(error) for error in ends.errors()], len(asyncio.all_tasks())
 
     assert errors == ["broker 1 at a:1: the producer was closed"]
     assert tasks == 1
 
 
-def test_counters_count() -> None:
-    async def story() -> ClientAndNetwork:
-        network = client_on()
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
-        await producer_id(network)
-        await network.client.close()
-        return network
+@in_virtual_time
+async def test_counters_count() -> None:
+    network = client_on()
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+    await producer_id(network)
+    await network.client.close()
+    result = network
 
-    counters = run(story()).client.counters
+    counters = result.client.counters
 
     assert (counters.requests, counters.responses) == (2, 2)
     assert (counters.connections_created, counters.connections_closed, counters.connection_failures) == (1, 1, 0)
@@ -365,16 +321,13 @@ def test_counters_count() -> None:
     assert counters.bytes_in > 0
 
 
-def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
+@in_virtual_time
+async def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
     """Metadata names it."""
-
-    async def story() -> tuple[list[str], dict[int, int]]:
-        network = client_on()
-        network.loop.servers["a", 1] = network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
-        network.client.update_nodes(cluster_of(Node(0, "a", 1)))
-        await producer_id(network)
-        in_flight = network.client.requests_in_flight()
-        await network.client.close()
-        return [host for _, host, _ in network.loop.connects], in_flight
-
-    assert run(story()) == (["a"], {0: 0})
+    network = client_on()
+    network.loop.servers["a", 1] = network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+    network.client.update_nodes(cluster_of(Node(0, "a", 1)))
+    await producer_id(network)
+    in_flight = network.client.requests_in_flight()
+    await network.client.close()
+    assert ([host for _, host, _ in network.loop.connects], in_flight) == (["a"], {0: 0})

@@ -12,6 +12,7 @@ from aioproducer.errors import BrokerConnectionError
 from tests.fakes.event_log import EventList
 from tests.fakes.network import network_context
 from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.fakes.virtual_loop import run, virtual_loop
 
 
@@ -37,47 +38,43 @@ def test_what_an_attempt_has_waited_for_is_said(*, is_open: bool) -> None:
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_cancelled_attempt_can_be_made_again(turns: int) -> None:
+@in_virtual_time
+async def test_cancelled_attempt_can_be_made_again(turns: int) -> None:
     """Metadata may arrive in the very turn in which the attempt begins: its task is cancelled before its first step."""
-
-    async def story() -> tuple[bool, bool, str]:
-        virtual_loop().servers["seed", 9092] = ScriptedBroker
-        node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
-        node_connection.connect()
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        node_connection.retire()
+    virtual_loop().servers["seed", 9092] = ScriptedBroker
+    node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
+    node_connection.connect()
+    for _ in range(turns):
         await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        is_connecting, text = node_connection.is_connecting, repr(node_connection)
-        node_connection.connect()
-        await asyncio.sleep(1)
-        is_open = node_connection.is_open
-        await node_connection.close(BrokerConnectionError("done"))
-        return is_connecting, is_open, text
+    node_connection.retire()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    is_connecting, text = node_connection.is_connecting, repr(node_connection)
+    node_connection.connect()
+    await asyncio.sleep(1)
+    is_open = node_connection.is_open
+    await node_connection.close(BrokerConnectionError("done"))
+    result = is_connecting, is_open, text
 
-    assert run(story()) == (False, True, "<NodeConnection bootstrap broker seed:9092 not connected failures=0>")
+    assert result == (False, True, "<NodeConnection bootstrap broker seed:9092 not connected failures=0>")
 
 
 @pytest.mark.parametrize("is_lost, failures", [(False, 1), (True, 0)], ids=["never made", "made and lost"])
-def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, failures: int) -> None:
+@in_virtual_time
+async def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, failures: int) -> None:
     """One that was made and lost later is counted as closed, and not here too."""
-
-    async def story() -> int:
-        context, broker = network_context(), ScriptedBroker()
-        if is_lost:
-            virtual_loop().servers["seed", 9092] = lambda: broker
-        node_connection = NodeConnection(Node(-1, "seed", 9092), context, lambda _: None)
-        node_connection.connect()
+    context, broker = network_context(), ScriptedBroker()
+    if is_lost:
+        virtual_loop().servers["seed", 9092] = lambda: broker
+    node_connection = NodeConnection(Node(-1, "seed", 9092), context, lambda _: None)
+    node_connection.connect()
+    await asyncio.sleep(1)
+    if is_lost:
+        broker.transport.close()
         await asyncio.sleep(1)
-        if is_lost:
-            broker.transport.close()
-            await asyncio.sleep(1)
-        assert node_connection.failures == 1
-        await node_connection.close(BrokerConnectionError("done"))
-        return context.counters.connection_failures
-
-    assert run(story()) == failures
+    assert node_connection.failures == 1
+    await node_connection.close(BrokerConnectionError("done"))
+    assert context.counters.connection_failures == failures
 
 
 class ResolverError(Exception):
@@ -99,76 +96,69 @@ FOREIGN = [
 
 @pytest.mark.parametrize("step", ["getaddrinfo", "create_connection"])
 @pytest.mark.parametrize("error, text", FOREIGN, ids=[type(error).__name__ for error, _ in FOREIGN])
-def test_error_of_foreign_code_is_a_failed_attempt(step: str, error: BaseException, text: str) -> None:
+@in_virtual_time
+async def test_error_of_foreign_code_is_a_failed_attempt(step: str, error: BaseException, text: str) -> None:
     """Of any class: it is noted and logged with its text, counted once, and tried again after a pause."""
 
     async def fail(*_: object, **__: object) -> NoReturn:
         raise error
 
-    async def story() -> None:
-        loop, never_retrieved = virtual_loop(), list[object]()
-        loop.servers["seed", 9092] = ScriptedBroker
-        loop.set_exception_handler(lambda _, context: never_retrieved.append(context))
-        context = network_context()
-        node_connection = NodeConnection(Node(-1, "seed", 9092), context, lambda _: None)
-        setattr(loop, step, fail)
-        node_connection.connect()
-        await asyncio.sleep(1)
-        assert isinstance(node_connection.last_error, BrokerConnectionError)
-        assert text in str(node_connection.last_error)
-        assert (node_connection.failures, context.counters.connection_failures, node_connection.is_connecting) == (
-            1,
-            1,
-            False,
-        )
-        assert isinstance(context.log, EventList)
-        assert text in str(context.log.events)
-        delattr(loop, step)
-        node_connection.connect()
-        await asyncio.sleep(1)
-        assert node_connection.is_open
-        await node_connection.close(BrokerConnectionError("done"))
-        assert never_retrieved == []
-
-    run(story())
+    loop, never_retrieved = virtual_loop(), list[object]()
+    loop.servers["seed", 9092] = ScriptedBroker
+    loop.set_exception_handler(lambda _, context: never_retrieved.append(context))
+    context = network_context()
+    node_connection = NodeConnection(Node(-1, "seed", 9092), context, lambda _: None)
+    setattr(loop, step, fail)
+    node_connection.connect()
+    await asyncio.sleep(1)
+    assert isinstance(node_connection.last_error, BrokerConnectionError)
+    assert text in str(node_connection.last_error)
+    assert (node_connection.failures, context.counters.connection_failures, node_connection.is_connecting) == (
+        1,
+        1,
+        False,
+    )
+    assert isinstance(context.log, EventList)
+    assert text in str(context.log.events)
+    delattr(loop, step)
+    node_connection.connect()
+    await asyncio.sleep(1)
+    assert node_connection.is_open
+    await node_connection.close(BrokerConnectionError("done"))
+    assert never_retrieved == []
 
 
-def test_next_address_is_tried_after_an_error_of_foreign_code() -> None:
+@in_virtual_time
+async def test_next_address_is_tried_after_an_error_of_foreign_code() -> None:
     """One address that the loop cannot take does not cost the others."""
+    loop = virtual_loop()
+    loop.names["seed"], connects = ["bad", "good"], loop.create_connection
+    loop.servers["good", 9092] = ScriptedBroker
 
-    async def story() -> bool:
-        loop = virtual_loop()
-        loop.names["seed"], connects = ["bad", "good"], loop.create_connection
-        loop.servers["good", 9092] = ScriptedBroker
+    async def create_connection(factory: object, host: str, port: int) -> object:
+        if host == "bad":
+            raise ResolverError
+        return await connects(factory, host, port)  # type: ignore[arg-type]  # as it is given
 
-        async def create_connection(factory: object, host: str, port: int) -> object:
-            if host == "bad":
-                raise ResolverError
-            return await connects(factory, host, port)  # type: ignore[arg-type]  # as it is given
-
-        loop.create_connection = create_connection  # type: ignore[method-assign, assignment]  # of this loop alone
-        node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
-        node_connection.connect()
-        await asyncio.sleep(1)
-        is_open = node_connection.is_open
-        await node_connection.close(BrokerConnectionError("done"))
-        return is_open
-
-    assert run(story())
+    loop.create_connection = create_connection  # type: ignore[method-assign, assignment]  # of this loop alone
+    node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
+    node_connection.connect()
+    await asyncio.sleep(1)
+    is_open = node_connection.is_open
+    await node_connection.close(BrokerConnectionError("done"))
+    assert is_open
 
 
-def test_name_without_addresses_is_said_to_have_none() -> None:
+@in_virtual_time
+async def test_name_without_addresses_is_said_to_have_none() -> None:
     """A resolver may return an empty list, and raise nothing."""
 
-    async def story() -> str:
-        async def getaddrinfo(*_: object, **__: object) -> list[object]:
-            return []
+    async def getaddrinfo(*_: object, **__: object) -> list[object]:
+        return []
 
-        virtual_loop().getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # of this loop alone
-        node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
-        node_connection.connect()
-        await asyncio.sleep(1)
-        await node_connection.close(BrokerConnectionError("done"))
-        return str(node_connection.last_error)
-
-    assert run(story()) == "cannot resolve 'seed': the name has no address"
+    virtual_loop().getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # of this loop alone
+    node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
+    node_connection.connect()
+    await asyncio.sleep(1)
+    await node_connection.close(BrokerConnectionError("done"))
+    assert str(node_connection.last_error) == "cannot resolve 'seed': the name has no address"

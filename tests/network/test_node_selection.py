@@ -10,12 +10,11 @@ from aioproducer._protocol.transaction_messages import CodeResponse
 from aioproducer.cluster import Node
 from tests.fakes.network import ClientAndNetwork, Ends, client_on
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
-from tests.fakes.virtual_loop import run
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.network.test_network_client import cluster_of, gives_ids, producer_id, until
 
 
 def asked_nodes(network: ClientAndNetwork, *node_ids: int) -> list[int]:
-    """Have metadata name these nodes, and note which of them are asked for a producer id; none answers."""
     asked: list[int] = []
 
     def broker(node_id: int) -> ScriptedBroker:
@@ -45,66 +44,55 @@ async def ask_and_give_up(network: ClientAndNetwork, *, after_s: float, node_id:
     await asyncio.wait((asking,))
 
 
-def test_silent_node_is_asked_last() -> None:
-    async def story() -> list[int]:
-        network = client_on()
-        asked = asked_nodes(network, 1, 2)
-        await connect(network, 1, 2)
-        network.client.send(1, Ends().request("silent"))
-        await asyncio.sleep(2)
-        for name in ("busy", "very busy"):
-            network.client.send(2, Ends().request(name))
-        await ask_and_give_up(network, after_s=0.1)
-        await network.client.close()
-        return asked
-
-    assert run(story()) == [2]
+@in_virtual_time
+async def test_silent_node_is_asked_last() -> None:
+    network = client_on()
+    asked = asked_nodes(network, 1, 2)
+    await connect(network, 1, 2)
+    network.client.send(1, Ends().request("silent"))
+    await asyncio.sleep(2)
+    for name in ("busy", "very busy"):
+        network.client.send(2, Ends().request(name))
+    await ask_and_give_up(network, after_s=0.1)
+    await network.client.close()
+    assert asked == [2]
 
 
-def test_silent_broker_is_not_asked_by_its_bootstrap_address() -> None:
+@in_virtual_time
+async def test_silent_broker_is_not_asked_by_its_bootstrap_address() -> None:
     """A second connection to the same node would be silent too, and cost the broker a handshake."""
-
-    async def story() -> int:
-        network = client_on()
-        network.loop.servers["seed", 9092] = ScriptedBroker
-        network.client.update_nodes(cluster_of(Node(1, "seed", 9092)))
-        await connect(network, 1)
-        await ask_and_give_up(network, after_s=5)
-        await network.client.close()
-        return len(network.loop.connects)
-
-    assert run(story()) == 1
+    network = client_on()
+    network.loop.servers["seed", 9092] = ScriptedBroker
+    network.client.update_nodes(cluster_of(Node(1, "seed", 9092)))
+    await connect(network, 1)
+    await ask_and_give_up(network, after_s=5)
+    await network.client.close()
+    assert len(network.loop.connects) == 1
 
 
-def test_request_to_a_throttled_node_waits_for_its_pause() -> None:
+@in_virtual_time
+async def test_request_to_a_throttled_node_waits_for_its_pause() -> None:
     """It can be reached, and is asked by name because no other has the answer."""
-
-    async def story() -> float:
-        network = client_on()
-        network.loop.servers["a", 1] = lambda: ScriptedBroker(gives_ids)
-        network.client.update_nodes(cluster_of(Node(1, "a", 1)))
-        await connect(network, 1)
-        began = network.loop.time()
-        network.client.apply_throttle_and_versions(
-            1, CodeResponse(throttle_time_ms=5_000, error_code=0), api=METADATA, now=began
-        )
-        await producer_id(network, 1)
-        await network.client.close()
-        return network.loop.time() - began
-
-    assert run(story()) == pytest.approx(5, abs=0.1)
+    network = client_on()
+    network.loop.servers["a", 1] = lambda: ScriptedBroker(gives_ids)
+    network.client.update_nodes(cluster_of(Node(1, "a", 1)))
+    await connect(network, 1)
+    began = network.loop.time()
+    network.client.apply_throttle_and_versions(
+        1, CodeResponse(throttle_time_ms=5_000, error_code=0), api=METADATA, now=began
+    )
+    await producer_id(network, 1)
+    await network.client.close()
+    assert network.loop.time() - began == pytest.approx(5, abs=0.1)
 
 
-def test_node_0_is_asked_when_it_is_meant() -> None:
+@in_virtual_time
+async def test_node_0_is_asked_when_it_is_meant() -> None:
     """And not any broker: it alone coordinates what is asked for."""
-
-    async def story() -> list[int]:
-        network = client_on()
-        asked = asked_nodes(network, 0, 1)
-        await connect(network, 0, 1)
-        network.client.send(0, Ends().request("keeps it busy"))
-        await ask_and_give_up(network, after_s=0.1, node_id=0)
-        await network.client.close()
-        return asked
-
-    assert run(story()) == [0]
+    network = client_on()
+    asked = asked_nodes(network, 0, 1)
+    await connect(network, 0, 1)
+    network.client.send(0, Ends().request("keeps it busy"))
+    await ask_and_give_up(network, after_s=0.1, node_id=0)
+    await network.client.close()
+    assert asked == [0]

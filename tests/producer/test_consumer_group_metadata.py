@@ -13,7 +13,6 @@ from aioproducer.testing import FakeCluster
 
 @asynccontextmanager
 async def consuming(cluster: FakeCluster, *topics: str, **options: object) -> AsyncIterator[aiokafka.AIOKafkaConsumer]:
-    """A started consumer; it leaves its group at the end."""
     options = {"group_id": "g", "heartbeat_interval_ms": 100, "auto_offset_reset": "earliest", **options}
     consumer = aiokafka.AIOKafkaConsumer(*topics, bootstrap_servers=cluster.bootstrap_servers, **options)
     async with consumer:
@@ -27,7 +26,6 @@ async def fixture_one() -> AsyncIterator[FakeCluster]:
 
 
 async def test_member_has_the_coordinators_generation_and_id(one: FakeCluster) -> None:
-    """Generation and member id, as its next heartbeat would say them."""
     async with consuming(one, "t") as consumer:
         group = ConsumerGroupMetadata.of(consumer)
 
@@ -49,7 +47,6 @@ async def test_partitions_assigned_by_hand_have_no_generation(one: FakeCluster) 
 
 
 async def test_next_generation_is_another(one: FakeCluster) -> None:
-    """A second consumer joins: the old metadata is outdated, and refused while nothing is assigned."""
     async with consuming(one, "t") as consumer:
         before = ConsumerGroupMetadata.of(consumer)
 
@@ -137,7 +134,6 @@ def test_too_long_member_fields_are_refused(arguments: tuple[str, int, str, str]
 
 
 def test_other_consumers_are_named() -> None:
-    """Only aiokafka's is understood."""
     with pytest.raises(TypeError, match="must be an AIOKafkaConsumer, not object"):
         ConsumerGroupMetadata.of(object())
 

@@ -92,7 +92,6 @@ def test_type_says_how_its_values_become_bytes(kind: object, value: object, expe
 
 
 def test_dataclass_becomes_an_object_of_its_fields() -> None:
-    """Nested dataclasses work, too, and times, enums and decimals as readable text."""
     order = Order(UUID_7, datetime(2026, 1, 2, tzinfo=UTC), date(2026, 1, 3), Size.SMALL, [Line("a", Decimal("1.50"))])
 
     text = serialized(Order, order)
@@ -137,7 +136,6 @@ def test_serializer_decides_itself(given: object) -> None:
     ],
 )
 def test_value_of_another_type_is_refused(kind: object, value: object, name: str) -> None:
-    """The message names the argument, the topic, what is allowed and what was given."""
     part = part_type("value", kind)
     text = f"value for topic 'orders' must be {name} or None, not {type(value).__name__}"
 
@@ -166,7 +164,6 @@ def test_new_type_is_the_type_below() -> None:
 
 
 def test_number_gets_a_hint() -> None:
-    """A user that meant the digits finds the line that says so."""
     with pytest.raises(TypeError, match=r"key=LongSerializer\(\) or .* or lambda number: str\(number\)\.encode\(\)"):
         part_type("key", int)
 

@@ -18,7 +18,6 @@ from aioproducer._protocol.cluster_text import LONGEST_MESSAGE, LONGEST_NAME, pr
     ],
 )
 def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
-    """Control characters of both ranges, and direction marks."""
     assert printable(text) == shown
 
 

@@ -17,11 +17,7 @@ READERS = {
     CompressionType.LZ4: aiokafka_codec.lz4_decode,
     CompressionType.ZSTD: aiokafka_codec.zstd_decode,
 }
-LEVELS = {
-    CompressionType.GZIP: (-1, 1, 9),
-    CompressionType.LZ4: (1, 9, 17),
-    CompressionType.ZSTD: (-131_072, 3, 22),
-}
+LEVELS = {CompressionType.GZIP: (-1, 1, 9), CompressionType.LZ4: (1, 9, 17), CompressionType.ZSTD: (-131_072, 3, 22)}
 LONG = b"hello kafka " * 20_000
 
 
@@ -58,10 +54,7 @@ def test_levels_matter_where_there_are_some() -> None:
     assert len(compress(CompressionType.ZSTD, 19, data)) < len(compress(CompressionType.ZSTD, -50, data))
 
 
-@pytest.mark.parametrize(
-    "codec, level",
-    [(codec, level) for codec, levels in LEVELS.items() for level in levels],
-)
+@pytest.mark.parametrize("codec, level", [(codec, level) for codec, levels in LEVELS.items() for level in levels])
 def test_first_and_last_level_of_kafkas_scale_are_taken(codec: CompressionType, level: int) -> None:
     """Also the number of the default level: a codec that refused it would silently not compress."""
     assert READERS[codec](compress(codec, level, LONG[:2000])) == LONG[:2000]
@@ -74,5 +67,4 @@ def test_garbage_is_refused(codec: CompressionType) -> None:
 
 
 def test_codecs_have_kafkas_names_and_numbers() -> None:
-    """Names from the configuration, numbers in a batch's attributes."""
     assert [CompressionType[name] for name in ("NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD")] == [0, 1, 2, 3, 4]

@@ -25,7 +25,6 @@ def frame(correlation_id: int, body: bytes = b"", tags: bytes = b"\x00") -> byte
 
 @pytest.mark.parametrize("flexible", [True, False])
 def test_request_frame_is_laid_out_as_drawn(flexible: bool) -> None:  # noqa: FBT001
-    """Size, API key, version, correlation id, client id, tags; then the body, uncopied after its first piece."""
     tail = memoryview(b"tail")
 
     pieces = talk().send(3, 12, [b"body", tail], flexible=flexible, context=0)
@@ -115,7 +114,6 @@ def test_answer_to_nothing_is_refused() -> None:
 
 
 def test_without_a_response_nothing_is_in_flight() -> None:
-    """acks=0: the next response belongs to the next request."""
     conversation = talk()
     conversation.send(0, 13, [b"x"], flexible=True, context=7, expects_response=False)
     conversation.send(0, 13, [b"x"], flexible=True, context=8)
@@ -178,7 +176,6 @@ def asked(api_key: int, largest_response: int | None) -> FrameProtocol[int]:
 
 @pytest.mark.parametrize("largest", [SMALL, 10 * SMALL])
 def test_answer_is_refused_above_the_limit_of_its_request(largest: int) -> None:
-    """The size decides; a larger response may follow to a request that allows it."""
     conversation = asked(API_VERSIONS, largest)
     conversation.send(METADATA, 12, [b"x"], flexible=True, context=1)
 

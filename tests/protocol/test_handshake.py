@@ -16,7 +16,6 @@ OLD_SHAPE = struct.pack(">hihhhhhhhhh", 0, 3, 0, 3, 9, 3, 0, 9, 18, 0, 2)
 
 
 def play(*answers: bytes) -> tuple[list[int], ApiVersions]:
-    """Versions of ApiVersions that were asked, and the result, for a broker that answers so."""
     talk = handshake("1.0")
     asked = [next(talk).version]
     for answer in answers:

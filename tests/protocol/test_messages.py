@@ -118,7 +118,6 @@ def metadata_by_kio(version: int) -> bytes:
 
 @pytest.mark.parametrize("version", range(4, 14))
 def test_metadata_answer_is_read(version: int) -> None:
-    """Nodes, topics, leaders; partitions by number, in any order."""
     answer = decode_metadata_response(version, metadata_by_kio(version), from_node=9)
 
     epoch = 4 if version >= 7 else NO_EPOCH
@@ -141,7 +140,6 @@ def test_partition_numbers_that_cannot_be_are_left_out() -> None:
 
 
 def test_unknown_error_codes_are_passed_on() -> None:
-    """A code newer than this client spoils one topic, not the answer."""
     body = metadata_body([(1, "h", 1)], [(999, "a", bytes(16), []), (0, "b", bytes(16), [(1, 0)])])
 
     answer = decode_metadata_response(13, body, from_node=1)

@@ -74,7 +74,6 @@ LAYOUTS = st.tuples(st.sampled_from([(3, 3, 0), (3, 2, 1), (0, 0, 0), (126, 1, 0
 def test_partitions_are_read_in_any_layout(
     version: int, runs: list[tuple[int, tuple[tuple[int, int, int], bytes]]], random: object, *, is_shuffled: bool
 ) -> None:
-    """In any order, in runs of any length; invalid numbers are left out."""
     numbers = list(range(-1, sum(count for count, _ in runs)))
     if is_shuffled:
         random.shuffle(numbers)  # type: ignore[attr-defined]  # a random.Random
@@ -100,7 +99,6 @@ def test_array_that_is_cut_short_is_refused(version: int) -> None:
 
 
 def test_many_partitions_are_read_in_few_calls() -> None:
-    """A hundred thousand in ascending order, with some of a failing broker between them."""
     entries = [Entry(number, nodes=(3, 2, 1) if number % 10_000 == 0 else (3, 3, 0)) for number in range(100_000)]
     data = encoded(entries, 13)
     calls = 0

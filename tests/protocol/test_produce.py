@@ -31,7 +31,6 @@ def batch(topic: str, partition: int, body: bytes = b"body") -> BatchToSend:
 
 
 def plain_answer(index: int, offset: int, *, version: int, code: int = 0) -> bytes:
-    """A partition's part of an answer, without errors of records, without a leader."""
     answer = struct.pack(">ihqq", index, code, offset, -1)
     answer += struct.pack(">q", 0) if version >= 5 else b""
     if version >= 9:
@@ -110,7 +109,6 @@ int64s = st.integers(-1, 2**63 - 1)
 )
 @settings(deadline=None)
 def test_lone_partition_is_read_as_one_among_others(version: int, name: str, fixed: tuple[int, ...]) -> None:
-    """The usual response to a small request is read in one step, with the same result."""
     row = struct.pack(">ihqqq" if version >= 5 else ">ihqq", *fixed[: 5 if version >= 5 else 4])
     row += b"\x01\x00\x00" if version >= 9 else struct.pack(">ih", 0, -1) if version >= 8 else b""
 
@@ -135,7 +133,6 @@ def renamed(version: int, answer: bytes, name: str) -> bytes:
 
 @pytest.mark.parametrize("version", [9, 12, 13])
 def test_damaged_partition_is_refused_or_read_as_written(version: int) -> None:
-    """Each byte in turn, with every value: the result encodes to the same bytes; a null array is an empty one."""
     payload = whole_answer(version, plain_answer(2, 40, version=version))
     record_errors = len(payload) - struct.calcsize(">bbbbix")  # before message, two ends, throttle time, end
     for position in range(len(payload)):
@@ -165,7 +162,6 @@ def written_again(version: int, response: ProduceResponse) -> bytes:
 
 
 def test_record_errors_are_read() -> None:
-    """KIP-467, in both encodings."""
     flexible = (
         struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x00" + b"\x04all\x00"
     )
@@ -207,7 +203,6 @@ def test_record_errors_end_where_their_number_says() -> None:
 
 
 def test_fields_of_newer_brokers_are_passed_over() -> None:
-    """After the error of a record, where the tag has no meaning here."""
     partition = struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x01\x07\x02xy"
 
     (answer,) = decode_produce_response(9, whole_answer(9, partition + b"\x00\x00")).partitions

@@ -56,6 +56,5 @@ ANSWERS: tuple[Response, ...] = (
     "answer", ANSWERS, ids=[f"{number}-{type(each).__name__}" for number, each in enumerate(ANSWERS)]
 )
 def test_answer_reports_its_pause_and_each_of_its_codes(answer: Response) -> None:
-    """Also a response with many topics or partitions: its codes are found in one pass."""
     assert answer.throttle_time_ms == PAUSE_MS
     assert ODD in answer.error_codes

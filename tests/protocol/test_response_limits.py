@@ -24,8 +24,7 @@ def test_answers_that_do_not_depend_on_the_request(api: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "api",
-    [INIT_PRODUCER_ID, FIND_COORDINATOR, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT],
+    "api", [INIT_PRODUCER_ID, FIND_COORDINATOR, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT]
 )
 def test_answers_that_name_what_the_request_names(api: object) -> None:
     """A partition takes four bytes of the request, and six of the answer."""

@@ -40,7 +40,6 @@ NO_TIME = dt.timedelta(0)
 
 
 def schema(message: str, version: int, side: str) -> Any:
-    """The generated classes of one side of a message."""
     return importlib.import_module(f"kio.schema.{message}.v{version}.{side}")
 
 
@@ -57,7 +56,6 @@ def read(kind: Any, data: bytes) -> Any:
 
 
 def test_offset_fetch_request() -> None:
-    """Partitions of a topic go together, in any order given."""
     data = encode_offset_fetch_request("g", PARTITIONS, require_stable=True)
 
     entity = read(schema("offset_fetch", 7, "request").OffsetFetchRequest, data)
@@ -151,7 +149,6 @@ def test_describe_transactions() -> None:
 
 
 def test_describe_one_transaction() -> None:
-    """The requested transaction, with the broker's pause; never another."""
     made = schema("describe_transactions", 0, "response")
     state = partial(
         made.TransactionState,
@@ -178,7 +175,6 @@ def test_describe_one_transaction() -> None:
 
 
 def test_describe_producers() -> None:
-    """A producer in a transaction, and a partition that this broker does not lead."""
     data = encode_describe_producers_request(PARTITIONS)
     made = schema("describe_producers", 0, "response")
     producer = made.ProducerState(

@@ -136,14 +136,7 @@ def test_several_coordinators_are_found_at_once(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_answer_is_read(version: int) -> None:
-    """The coordinator of the requested key, among others in the same response."""
-    place = {
-        "node_id": 3,
-        "host": "h",
-        "port": 9092,
-        "error_code": KioErrorCode.none,
-        "error_message": "no reason",
-    }
+    place = {"node_id": 3, "host": "h", "port": 9092, "error_code": KioErrorCode.none, "error_message": "no reason"}
     coordinators = tuple(
         made_by_kio("find_coordinator", "Coordinator", version, key=key, **(place | {"node_id": node_id}))
         for key, node_id in (("other", 1), ("billing-1", 3))
@@ -190,7 +183,6 @@ def test_find_coordinator_answer_without_the_key_is_refused() -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_transactional_init_producer_id_matches_kafka(version: int) -> None:
-    """The identity to be renewed is included where the version has a field for it."""
     data = encode_init_producer_id_request(
         version, transactional_id="billing-1", transaction_timeout_ms=60_000, producer_id=77, producer_epoch=5
     )
@@ -246,11 +238,7 @@ def test_add_partitions_answer_is_read(version: int) -> None:
         for number, code in ((1, KioErrorCode.none), (2, KioErrorCode.topic_authorization_failed))
     ]
     topic = made_by_kio(
-        "add_partitions_to_txn",
-        "AddPartitionsToTxnTopicResult",
-        version,
-        name="a",
-        results_by_partition=tuple(results),
+        "add_partitions_to_txn", "AddPartitionsToTxnTopicResult", version, name="a", results_by_partition=tuple(results)
     )
     data = written_by_kio(
         made_by_kio(
@@ -283,7 +271,6 @@ def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("version", range(6))
 def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_commit: bool) -> None:  # noqa: FBT001
-    """From version 5 on the response has the identity of the next transaction."""
     data = encode_end_txn_request(version, IDENTITY, is_commit=is_commit)
     answer = made_by_kio(
         "end_txn",
@@ -375,15 +362,9 @@ def features_by_kio(version: int, **features: object) -> bytes:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_finalized_features_are_read(version: int) -> None:
-    """The level in effect, and the epoch that says which of two responses is newer."""
     levels = tuple(
         made_by_kio(
-            "api_versions",
-            "FinalizedFeatureKey",
-            version,
-            name=name,
-            max_version_level=level,
-            min_version_level=0,
+            "api_versions", "FinalizedFeatureKey", version, name=name, max_version_level=level, min_version_level=0
         )
         for name, level in (("metadata.version", 29), ("transaction.version", 2))
     )
@@ -396,7 +377,6 @@ def test_finalized_features_are_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.max_version + 1))
 def test_broker_that_says_nothing_of_features_has_none(version: int) -> None:
-    """Kafka before 2.7, or without finalized features."""
     data = features_by_kio(version, finalized_features_epoch=-1, finalized_features=())
 
     answer = decode_api_versions_response(version, data)

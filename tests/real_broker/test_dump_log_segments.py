@@ -18,8 +18,7 @@ TOOLS = {"3.9.1": (False, "kafka.tools.DumpLogSegments"), "4.3.1": (True, "org.a
 """Whether it is among the tools' jars, and its name."""
 
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-TIMESTAMP = time.time_ns() // 1_000_000
-"""Today: the broker deletes logs that are older than a week."""
+TIMESTAMP = time.time_ns() // 1_000_000  # today: the broker deletes logs that are older than a week
 VALUES = (b"a" * 300, None, b"", b"b" * 300)
 
 
@@ -31,7 +30,6 @@ def kafka(request: pytest.FixtureRequest) -> KafkaCluster:
 
 @pytest.fixture(params=["none", "gzip", "snappy", "lz4", "zstd"])
 def codec(request: pytest.FixtureRequest) -> Codec:
-    """Each codec, by Kafka's name."""
     name: Codec = request.param
     return name
 
@@ -60,12 +58,10 @@ async def send_one_batch(kafka: KafkaCluster, topic: str, codec: Codec) -> None:
 
 
 def fields(line: str) -> dict[str, str]:
-    """The `name: value` pairs of a line."""
     return dict(re.findall(r"(\w+): (\S*)", line))
 
 
 def test_batch_is_listed_as_it_was_sent(printed: str, codec: Codec, tmp_path: Path) -> None:
-    """One valid batch of its codec and with its identity, and each of its records."""
     (tmp_path / "listing.txt").write_text(printed, "utf-8")  # for the reader of a failure
     [batch] = [fields(line) for line in printed.splitlines() if line.startswith("baseOffset")]
     records = [fields(line) for line in printed.splitlines() if line.startswith("| offset")]

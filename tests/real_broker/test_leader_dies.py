@@ -30,7 +30,6 @@ async def read(kafka: KafkaCluster, topic: str, count: int) -> list[bytes]:
 
 
 async def leader_of(producer: Producer, kafka: KafkaCluster, topic: str) -> int:
-    """The node that leads partition 0, asked of the cluster itself."""
     client = aiokafka.AIOKafkaClient(bootstrap_servers=kafka.bootstrap_servers)
     await producer.partitions_for(topic)
     await client.bootstrap()
@@ -47,7 +46,6 @@ async def leader_of(producer: Producer, kafka: KafkaCluster, topic: str) -> int:
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 async def test_no_record_is_lost_doubled_or_out_of_place(three_kafka_nodes: KafkaCluster, topic: str, how: str) -> None:
-    """The leader is killed, or goes silent with open connections, while records are sent."""
     kafka = three_kafka_nodes
     async with Producer(kafka.bootstrap_servers, batch_size=2_000, request_timeout_ms=5_000) as producer:
         await producer.send(topic, b"first", partition=0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash as Java prints it, signed."""
     m = 0x5BD1E995
     r = 24
     h = _int(0x9747B28C ^ len(data))
@@ -32,7 +31,6 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return the partition of a key: the hash without its sign bit, modulo the count."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 

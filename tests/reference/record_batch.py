@@ -69,12 +69,7 @@ class Batch:
 
 
 def encode_batch(batch: Batch, compress: Callable[[bytes], bytes] = bytes) -> bytes:
-    """Return the batch's bytes.
-
-    Args:
-        batch: at least one record.
-        compress: makes the records section what `batch.codec` says it is.
-    """
+    """Return the batch's bytes."""
     base_timestamp = batch.records[0].timestamp
     body = compress(encode_records(batch.records))
     after_crc = (
@@ -104,7 +99,6 @@ def encode_records(records: Sequence[Record]) -> bytes:
 
 
 def decode_batch(data: bytes, decompress: Callable[[bytes], bytes] = bytes) -> Batch:
-    """Return the batch that takes all of `data`."""
     base_offset, length, leader_epoch, magic = _BEFORE_CRC.unpack_from(data)
     (crc,) = struct.unpack_from(">I", data, 17)
     attributes, last_delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = _AFTER_CRC.unpack_from(

@@ -13,6 +13,5 @@ HASHES = [(bytes.fromhex(each["key"]), each["murmur2"], each["partition_of_7"]) 
 
 @pytest.mark.parametrize("key, expected, partition", HASHES)
 def test_murmur2_equals_javas(key: bytes, expected: int, partition: int) -> None:
-    """kafka-clients printed the hashes and partitions."""
     assert murmur2(key) == expected
     assert partition_for_key(key, 7) == partition

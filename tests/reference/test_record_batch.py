@@ -24,19 +24,16 @@ RECORDS = st.builds(
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_encoder_writes_kafkas_own_bytes(name: str) -> None:
-    """Batches written by Java's MemoryRecordsBuilder are read and written again unchanged."""
     assert encode_batch(decode_batch(BATCHES[name])) == BATCHES[name]
 
 
 def test_decoder_reads_kafkas_headers() -> None:
-    """Repeated, empty and null headers come out in order."""
     (record,) = decode_batch(BATCHES["headers"]).records
 
     assert record.headers == (("trace", b"1"), ("trace", None), ("", b""), ("é", b"2"))
 
 
 def test_decoder_reads_kafkas_identity() -> None:
-    """Producer id, epoch, sequence and the transactional bit."""
     idempotent = decode_batch(BATCHES["idempotent"])
     transactional = decode_batch(BATCHES["transactional"])
 
@@ -53,7 +50,6 @@ def test_decoder_reads_what_encoder_wrote(records: tuple[Record, ...]) -> None:
 
 @pytest.mark.parametrize("at", [8, 16, 17, 24, 40, 60, 65])
 def test_decoder_refuses_a_changed_byte(at: int) -> None:
-    """A flipped bit in length, magic, CRC, header or body is found."""
     data = bytearray(BATCHES["plain"])
     data[at] ^= 1
 

@@ -15,12 +15,10 @@ NOT_LEADER = 6
 
 
 def acknowledge(script: ScriptedSender) -> None:
-    """It is in the log."""
     answer(script, 0)
 
 
 def refuse(script: ScriptedSender) -> None:
-    """The topic is forbidden."""
     answer(script, 29)
 
 
@@ -32,13 +30,11 @@ def answer(script: ScriptedSender, code: int) -> None:
 
 
 def expire(script: ScriptedSender) -> None:
-    """Its deadline comes while it is on the wire."""
     script.core.now += 1
     script.sender.run_once(script.core.now)
 
 
 def give_up(script: ScriptedSender) -> None:
-    """The producer closes."""
     script.settlement.fail_everything(KafkaError("closed"), script.core.now)
 
 
@@ -60,7 +56,6 @@ def test_no_callback_runs_inside_the_senders_own_step(end: Callable[[ScriptedSen
 
 
 def sent_twice() -> tuple[ScriptedSender, Delivery]:
-    """A record whose first attempt was refused after four seconds, and its second is on the wire after five."""
     script = ScriptedSender(delivery_timeout_s=10)
     delivery = script.core.send(b"v")
     script.turn()
@@ -83,7 +78,6 @@ def test_error_has_the_time_since_the_call() -> None:
 
 
 def test_latency_counts_all_attempts() -> None:
-    """A retry is part of what the caller waits for."""
     script, _ = sent_twice()
     acknowledge(script)
 
@@ -91,7 +85,6 @@ def test_latency_counts_all_attempts() -> None:
 
 
 def test_failures_not_looked_at_are_bounded() -> None:
-    """Not after the first hundred alone."""
     script = ScriptedSender()
     for _ in range(3 * KEPT):
         script.core.send(b"v")

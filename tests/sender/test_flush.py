@@ -22,7 +22,6 @@ async def test_waits_for_earlier_generations_too() -> None:
 
 
 async def test_nothing_unfinished_is_waited_for_no_time() -> None:
-    """No waiter is kept."""
     waiters = FlushWaiters(asyncio.get_running_loop())
     assert waiters.when_finished(waiters.generations.close()).done()
     assert repr(waiters).startswith(NO_WAITERS)

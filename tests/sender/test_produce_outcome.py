@@ -96,7 +96,6 @@ ROWS: dict[int, tuple[str, type]] = {
 
 
 def answer(code: int, *, base_offset: int = -1, records: tuple[tuple[int, str | None], ...] = ()) -> PartitionResponse:
-    """A broker's word on one batch."""
     return PartitionResponse(
         topic="t",
         topic_id=None,
@@ -113,14 +112,12 @@ def answer(code: int, *, base_offset: int = -1, records: tuple[tuple[int, str | 
 
 
 def outcome_of(decided: ProduceOutcome) -> Outcome | None:
-    """The outcome of a failure."""
     return decided.outcome if isinstance(decided, Fail) else None
 
 
 @pytest.mark.parametrize("policy", [IDEMPOTENT, LEADER_ONLY, ONCE], ids=["idempotent", "acks=1", "retries=0"])
 @pytest.mark.slow
 def test_only_code_zero_and_known_copies_mean_success(policy: Policy) -> None:
-    """From -32768 to 32767, for a fresh and for an ambiguous batch."""
     successes = {
         code
         for code in range(-32768, 32768)
@@ -161,7 +158,6 @@ def test_row_of_the_reference_says_what_the_batch_is(code: int) -> None:
 )
 @pytest.mark.parametrize("base_offset", [-1, 0, 7])
 def test_every_code_has_an_outcome_for_all_facts(policy: Policy, base_offset: int) -> None:
-    """Success only for 0 and a copy; with no attempt left nothing is sent again but what waits for a predecessor."""
     for code, facts in product(range(-1, 134), ALL_FACTS):
         decided = decide(answer(code, base_offset=base_offset, records=((0, None),)), facts, policy)
 
@@ -231,7 +227,6 @@ def test_perhaps_written_and_passing_is_tried_again_as_ambiguous(code: int) -> N
 
 @pytest.mark.parametrize("code", sorted(NOT_WRITTEN_FAILED))
 def test_final_refusal_fails_at_once(code: int) -> None:
-    """As not written; fatal where nothing later can succeed, which needs an identity to be lost."""
     decided, plain = (decide(answer(code), FIRST, policy) for policy in (IDEMPOTENT, PLAIN))
 
     assert isinstance(decided, Fail)
@@ -241,13 +236,11 @@ def test_final_refusal_fails_at_once(code: int) -> None:
 
 @pytest.mark.parametrize("code", sorted(NOT_WRITTEN_RETRIED | NOT_WRITTEN_REFRESHED | {45, 59}))
 def test_retries_bound_the_attempts(code: int) -> None:
-    """With no attempt left the batch fails, also for trouble with its sequence."""
     assert outcome_of(decide(answer(code), FIRST, ONCE)) is Outcome.NOT_WRITTEN
 
 
 @pytest.mark.parametrize("code", sorted(AMBIGUOUS_RETRIED | AMBIGUOUS_REFRESHED | {-1}))
 def test_retries_bound_ambiguous_attempts_too(code: int) -> None:
-    """Then the outcome is unknown."""
     assert outcome_of(decide(answer(code), FIRST, ONCE)) is Outcome.UNKNOWN
 
 
@@ -267,7 +260,6 @@ def test_lasting_errors_are_retried_a_few_times_only(code: int) -> None:
 
 
 def test_batch_in_a_version_that_is_refused_is_sent_again() -> None:
-    """The node may have been replaced since the connection was made; a new connection negotiates versions."""
     assert decide(answer(35), FIRST, PLAIN) == Retry(maybe_written=False)
 
 
@@ -278,7 +270,6 @@ def test_not_leader_with_an_offset_is_certain_under_acks_1() -> None:
 
 @pytest.mark.parametrize("code", [10, 18])
 def test_too_large_is_split_if_it_can_be(code: int) -> None:
-    """Several records, never ambiguous, no successor acknowledged."""
     overtaken = BatchFacts(attempts=1, records=5, successor_acked=True)
 
     assert decide(answer(code), FIRST, IDEMPOTENT) == Split()
@@ -290,14 +281,12 @@ def test_too_large_is_split_if_it_can_be(code: int) -> None:
 
 @pytest.mark.parametrize("code", [32, 87])
 def test_refused_records_are_named_once_and_in_order(code: int) -> None:
-    """The order of the response does not matter."""
     records = ((3, "bad"), (1, None), (3, "bad"))
 
     assert decide(answer(code, records=records), FIRST, IDEMPOTENT) == Refuse(code, ((1, None), (3, "bad")))
 
 
 def test_refused_single_record_has_its_own_message() -> None:
-    """Of the batch less is said."""
     decided = decide(answer(32, records=((0, "timestamp out of range"),)), SINGLE, IDEMPOTENT)
 
     assert isinstance(decided, Fail)
@@ -306,12 +295,10 @@ def test_refused_single_record_has_its_own_message() -> None:
 
 @pytest.mark.parametrize("records", [(), ((5, None),), ((-1, None),)], ids=["none", "too high", "negative"])
 def test_refusal_without_a_valid_record_fails_the_batch(records: tuple[tuple[int, str | None], ...]) -> None:
-    """Nothing is guessed."""
     assert outcome_of(decide(answer(87, records=records), FIRST, IDEMPOTENT)) is Outcome.NOT_WRITTEN
 
 
 def test_out_of_order_waits_for_the_predecessor() -> None:
-    """It says that one is missing, and one is still without an end."""
     later = BatchFacts(attempts=1, records=5, is_first_unresolved=False)
 
     assert decide(answer(45), later, IDEMPOTENT) == Retry(maybe_written=False, is_consequence=True)
@@ -332,7 +319,6 @@ def test_out_of_order_of_an_ambiguous_batch_is_the_end() -> None:
 
 @pytest.mark.parametrize("code", [45, 59])
 def test_overtaken_batch_gets_no_other_identity(code: int) -> None:
-    """Order would break."""
     overtaken = BatchFacts(attempts=2, records=5, successor_acked=True)
 
     assert outcome_of(decide(answer(code), overtaken, IDEMPOTENT)) is Outcome.NOT_WRITTEN
@@ -345,7 +331,7 @@ def test_forgotten_producer_id_is_replaced() -> None:
     )
 
 
-def test_copy_of_a_batch_sent_before_is_success_without_an_offset() -> None:
+def test_duplicate_of_a_resent_batch_succeeds_without_offset() -> None:
     """No broker since 1.0.2 sends it."""
     assert decide(answer(46), AMBIGUOUS, IDEMPOTENT) == Complete(-1, log_append_time=-1, log_start_offset=0)
 
@@ -378,13 +364,11 @@ def test_copy_keeps_the_records_own_timestamps() -> None:
 
 @pytest.mark.parametrize("given", [None, answer(0, base_offset=-2)], ids=["left out", "nonsense"])
 def test_answer_that_cannot_be_used_counts_as_a_lost_connection(given: PartitionResponse | None) -> None:
-    """Whose stream is not trusted any more."""
     assert decide(given, FIRST, IDEMPOTENT) == Retry(maybe_written=True, refresh_metadata=True)
     assert outcome_of(decide(given, FIRST, ONCE)) is Outcome.UNKNOWN
 
 
 def test_lost_connection_is_retried_as_ambiguous() -> None:
-    """As long as there are attempts left."""
     assert decide_lost(FIRST, IDEMPOTENT) == Retry(maybe_written=True, refresh_metadata=True)
     assert outcome_of(decide_lost(FIRST, ONCE)) is Outcome.UNKNOWN
 

@@ -15,7 +15,7 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff
 from tests.fakes.event_log import EventList
 from tests.fakes.network import client_on
 from tests.fakes.scripted_broker import SPOKEN, Heard, ScriptedBroker
-from tests.fakes.virtual_loop import run
+from tests.fakes.virtual_cluster import in_virtual_time
 
 FIRST_BOOTSTRAP_NODE = -1
 NOT_THERE_YET = 14
@@ -36,37 +36,36 @@ def source_of(
     )
 
 
-def test_pause_begins_with_the_id() -> None:
+@in_virtual_time
+async def test_pause_begins_with_the_id() -> None:
     """A broker throttles a client, not a kind of request (KIP-219), and says so in any answer."""
     body = struct.pack(">ihqh", 500, 0, 7, 0)  # throttle time, error code, producer id, epoch
 
     def answer(broker: ScriptedBroker, heard: Heard) -> None:
         broker.answer(heard, body, header=b"")
 
-    async def story() -> tuple[int | None, bool, bool]:
-        network = client_on()
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answer, spoken=(*SPOKEN[:-1], (22, 0, 1)))
-        identity = ProducerIdentity(is_enabled=True)
-        is_paused: list[bool] = []
-        source = source_of(
-            network.client,
-            identity,
-            on_assigned=lambda: is_paused.append(not network.client.ready_connection(FIRST_BOOTSTRAP_NODE)),
-        )
-        source.ask()
-        task = asyncio.create_task(source.run())
-        await asyncio.sleep(0.4)
-        task.cancel()
-        await asyncio.wait((task,))
-        await asyncio.sleep(0.2)
-        is_ready = bool(network.client.ready_connection(FIRST_BOOTSTRAP_NODE))
-        await network.client.close()
-        return identity.producer_id, *is_paused, is_ready
-
-    assert run(story()) == (7, True, True)
+    network = client_on()
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answer, spoken=(*SPOKEN[:-1], (22, 0, 1)))
+    identity = ProducerIdentity(is_enabled=True)
+    is_paused: list[bool] = []
+    source = source_of(
+        network.client,
+        identity,
+        on_assigned=lambda: is_paused.append(not network.client.ready_connection(FIRST_BOOTSTRAP_NODE)),
+    )
+    source.ask()
+    task = asyncio.create_task(source.run())
+    await asyncio.sleep(0.4)
+    task.cancel()
+    await asyncio.wait((task,))
+    await asyncio.sleep(0.2)
+    is_ready = bool(network.client.ready_connection(FIRST_BOOTSTRAP_NODE))
+    await network.client.close()
+    assert (identity.producer_id, *is_paused, is_ready) == (7, True, True)
 
 
-def test_each_id_is_asked_for_with_pauses_of_its_own() -> None:
+@in_virtual_time
+async def test_each_id_is_asked_for_with_pauses_of_its_own() -> None:
     """What the one before took so long to get says nothing of the next."""
     codes = deque([NOT_THERE_YET] * 6 + [0, NOT_THERE_YET, 0])
     asked: list[float] = []
@@ -76,20 +75,17 @@ def test_each_id_is_asked_for_with_pauses_of_its_own() -> None:
         code = codes.popleft()
         broker.answer(heard, struct.pack(">ihqh", 0, code, -1 if code else 7, -1 if code else 0), header=b"")
 
-    async def story() -> float:
-        network = client_on()
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answer, spoken=(*SPOKEN[:-1], (22, 0, 1)))
-        identity = ProducerIdentity(is_enabled=True)
-        source = source_of(network.client, identity)
-        source.ask()
-        task = asyncio.create_task(source.run())
-        await asyncio.sleep(30)
-        identity.discard(7)
-        source.ask()
-        await asyncio.sleep(30)
-        task.cancel()
-        await asyncio.wait((task,))
-        await network.client.close()
-        return asked[8] - asked[7]
-
-    assert run(story()) == pytest.approx(0.1, abs=0.02)
+    network = client_on()
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answer, spoken=(*SPOKEN[:-1], (22, 0, 1)))
+    identity = ProducerIdentity(is_enabled=True)
+    source = source_of(network.client, identity)
+    source.ask()
+    task = asyncio.create_task(source.run())
+    await asyncio.sleep(30)
+    identity.discard(7)
+    source.ask()
+    await asyncio.sleep(30)
+    task.cancel()
+    await asyncio.wait((task,))
+    await network.client.close()
+    assert asked[8] - asked[7] == pytest.approx(0.1, abs=0.02)

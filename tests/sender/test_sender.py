@@ -21,21 +21,19 @@ from aioproducer.errors import (
 )
 from aioproducer.records import TopicPartition
 from tests.fakes.scripted_sender import Said, ScriptedSender, response
-from tests.fakes.virtual_loop import run, virtual_loop
+from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import virtual_loop
 
-WITH_HINTS = 10
-"""The first version of Produce whose responses name the new leader (KIP-951)."""
+WITH_HINTS = 10  # the first version of Produce whose responses name the new leader (KIP-951)
 
 
 def answer(leader_id: int, leader_epoch: int) -> memoryview:
-    """The response of a node that leads partition 0 of topic t no longer, and names the new leader."""
     hint = b"\x01\x00\x09" + struct.pack(">ii", leader_id, leader_epoch) + b"\x00"
     partition = struct.pack(">ihqqq", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1) + b"\x01\x00" + hint
     return memoryview(b"\x02\x02t\x02" + partition + b"\x00" + struct.pack(">i", 0) + b"\x00")
 
 
 def test_record_is_sent_and_acknowledged() -> None:
-    """The delivery has the offset, and the memory is back."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
@@ -48,7 +46,6 @@ def test_record_is_sent_and_acknowledged() -> None:
 
 
 def test_one_request_takes_batches_of_many_partitions() -> None:
-    """At most one batch per partition."""
     script = ScriptedSender(leaders=[1] * 10)
     deliveries = [script.core.send(b"v", partition=number) for number in range(10)]
     script.turn()
@@ -60,7 +57,6 @@ def test_one_request_takes_batches_of_many_partitions() -> None:
 
 
 def test_node_that_is_not_ready_is_sent_nothing() -> None:
-    """The batch goes when the node is ready."""
     script = ScriptedSender()
     script.client.connections[1] = 0
     script.core.send(b"v")
@@ -74,7 +70,6 @@ def test_node_that_is_not_ready_is_sent_nothing() -> None:
 
 
 def test_missing_leader_is_asked_for() -> None:
-    """The topic is added to those in use, and metadata is requested."""
     script = ScriptedSender(leaders=[-1])
     script.core.send(b"v")
     script.turn()
@@ -151,7 +146,6 @@ def test_refused_version_leads_to_a_new_connection() -> None:
 
 
 def test_throttle_time_is_passed_on() -> None:
-    """The connection to the node applies it."""
     script = ScriptedSender()
     script.core.send(b"v")
     script.turn()
@@ -192,7 +186,6 @@ def test_request_never_handed_over_is_not_written() -> None:
 
 
 def test_request_never_handed_over_is_no_attempt() -> None:
-    """With `retries=0` the batch is still sent, and no retry is counted."""
     script = ScriptedSender(retries=0)
     script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
@@ -225,7 +218,6 @@ def test_use_of_the_last_epoch_wakes_the_sender() -> None:
 
 
 def test_missing_common_version_fails_records_at_once() -> None:
-    """The records are not written, and the error is the node's own."""
     script = ScriptedSender()
     script.client.version_error = UnsupportedVersionError("too old")
     delivery = script.core.send(b"v")
@@ -396,24 +388,21 @@ def test_turn_sends_only_the_partition_with_a_batch(partitions: int) -> None:
     assert script.client.disconnected == []  # as it would be for a partition without a response
 
 
-def test_alarm_within_a_tick_is_not_put_off() -> None:
+@in_virtual_time
+async def test_alarm_within_a_tick_is_not_put_off() -> None:
     """No alarm is set for less than a tick, but one set before may have less than that left."""
-
-    async def story() -> list[str]:
-        loop = virtual_loop()
-        script = ScriptedSender(loop=loop)
-        fired: list[str] = []
-        timers, due = script.core.timers, loop.time() + 10 * TICK_S
-        task = asyncio.create_task(script.sender.run())
-        timers.schedule(due, lambda _: fired.append("first"))
-        await asyncio.sleep(9.4 * TICK_S)
-        timers.schedule(due - 0.2 * TICK_S, lambda _: fired.append("sooner"))
-        await asyncio.sleep(0.7 * TICK_S)
-        task.cancel()
-        await asyncio.wait((task,))
-        return fired
-
-    assert run(story()) == ["sooner", "first"]
+    loop = virtual_loop()
+    script = ScriptedSender(loop=loop)
+    fired: list[str] = []
+    timers, due = script.core.timers, loop.time() + 10 * TICK_S
+    task = asyncio.create_task(script.sender.run())
+    timers.schedule(due, lambda _: fired.append("first"))
+    await asyncio.sleep(9.4 * TICK_S)
+    timers.schedule(due - 0.2 * TICK_S, lambda _: fired.append("sooner"))
+    await asyncio.sleep(0.7 * TICK_S)
+    task.cancel()
+    await asyncio.wait((task,))
+    assert fired == ["sooner", "first"]
 
 
 def test_written_request_wakes_the_sender() -> None:
@@ -448,7 +437,6 @@ def test_hint_that_names_node_0_is_taken() -> None:
 
 
 def test_deadline_error_has_the_last_broker_error() -> None:
-    """It tells the user the cause."""
     script = ScriptedSender(delivery_timeout_s=1)
     delivery = script.core.send(b"v")
     script.turn()

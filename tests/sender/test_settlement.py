@@ -20,7 +20,6 @@ UNKNOWN_PRODUCER_ID = 59
 
 
 def split(script: ScriptedSender, *, records: int) -> None:
-    """Send one batch of so many records, and have it refused as too large."""
     for _ in range(records):
         script.core.send(b"v" * 100)
     script.turn()
@@ -28,7 +27,6 @@ def split(script: ScriptedSender, *, records: int) -> None:
 
 
 def requests_at_once(script: ScriptedSender) -> int:
-    """How many batches of the partition are sent before the first is answered."""
     for _ in range(7):
         script.core.send(b"v" * 100)
         script.turn()
@@ -50,7 +48,6 @@ def test_partition_pipelines_after_all_parts_are_acked() -> None:
 
 
 def test_parts_that_fail_are_parts_no_more() -> None:
-    """However they end."""
     script = ScriptedSender()
     script.confirm()
     split(script, records=4)
@@ -81,7 +78,7 @@ def test_part_keeps_the_attempts_of_its_batch() -> None:
     assert attempts_of(refused[0]) == 2
 
 
-def test_part_of_a_part_was_handed_over_as_often_as_both_together() -> None:
+def test_part_of_a_part_counts_the_attempts_of_both() -> None:
     """All that was tried is told, and not only what the last split knew of."""
     script = ScriptedSender(retries=0)
     refused = [script.core.send(b"v" * 100) for _ in range(4)]
@@ -182,7 +179,6 @@ def test_consequence_of_a_refusal_uses_up_no_retry(others: int) -> None:
 
 
 def test_what_refused_records_leave_pipelines() -> None:
-    """Each part has sequences of its own, and nothing left to be found out about it."""
     script = ScriptedSender()
     script.confirm()
     for _ in range(12):
@@ -277,7 +273,6 @@ def test_long_queue_ends_in_one_go(ends: str) -> None:
 
 
 def attempts_of(delivery: Delivery) -> int | None:
-    """As its error says."""
     error = delivery.exception()
     assert isinstance(error, KafkaError)
     return error.attempts

@@ -9,14 +9,12 @@ from aioproducer.records import TopicPartition
 
 
 def failed_batch(records: int = 1, text: str = "no") -> BatchResult:
-    """A failed batch, of which no caller holds a delivery."""
     result = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # it is not awaited
     result.fail(KafkaError(text), records)
     return result
 
 
 def test_failure_is_raised_by_the_next_flush_and_by_no_other() -> None:
-    """With the number of its records."""
     unseen = UnseenFailures()
     unseen.record(failed_batch(3), 0)
 
@@ -29,7 +27,7 @@ def test_failure_is_raised_by_the_next_flush_and_by_no_other() -> None:
     assert unseen.begin_flush(1).take_error() is None
 
 
-def test_it_is_known_whether_the_next_flush_has_anything_to_raise() -> None:
+def test_next_flush_is_known_to_raise_or_not() -> None:
     """So that the end of a transaction need not begin one to forget what is kept."""
     unseen = UnseenFailures()
     assert not unseen.keeps_any
@@ -81,7 +79,6 @@ def test_flush_does_not_raise_what_was_accepted_after_it() -> None:
 
 
 def test_cancelled_flush_leaves_failures_to_the_next() -> None:
-    """None is lost."""
     unseen = UnseenFailures()
     cancelled = unseen.begin_flush(0)
     unseen.record(failed_batch(text="its own"), 0)
@@ -143,7 +140,6 @@ def test_failure_outlives_any_number_of_cancelled_flushes() -> None:
 
 
 def test_failure_that_was_looked_at_is_not_raised() -> None:
-    """By its delivery's exception, here."""
     unseen = UnseenFailures()
     batch = failed_batch(2)
     unseen.record(batch, 0)
@@ -211,7 +207,6 @@ def test_trimming_forgets_what_was_looked_at_first() -> None:
 
 @pytest.mark.parametrize("batches", [KEPT + 1, 3 * KEPT])
 def test_failure_looked_at_after_it_was_trimmed_is_not_raised(batches: int) -> None:
-    """The caller held its delivery and read it late."""
     unseen = UnseenFailures()
     failed = [failed_batch(2) for _ in range(batches)]
     for batch in failed:

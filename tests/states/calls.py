@@ -44,7 +44,6 @@ async def outcome(producer: Producer, name: str) -> str:
 async def outcome_of(
     call: Callable[[Producer], object], producer: Producer, *, is_accepted_when_returned: bool = False
 ) -> str:
-    """Return the outcome of any call."""
     try:
         given = call(producer)
         if is_accepted_when_returned or not hasattr(given, "__await__"):

@@ -68,7 +68,6 @@ def _look(task: "asyncio.Task[object]") -> None:
 
 @contextlib.asynccontextmanager
 async def producer_in(state: str) -> AsyncIterator[Producer]:
-    """A producer in a state; it is closed at the end."""
     async with FakeCluster(1, topics={TOPIC: 1}) as cluster:
         producer = Producer(cluster.bootstrap_servers, close_timeout_ms=60_000, max_block_ms=60_000)
         await STATES[state](cluster, producer)

@@ -16,15 +16,7 @@ from aioproducer.testing import FakeCluster
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.virtual_cluster import ClusterLoop
 from tests.states.calls import CALLS, TOPIC, cells, outcome, transactional_cells
-from tests.states.situations import (
-    METADATA,
-    PRODUCE,
-    STATES,
-    after_its_loop,
-    in_a_fork,
-    on_another_thread,
-    on_the_loop,
-)
+from tests.states.situations import METADATA, PRODUCE, STATES, after_its_loop, in_a_fork, on_another_thread, on_the_loop
 from tests.states.transactional_situations import SITUATIONS, TRANSACTIONAL_CALLS, made_in
 
 ELSEWHERE = {
@@ -69,12 +61,10 @@ def test_call_elsewhere(place: str, call: str) -> None:
 
 
 def state_of(producer: Producer) -> str:
-    """The word that `repr` has for it."""
     return repr(producer).split()[2]
 
 
 def reachable(before: str, after: str) -> bool:
-    """Whether the state machine leads from one to the other."""
     seen, ahead = set[ProducerState](), [ProducerState(before)]
     while ahead:
         state = ahead.pop()

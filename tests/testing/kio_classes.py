@@ -6,6 +6,5 @@ from aioproducer.testing import ApiKey
 
 
 def schema(api: ApiKey, version: int, kind: str):  # noqa: ANN201 - one of kio's classes
-    """Return the class of a message."""
     module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
     return getattr(module, "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize())

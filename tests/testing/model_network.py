@@ -66,7 +66,6 @@ class ModelClient:
         return found
 
     def send_message(self, api: ApiKey, version: int, **fields: object) -> int:
-        """Send a request of kio's fields; flags not given are off, time-outs 0."""
         message_class = schema(api, version, "request")
         for field in dataclasses.fields(message_class):
             if field.default is dataclasses.MISSING and field.name not in fields:
@@ -85,14 +84,12 @@ class ModelClient:
         return entity
 
     def ask(self, api: ApiKey, version: int, **fields: object):  # noqa: ANN201 - as above
-        """Send a request and read its answer."""
         self.send_message(api, version, **fields)
         return self.answer(api, version)
 
     def send_produce(
         self, topic: str, batch: bytes | None, *, acks: int = -1, version: int = 10, timeout_ms: int = 1000
     ) -> int:
-        """Send one batch to partition 0."""
         message = import_module(f"kio.schema.produce.v{version}.request")
         partition = message.PartitionProduceData(index=0, records=batch)
         data = message.TopicProduceData(name=topic, partition_data=(partition,))
@@ -102,7 +99,6 @@ class ModelClient:
         )
 
     def produce_answer(self, version: int = 10) -> Answer:
-        """The answer to `send_produce`."""
         response = self.answer(ApiKey.PRODUCE, version)
         (result,) = response.responses[0].partition_responses
         time = result.log_append_time
@@ -117,7 +113,6 @@ class ModelClient:
         )
 
     def produce(self, topic: str, batch: bytes | None, *, acks: int = -1, version: int = 10) -> Answer:
-        """Send one batch to partition 0 and read the answer."""
         self.send_produce(topic, batch, acks=acks, version=version)
         return self.produce_answer(version)
 
@@ -136,19 +131,16 @@ class ModelNetwork:
             self.model.topics.create(TopicRequest(name=name, partitions=partitions))
 
     def client(self, node_id: int = 1) -> ModelClient:
-        """Connect to a broker."""
         client = ModelClient(self, node_id, len(self._clients) + 1)
         self._clients[client.number] = client
         self.model.brokers[node_id].connected(client.number)
         return client
 
     def deliver(self, client: ModelClient, frame: bytes) -> None:
-        """Pass a frame to the client's broker."""
         self.model.brokers[client.node_id].receive(client.number, memoryview(frame), self.now)
         self.settle()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, stopping at everything that is due on the way."""
         end = self.now + seconds
         while (when := self.model.next_wakeup()) is not None and when <= end:
             self.now = max(self.now, when)
@@ -157,7 +149,6 @@ class ModelNetwork:
         self.now = end
 
     def settle(self) -> None:
-        """Carry out the effects of the brokers."""
         for effect in self.model.take_effects():
             client = self._clients[effect.connection_id]
             match effect:
@@ -169,7 +160,6 @@ class ModelNetwork:
                     client.is_paused = isinstance(effect, PauseReading)
 
     def partition(self, topic: str = "t", index: int = 0):  # noqa: ANN201 - the model's own
-        """Return a partition of the model."""
         found = self.model.topics.named(topic)
         assert found is not None
         return found.partitions[index]
@@ -181,7 +171,6 @@ def batch(
     timestamp: int = WALL_CLOCK_MS,
     identity: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
-    """A batch of these values; `identity` is producer id, epoch and first sequence."""
     producer_id, epoch, sequence = identity
     records = tuple(Record(b"k", value, timestamp) for value in values)
     return encode_batch(Batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))

@@ -16,34 +16,28 @@ API_VERSIONS = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1)
 
 
 class Client:
-    """A raw connection to one broker."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     async def ask(self, request: bytes = API_VERSIONS) -> int:
-        """Send bytes, read one answer; returns its correlation id."""
         self.writer.write(request)
         (size,) = struct.unpack(">i", await self.reader.readexactly(4))
         answer = await self.reader.readexactly(size)
         return int(struct.unpack_from(">i", answer)[0])
 
     async def close(self) -> None:
-        """Close the socket."""
         self.writer.close()
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
 
 
 async def connect(cluster: FakeCluster, node_id: int = 1) -> Client:
-    """Connect to a broker."""
     host, port = cluster.bootstrap_servers.split(",")[node_id - 1].split(":")
     return Client(*await asyncio.open_connection(host, int(port)))
 
 
 async def test_brokers_answer_on_their_ports() -> None:
-    """Each has one of its own; connections and requests are counted."""
     async with FakeCluster(2) as cluster:
         clients = [await connect(cluster, node) for node in (1, 2)]
         answers = [await client.ask() for client in clients]
@@ -56,7 +50,6 @@ async def test_brokers_answer_on_their_ports() -> None:
 
 
 async def test_killed_broker_closes_port_and_connections() -> None:
-    """A restart opens the same port."""
     async with FakeCluster(2, topics={"t": 2}) as cluster:
         client = await connect(cluster)
         await client.ask()
@@ -76,7 +69,6 @@ async def test_killed_broker_closes_port_and_connections() -> None:
 
 
 async def test_frame_of_two_gigabytes_closes_the_connection() -> None:
-    """The connection closes when the size is read, before memory is allocated."""
     async with FakeCluster(1) as cluster:
         client = await connect(cluster)
         client.writer.write(struct.pack(">i", 2**31 - 1))
@@ -87,7 +79,6 @@ async def test_frame_of_two_gigabytes_closes_the_connection() -> None:
 
 
 async def test_removing_a_stall_lets_requests_go() -> None:
-    """No other event is needed to wake the brokers."""
     async with FakeCluster(1) as cluster:
         client = await connect(cluster)
         stall = cluster.faults.stall(Where())
@@ -129,7 +120,6 @@ async def test_cancelled_start_leaves_no_port_and_can_be_repeated(turns: int) ->
 
 
 async def test_topics_come_and_go() -> None:
-    """Tests can create and delete topics."""
     async with FakeCluster(3, min_insync_replicas=2) as cluster:
         cluster.create_topic("t", 2, configs={"max.message.bytes": "2000"})
         with pytest.raises(TopicRefusedError, match="already exists"):
@@ -144,13 +134,11 @@ async def test_topics_come_and_go() -> None:
 
 @pytest.mark.parametrize("options", [{"nodes": 0}, {"nodes": 2, "ports": [0]}, {"profile": "0.8"}])
 def test_nonsense_is_refused(options: dict[str, object]) -> None:
-    """The constructor refuses it before anything is opened."""
     with pytest.raises(ValueError, match=r"at least one|ports|profile"):
         FakeCluster(**options)  # type: ignore[arg-type]
 
 
 async def test_not_started_says_so() -> None:
-    """The error shows the line that starts the cluster."""
     with pytest.raises(RuntimeError, match="async with FakeCluster"):
         _ = FakeCluster().bootstrap_servers
 
@@ -168,7 +156,6 @@ async def test_second_start_is_refused() -> None:
 
 
 async def test_stopped_cluster_can_be_read_and_restarted() -> None:
-    """Its records stay until the next start; changes are refused."""
     cluster = FakeCluster(1, topics={"t": 1})
     for _ in range(2):
         await cluster.start()
@@ -183,7 +170,6 @@ async def test_stopped_cluster_can_be_read_and_restarted() -> None:
 
 
 async def test_stop_leaves_no_connection() -> None:
-    """Clients see the end of the stream."""
     cluster = FakeCluster(2)
     await cluster.start()
     client = await connect(cluster, 2)
@@ -196,8 +182,6 @@ async def test_stop_leaves_no_connection() -> None:
 
 
 def test_uvloop_runs_it_too() -> None:
-    """Start, answer, kill, restart, answer, stop."""
-
     async def story() -> list[int]:
         async with FakeCluster(2) as cluster:
             first = await connect(cluster)
@@ -228,13 +212,11 @@ def test_uvloop_runs_it_too() -> None:
 def test_what_no_cluster_can_be_is_refused_by_the_constructor(
     options: dict[str, object], kind: type[Exception], message: str
 ) -> None:
-    """The error names the argument."""
     with pytest.raises(kind, match=re.escape(message)):
         FakeCluster(**options)  # type: ignore[arg-type]
 
 
 async def test_broker_that_does_not_exist_is_named() -> None:
-    """The error lists the valid node ids."""
     async with FakeCluster(2, topics={"t": 1}) as cluster:
         for act in (cluster.kill, cluster.restart):
             with pytest.raises(LookupError, match="no broker 9: node_id must be 1 to 2"):

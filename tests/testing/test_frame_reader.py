@@ -10,7 +10,6 @@ from aioproducer.testing.cluster_driver import FrameReader
 
 
 def feed(reader: FrameReader, data: bytes, sizes: list[int]) -> list[bytes]:
-    """Give the bytes in pieces of these sizes, then the rest."""
     frames = []
     while data:
         room = reader.room()
@@ -26,7 +25,6 @@ def feed(reader: FrameReader, data: bytes, sizes: list[int]) -> list[bytes]:
     st.lists(st.integers(1, 50_000), max_size=30),
 )
 def test_any_split_gives_the_same_frames(sizes: list[int], pieces: list[int]) -> None:
-    """The frames include small ones, empty ones, and some larger than the buffer."""
     frames = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 
@@ -35,6 +33,5 @@ def test_any_split_gives_the_same_frames(sizes: list[int], pieces: list[int]) ->
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 def test_impossible_size_is_refused_at_its_four_bytes(size: int) -> None:
-    """No byte of the frame has arrived yet."""
     with pytest.raises(ValueError, match="a frame of"):
         feed(FrameReader(1000), struct.pack(">i", size), [])

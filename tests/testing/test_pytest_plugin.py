@@ -16,8 +16,7 @@ addopts = -q --import-mode=importlib -p no:cacheprovider
 filterwarnings = error
 """
 
-FUNCTION_LOOPS = ["-o", "asyncio_default_fixture_loop_scope=function"]
-"""Without it pytest-asyncio warns."""
+FUNCTION_LOOPS = ["-o", "asyncio_default_fixture_loop_scope=function"]  # without it pytest-asyncio warns
 
 STRICT = [*FUNCTION_LOOPS, "-o", "asyncio_mode=strict"]
 AUTO = [*FUNCTION_LOOPS, "-o", "asyncio_mode=auto"]
@@ -107,7 +106,6 @@ async def test_loop_of_the_module(number, producer, kafka_producer, consumed):
 
 
 def run_pytest(project: Path, files: dict[str, str], *options: str) -> str:
-    """Run pytest on a project of its own; returns its output, the exit code in front."""
     for name, text in {"pytest.ini": SETTINGS, **files}.items():
         path = project / name
         path.parent.mkdir(exist_ok=True)
@@ -148,7 +146,6 @@ def test_fixtures_serve_sync_and_async_tests(tmp_path: Path, mark: str, options:
 
 
 def test_fixtures_need_no_plugin_for_async_tests(tmp_path: Path) -> None:
-    """The suite has only sync tests."""
     output = run_pytest(tmp_path, {"test_sync.py": SYNC_TESTS}, "-p", "no:asyncio", "-p", "no:anyio")
 
     assert output.startswith("exit code 0"), output

@@ -31,7 +31,6 @@ def write(bootstrap_servers: str, *, codec: str = "none") -> None:
 
 
 def read_with_confluent(bootstrap_servers: str) -> list[bytes]:
-    """Read all of topic `t` by assignment."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused"})
     consumer.assign([confluent_kafka.TopicPartition("t", partition, 0) for partition in (0, 1)])
     found: list[bytes] = []
@@ -45,7 +44,6 @@ def read_with_confluent(bootstrap_servers: str) -> list[bytes]:
 
 
 def read_with_kafka_python(bootstrap_servers: str) -> list[bytes]:
-    """Read all of topic `t` by assignment."""
     import kafka  # noqa: PLC0415 - warns of its own use of importlib
 
     consumer = kafka.KafkaConsumer(
@@ -59,7 +57,6 @@ def read_with_kafka_python(bootstrap_servers: str) -> list[bytes]:
 
 
 async def read_with_aiokafka(bootstrap_servers: str) -> list[bytes]:
-    """Read all of topic `t` by assignment."""
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
     consumer.assign([aiokafka.TopicPartition("t", partition) for partition in (0, 1)])
     async with consumer:
@@ -77,7 +74,6 @@ async def test_every_codec_is_read_by_aiokafka(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_records_are_decoded_for_tests(codec: str) -> None:
-    """`FakeCluster.records` shows what any consumer would get."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers, codec=codec)
         records = cluster.records("t", 1)
@@ -92,7 +88,6 @@ async def test_records_are_decoded_for_tests(codec: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_every_profile_is_read_by_confluent_and_aiokafka(profile: str) -> None:
-    """The profiles use old and new request versions."""
     async with FakeCluster(2, topics={"t": 2}, profile=profile) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
 
@@ -104,7 +99,6 @@ async def test_every_profile_is_read_by_confluent_and_aiokafka(profile: str) -> 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("profile", ["4.3.1", "2.1"])
 async def test_kafka_python_reads(profile: str) -> None:
-    """The consumer uses a manual assignment."""
     async with FakeCluster(2, topics={"t": 2}, profile=profile) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
 
@@ -112,7 +106,6 @@ async def test_kafka_python_reads(profile: str) -> None:
 
 
 async def test_reader_follows_a_leader_that_dies() -> None:
-    """No acknowledged record is missing."""
     async with FakeCluster(3, topics={"t": 2}) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
 
@@ -122,7 +115,6 @@ async def test_reader_follows_a_leader_that_dies() -> None:
 
 
 async def test_group_shares_partitions_and_goes_on_where_it_was() -> None:
-    """Two members split the topic; when one leaves, the other takes all; a committed offset is found again."""
     async with FakeCluster(1, topics={"t": 2}) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
         options = {
@@ -145,7 +137,6 @@ async def test_group_shares_partitions_and_goes_on_where_it_was() -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that other tasks bring about."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - consumers have no event for it
             await asyncio.sleep(0.01)
@@ -155,7 +146,6 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
 async def test_java_reads(version: str) -> None:
-    """Kafka's own consumer, by assignment."""
     try:
         jars = await kafka_jars(version)
     except MissingToolError as missing:

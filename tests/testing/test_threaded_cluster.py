@@ -15,8 +15,7 @@ from aioproducer import BlockingProducer, IllegalStateError, Producer, TopicAuth
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, ThreadedFakeCluster, Where
 from aioproducer.testing.kafka.server_properties import free_ports
 
-OF_ONE_LOOP = {"model", "in_thread"}
-"""Public names of `FakeCluster` that another thread cannot use."""
+OF_ONE_LOOP = {"model", "in_thread"}  # public names of `FakeCluster` that another thread cannot use
 
 
 @pytest.fixture(name="threaded", scope="module")
@@ -27,7 +26,6 @@ def fixture_threaded() -> Iterator[ThreadedFakeCluster]:
 
 
 def signatures(kind: type) -> dict[str, list[inspect.Parameter]]:
-    """Return the parameters of the public methods and properties of a class, by name."""
     members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
     functions = {name: value.fget if isinstance(value, property) else value for name, value in members.items()}
     return {
@@ -38,19 +36,16 @@ def signatures(kind: type) -> dict[str, list[inspect.Parameter]]:
 
 
 def parameters_of(function: object) -> list[inspect.Parameter]:
-    """Return the parameters without `self`."""
     assert callable(function)
     return list(inspect.signature(function).parameters.values())[1:]
 
 
 def test_threaded_cluster_has_every_method_of_a_cluster() -> None:
-    """The parameters are the same, and no method is a coroutine."""
     assert signatures(ThreadedFakeCluster) == signatures(FakeCluster)
     assert not any(map(inspect.iscoroutinefunction, vars(ThreadedFakeCluster).values()))
 
 
 def test_blocking_producer_survives_restart_of_the_leader(threaded: ThreadedFakeCluster) -> None:
-    """A blocking producer needs no event loop of the test."""
     threaded.create_topic("orders", 1)
     leader = threaded.leader_of("orders", 0)
     with BlockingProducer(threaded.bootstrap_servers) as producer:
@@ -66,7 +61,6 @@ def test_blocking_producer_survives_restart_of_the_leader(threaded: ThreadedFake
 
 
 def test_fault_of_another_thread_applies_once(threaded: ThreadedFakeCluster) -> None:
-    """Its `hits` show it."""
     refused = threaded.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE, topic="t"))
     with BlockingProducer(threaded.bootstrap_servers) as producer:
         with pytest.raises(TopicAuthorizationError):
@@ -90,7 +84,6 @@ def test_stall_removed_in_another_thread_releases_requests(threaded: ThreadedFak
 
 
 def test_consumed_leaves_out_an_aborted_transaction(threaded: ThreadedFakeCluster) -> None:
-    """The result is what a read_committed consumer reads, ordered by partition."""
     threaded.create_topic("paid", 2)
     with BlockingProducer(threaded.bootstrap_servers, transactional_id="payer") as producer:
         with producer.transaction() as txn:
@@ -112,8 +105,6 @@ def test_consumed_of_a_topic_that_does_not_exist(threaded: ThreadedFakeCluster) 
 
 
 def test_application_in_a_test_client_sends(threaded: ThreadedFakeCluster) -> None:
-    """Starlette runs it on an event loop in the client's thread, and sync routes in further threads."""
-
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with Producer(threaded.bootstrap_servers) as producer:
@@ -139,7 +130,6 @@ def test_application_in_a_test_client_sends(threaded: ThreadedFakeCluster) -> No
 
 
 async def test_threaded_cluster_serves_an_async_test(threaded: ThreadedFakeCluster) -> None:
-    """Its calls return although they block the test's loop."""
     threaded.create_topic("async", 1)
     async with Producer(threaded.bootstrap_servers) as producer:
         await producer.send("async", b"1")
@@ -150,7 +140,6 @@ async def test_threaded_cluster_serves_an_async_test(threaded: ThreadedFakeClust
 
 
 def test_stopped_threaded_cluster_can_be_read_and_started_again() -> None:
-    """Its thread has ended."""
     threads = set(threading.enumerate())
     cluster = FakeCluster.in_thread(1, topics={"t": 1})
     with pytest.raises(RuntimeError, match=r"in_thread\(\)"):
@@ -171,7 +160,6 @@ def test_stopped_threaded_cluster_can_be_read_and_started_again() -> None:
 
 
 def test_threaded_cluster_that_cannot_start_leaves_no_thread() -> None:
-    """The error is that of `FakeCluster`."""
     threads = set(threading.enumerate())
     (port,) = free_ports(1)
     with FakeCluster.in_thread(1, ports=[port]), pytest.raises(OSError, match="address already in use"):
@@ -193,12 +181,10 @@ def test_cluster_whose_loop_stands_still_says_so() -> None:
 
 
 async def ask(cluster: FakeCluster) -> None:
-    """Read the cluster's address."""
     _ = cluster.bootstrap_servers
 
 
 async def kill(cluster: FakeCluster) -> None:
-    """Kill the cluster's broker."""
     await cluster.kill(1)
 
 
@@ -237,7 +223,6 @@ async def test_threads_beside_a_running_loop_may_use_its_cluster(cluster: FakeCl
 
 
 async def started_cluster() -> FakeCluster:
-    """Return a started cluster of one broker."""
     cluster = FakeCluster(1)
     await cluster.start()
     return cluster

@@ -32,13 +32,11 @@ class ModelProducer:
         self._clients: dict[int, ModelClient] = {}
 
     def client(self, node_id: int) -> ModelClient:
-        """The connection to a broker."""
         if node_id not in self._clients:
             self._clients[node_id] = self.network.client(node_id)
         return self._clients[node_id]
 
     def coordinator(self) -> int:
-        """Return the node id of the coordinator, from any live broker."""
         asked = self.client(self.network.model.live_nodes()[0])
         return int(asked.ask(ApiKey.FIND_COORDINATOR, 2, key=self.transactional_id, key_type=1).node_id)
 
@@ -50,7 +48,6 @@ class ModelProducer:
         return {"producer_id": self.producer_id, "producer_epoch": self.epoch}
 
     def init(self, *, timeout_s: float = 60.0) -> Identity:
-        """Send InitProducerId."""
         answer = self._ask(ApiKey.INIT_PRODUCER_ID, 4, transaction_timeout=timedelta(seconds=timeout_s))
         if int(answer.error_code) == 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -70,12 +67,10 @@ class ModelProducer:
         return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def produce(self, sequence: int = 0, *, version: int = 11, acks: int = -1) -> int:
-        """One record to the leader of partition 0 of topic `t`; returns the error."""
         self.send_produce(sequence, version=version, acks=acks)
         return self.produced(version)
 
     def send_produce(self, sequence: int = 0, *, version: int = 11, acks: int = -1) -> None:
-        """The same without the answer, which may come later: `produced`."""
         message = import_module(f"kio.schema.produce.v{version}.request")
         batch = odd_batch(
             [record(0)],
@@ -92,16 +87,13 @@ class ModelProducer:
         leader.send_message(ApiKey.PRODUCE, version, topic_data=(data,), **fields)
 
     def has_answer(self) -> bool:
-        """Whether the leader has responded."""
         return bool(self.client(self.network.partition().leader).received)
 
     def produced(self, version: int = 11) -> int:
-        """The error that `send_produce` was answered with."""
         answer = self.client(self.network.partition().leader).answer(ApiKey.PRODUCE, version)
         return int(answer.responses[0].partition_responses[0].error_code)
 
     def end(self, *, commit: bool, version: int = 4) -> Identity:
-        """Send EndTxn; keeps the identity that version 5 returns."""
         answer = self._ask(ApiKey.END_TXN, version, committed=commit, **self._identity())
         found = Identity(
             int(answer.error_code), getattr(answer, "producer_id", -1), getattr(answer, "producer_epoch", -1)
@@ -112,7 +104,6 @@ class ModelProducer:
 
     @property
     def state(self) -> str:
-        """Return the state of the transactional id at its coordinator."""
         entry = self.network.model.transactions.entry(self.transactional_id)
         assert entry is not None
         return entry.state.value

@@ -9,12 +9,10 @@ from aioproducer._timing.retry_backoff import SOON_AT_MOST, ExponentialBackoff, 
 
 @pytest.fixture
 def pacing() -> RequestPacing:
-    """100 ms to a second, no chance in it."""
     return RequestPacing(ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1)))
 
 
 def pauses(pacing: RequestPacing, count: int, *, is_soon: bool = False) -> list[float]:
-    """The next pauses in ms, each counted from the end of the one before."""
     found = []
     for _ in range(count):
         began = max(pacing.next_at, 1000.0)

@@ -41,8 +41,7 @@ def test_v1_unauthorized_transaction_aborts_locally(api: str) -> None:
         scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
 
     scene.do(api, 29 if api == "AddPartitionsToTxn" else 30)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     assert (scene.asked(), scene.manager.state) == (None, State.READY)
 
@@ -59,8 +58,7 @@ def test_v1_known_transaction_aborts_by_coordinator(first: int | str) -> None:
     scene.pass_time(1)
 
     scene.do("AddPartitionsToTxn", 29)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.do("EndTxn")
 
@@ -70,8 +68,7 @@ def test_end_waits_for_earlier_offsets(version: int) -> None:
     """EndTxn was once sent ahead of them (KAFKA-5449)."""
     scene = Scene(version=version).begun(0)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
 
     if version < 2:
         scene.do("AddOffsetsToTxn")
@@ -86,8 +83,7 @@ def test_end_waits_for_earlier_offsets(version: int) -> None:
 def test_end_without_success_is_retried(version: int, code: int) -> None:
     """After UNKNOWN_SERVER_ERROR a retry without effect counted as committed (franz-go)."""
     scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
 
     scene.do("EndTxn", code)
     assert scene.is_in(State.COMMITTING)
@@ -102,8 +98,7 @@ def test_end_without_success_is_retried(version: int, code: int) -> None:
 def test_refused_end_raises(version: int, code: int) -> None:
     """Being fenced at commit once went unnoticed (librdkafka before 1.6)."""
     scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
 
     scene.do("EndTxn", code)
     if (version, code) == (2, 90):
@@ -118,8 +113,7 @@ def test_refused_end_raises(version: int, code: int) -> None:
 def test_v2_fenced_commit_after_timeout_is_abortable(code: int) -> None:
     """Kafka after 4.4 answers so instead of 48 (KAFKA-20785); the epoch is that of the coordinator's own abort."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
 
     scene.do("EndTxn", code)
     assert scene.is_in(State.COMMITTING)
@@ -131,8 +125,7 @@ def test_v2_fenced_commit_after_timeout_is_abortable(code: int) -> None:
 
     assert scene.is_in(State.ABORTABLE_ERROR)
     assert "timed out" in str(scene.manager.error)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
 
@@ -140,13 +133,10 @@ def test_v2_fenced_commit_after_timeout_is_abortable(code: int) -> None:
 @pytest.mark.parametrize(
     "described", [("CompleteAbort", (77, 2)), ("CompleteAbort", (78, 1)), ("Ongoing", (77, 1)), 53]
 )
-def test_v2_fenced_commit_without_timeout_is_fatal(
-    described: tuple[str, tuple[int, int]] | int,
-) -> None:
+def test_v2_fenced_commit_without_timeout_is_fatal(described: tuple[str, tuple[int, int]] | int) -> None:
     """A successor may have aborted it, or committed after it; without permission to look, the refusal is raised."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn", 90)
 
     if isinstance(described, int):
@@ -162,8 +152,7 @@ def test_v2_fenced_commit_without_timeout_is_fatal(
 def test_v2_fenced_commit_without_describe_is_fatal() -> None:
     """A proxy may not know the request."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn", 90)
 
     scene.manager.refused(scene.ask(), UnsupportedVersionError("unknown"))
@@ -175,13 +164,11 @@ def test_v2_fenced_commit_without_describe_is_fatal() -> None:
 def test_v2_timed_out_transaction_aborts_with_its_epoch() -> None:
     """EndTxn(commit) gets 48; EndTxn(abort) with the same epoch gets the next one."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
 
     scene.do("EndTxn", 48)
     assert scene.is_in(State.ABORTABLE_ERROR)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
 
     assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
@@ -192,8 +179,7 @@ def test_v2_timed_out_transaction_aborts_with_its_epoch() -> None:
 def test_v2_fenced_abort_renews_the_identity(code: int, is_fenced: bool) -> None:  # noqa: FBT001
     """A coordinator that is shutting down may take the abort for a copy of the last end."""
     scene = Scene().begun(0)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.do("EndTxn", code)
     scene.do("DescribeTransactions")
@@ -210,11 +196,9 @@ def test_v2_fenced_abort_renews_the_identity(code: int, is_fenced: bool) -> None
 def test_v2_fenced_abort_after_commit_is_fatal(code: int) -> None:
     """A new identity would not tell whether the commit was done."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn", 120)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.do("EndTxn", code)
 
@@ -231,8 +215,7 @@ def test_v1_timed_out_transaction_is_fatal_after_renewal(verb: str) -> None:
     scene.do("EndTxn", 47)
     if verb == "commit":
         assert scene.is_in(State.ABORTABLE_ERROR)
-        scene.manager.abort()
-        scene.manager.flushed()
+        scene.abort()
     scene.do("DescribeTransactions")
     guarded = scene.ask()
     assert not scene.manager.has_ended
@@ -249,8 +232,7 @@ def test_v1_timed_out_transaction_is_fatal_after_renewal(verb: str) -> None:
 def test_commit_is_in_doubt_until_excluded(version: int, first: int | str) -> None:
     """The refusal of a repeated EndTxn does not decide about the first one."""
     scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     ending = scene.ask()
     assert scene.manager.is_commit_in_doubt
     if first == "lost":
@@ -274,8 +256,7 @@ def test_commit_is_in_doubt_until_excluded(version: int, first: int | str) -> No
 def test_v1_lost_commit_is_not_denied_by_renewal() -> None:
     """An old coordinator answers the repetition with 47 because of a successor that came after the commit."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
 
@@ -303,8 +284,7 @@ def test_v1_abort_of_unknown_transaction_succeeds() -> None:
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(), scene.now)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.pass_time(1)
 
     scene.do("EndTxn", 48)
@@ -317,8 +297,7 @@ def test_v1_abort_of_unknown_transaction_succeeds() -> None:
 def test_failure_after_end_was_sent_changes_nothing(version: int) -> None:
     """The records had been acknowledged, and the response to EndTxn decides."""
     scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     ending = scene.ask()
 
     scene.manager.fail_transaction(LOST)
@@ -331,11 +310,9 @@ def test_failure_after_end_was_sent_changes_nothing(version: int) -> None:
 def test_refused_abort_after_commit_is_no_abort() -> None:
     """The commit may have been done by a copy of it."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn", 120)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.do("EndTxn", 48)
 
@@ -366,7 +343,6 @@ def test_other_epoch_within_transaction_is_abortable() -> None:
 
 
 def offsets(offset: int, group: str = "readers", generation: int = -1) -> OffsetsToSend:
-    """Of one partition."""
     given = {TopicPartition("orders", 0): OffsetAndMetadata(offset)}
     return OffsetsToSend(given, ConsumerGroupMetadata(group, generation))
 

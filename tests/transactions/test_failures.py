@@ -21,8 +21,7 @@ from aioproducer.errors import (
 from aioproducer.records import OffsetAndMetadata, TopicPartition
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
-ABORTABLE_ANSWERS = (24, 30, 120)
-"""INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE."""
+ABORTABLE_ANSWERS = (24, 30, 120)  # INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE
 
 
 # Strays and gaps
@@ -37,8 +36,7 @@ def test_v1_gap_takes_a_new_epoch() -> None:
     scene.do("AddPartitionsToTxn")
     queue.identity.stamp(3)
     queue.identity.begin_change()
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
 
     guarded = scene.do("InitProducerId")
@@ -59,8 +57,7 @@ def test_v1_unanswered_request_takes_a_new_epoch(name: str) -> None:
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     for step in ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"):
         if step == "EndTxn":
-            scene.manager.commit()
-            scene.manager.flushed()
+            scene.commit()
         if step == name:
             scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
             scene.pass_time(1)
@@ -75,8 +72,7 @@ def test_v1_unanswered_request_takes_a_new_epoch(name: str) -> None:
 def test_v1_unsent_request_leaves_no_copy(was_sent: bool) -> None:  # noqa: FBT001
     """Only a request that was handed to a connection can arrive late."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.ask()
     scene.manager.unanswered(request, LOST, was_sent=was_sent, now=scene.now)
     scene.pass_time(1)
@@ -88,8 +84,7 @@ def test_v1_unsent_request_leaves_no_copy(was_sent: bool) -> None:  # noqa: FBT0
 def test_v2_unanswered_end_needs_no_extra_epoch() -> None:
     """A copy of it has an older epoch."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("EndTxn")
@@ -100,8 +95,7 @@ def test_v2_unanswered_end_needs_no_extra_epoch() -> None:
 def test_upgrade_takes_a_new_epoch_first() -> None:
     """V1 continues sequences, V2 begins at 0. An idle producer may have a successor by then."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     scene.version = 2
 
@@ -116,8 +110,7 @@ def test_upgrade_takes_a_new_epoch_first() -> None:
 def test_downgrade_needs_no_request() -> None:
     """V2 has just given a new epoch."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     scene.version = 0
 
@@ -137,8 +130,7 @@ def test_coordinator_replaces_used_up_epochs(version: int) -> None:
         scene.do("AddPartitionsToTxn")
         scene.identity.needs_epoch = True
     first = queue.identity.stamp(2)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     ending = scene.ask()
     if version < 2:
         scene.answer(ending)
@@ -160,7 +152,6 @@ def test_coordinator_replaces_used_up_epochs(version: int) -> None:
 
 @on_both()
 def test_failed_record_requires_an_abort(version: int) -> None:
-    """The abort is then an ordinary one."""
     scene = Scene(version=version).begun(0)
     cause = KafkaError("not delivered")
 
@@ -169,14 +160,12 @@ def test_failed_record_requires_an_abort(version: int) -> None:
     assert scene.is_in(State.ABORTABLE_ERROR)
     assert isinstance(scene.manager.error, TransactionAbortableError)
     assert scene.manager.error.__cause__ is cause
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     assert scene.is_in(State.READY)
 
 
 def test_failure_between_transactions_fails_none() -> None:
-    """The record belonged to the previous one."""
     scene = Scene().ready()
 
     scene.manager.fail_transaction(KafkaError("late"))
@@ -217,7 +206,6 @@ def test_v1_untried_partition_is_not_the_reason() -> None:
 
 
 def test_error_names_up_to_five_partitions() -> None:
-    """The rest are counted."""
     scene = Scene().begun(0)
     places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(7)}
     scene.send_offsets(places, READERS)
@@ -296,8 +284,7 @@ def test_only_the_moved_coordinator_is_looked_up(version: int, code: int) -> Non
     assert (finding.api.name, finding.coordinator.key) == ("FindCoordinator", "readers")
     scene.found(finding)
     scene.do("TxnOffsetCommit")
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
 
     assert scene.asked() == "EndTxn"
 
@@ -312,8 +299,7 @@ def test_forbidden_group_fails_only_the_transaction() -> None:
     scene.manager.answered(finding, CoordinatorResponse(0, 30, -1, "", -1), scene.now)
 
     assert scene.is_in(State.ABORTABLE_ERROR)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     assert (scene.asked(), scene.manager.state) == (None, State.READY)
 
 
@@ -330,10 +316,8 @@ def test_abort_is_possible_until_commit_is_sent() -> None:
 
 
 def test_response_after_a_fatal_error_is_ignored() -> None:
-    """Success and refusal alike."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.ask()
     scene.manager.fail(KafkaError("the end"))
 
@@ -353,10 +337,8 @@ def test_second_fatal_error_keeps_the_first() -> None:
 
 
 def test_unanswered_request_is_named() -> None:
-    """In the text of a time-out, and in the repr."""
     scene = Scene().begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.ask()
     scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
 
@@ -364,7 +346,6 @@ def test_unanswered_request_is_named() -> None:
 
 
 def test_unknown_code_is_shown_as_a_number() -> None:
-    """It does not count as success."""
     scene = Scene().ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(), scene.now)
@@ -374,7 +355,6 @@ def test_unknown_code_is_shown_as_a_number() -> None:
 
 
 def test_offsets_answered_after_an_abort_are_ignored() -> None:
-    """The request was on its way."""
     scene = Scene().begun(0)
     scene.send_offsets(OFFSETS, READERS)
     request = scene.ask()
@@ -387,7 +367,6 @@ def test_offsets_answered_after_an_abort_are_ignored() -> None:
 
 
 def test_abortable_error_is_not_wrapped_twice() -> None:
-    """The first error is the reason."""
     reason = TransactionAbortableError("the topic was made again")
     scene = Scene().begun(0)
 
@@ -397,7 +376,6 @@ def test_abortable_error_is_not_wrapped_twice() -> None:
 
 
 def finding(scene: Scene) -> TransactionRequest:
-    """FindCoordinator, which is asked now."""
     request = scene.manager.next_request(scene.now)
     assert request is not None
     assert request.api.name == "FindCoordinator"
@@ -405,7 +383,6 @@ def finding(scene: Scene) -> TransactionRequest:
 
 
 def refuse(scene: Scene, code: int) -> None:
-    """Answer it with a code."""
     scene.manager.answered(finding(scene), CoordinatorResponse(0, code, -1, "", -1), scene.now)
 
 
@@ -425,8 +402,7 @@ def test_unfound_group_coordinator_fails_only_transaction(version: int, code: in
     refuse(scene, code)
 
     assert scene.is_in(State.ABORTABLE_ERROR)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     if version < 2:
         scene.do("EndTxn")
     assert (scene.asked(), scene.manager.state) == (None, State.READY)
@@ -448,8 +424,7 @@ def test_refused_lookup_without_transaction_is_fatal(code: int) -> None:
 def test_refused_lookup_for_an_abort_is_fatal(version: int, code: int) -> None:
     """No coordinator could abort."""
     scene = Scene(version=version).begun(0)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     forget_coordinator(scene)
 
     refuse(scene, code)
@@ -462,8 +437,7 @@ def test_refused_lookup_for_an_abort_is_fatal(version: int, code: int) -> None:
 def test_refused_lookup_for_a_commit_is_raised(version: int, code: int) -> None:
     """EndTxn reached a node that is not the coordinator, so an abort is possible later."""
     scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     forget_coordinator(scene)
 
     refuse(scene, code)
@@ -477,8 +451,7 @@ def test_lookup_answered_after_abort_is_ignored(version: int) -> None:
     scene = Scene(version=version).begun()
     scene.send_offsets(OFFSETS, READERS)
     request = finding(scene)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.manager.answered(request, CoordinatorResponse(0, 30, -1, "", -1), scene.now)
 
@@ -492,8 +465,7 @@ def test_lookup_answered_after_abort_is_ignored(version: int) -> None:
 def test_refused_lookup_after_lost_commit_is_fatal(version: int, code: int) -> None:
     """The commit may have been done, so "must be aborted" would be wrong."""
     scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     end = scene.ask()
     scene.manager.unanswered(end, BrokerConnectionError("lost"), was_sent=True, now=scene.now)
     scene.pass_time(1)

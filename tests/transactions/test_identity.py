@@ -14,7 +14,6 @@ from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, STRAY_DELAY_S,
 
 @pytest.fixture
 def shared() -> TransactionalIdentity:
-    """Of a producer that has its identity."""
     identity = TransactionalIdentity()
     identity.assign(77, 3)
     return identity
@@ -22,7 +21,6 @@ def shared() -> TransactionalIdentity:
 
 @pytest.fixture
 def queue(shared: TransactionalIdentity) -> PartitionQueue:
-    """A partition that belongs to the open transaction."""
     queue = PartitionQueue(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
     shared.transaction = 1
     queue.identity.join_transaction()
@@ -30,7 +28,6 @@ def queue(shared: TransactionalIdentity) -> PartitionQueue:
 
 
 def sent_by(queue: PartitionQueue, *, sent_at: float = 10.0) -> ProducerBatch:
-    """A batch at its first attempt."""
     core = CoreParts()
     core.send()
     core.open_batches.close(core.queue())
@@ -41,7 +38,6 @@ def sent_by(queue: PartitionQueue, *, sent_at: float = 10.0) -> ProducerBatch:
 
 
 def identity_given(queue: PartitionQueue, count: int) -> tuple[int, int, int]:
-    """What the next batch of so many records gets."""
     identity = queue.identity.stamp(count)
     assert identity.is_transactional
     return identity.producer_id, identity.epoch, identity.base_sequence
@@ -230,8 +226,7 @@ def test_no_transactional_id_means_no_lost_log() -> None:
 def doubted() -> Scene:
     """An abort that the coordinator has answered as if the producer were fenced."""
     scene = Scene().begun(0)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn", 90)
     return scene
 
@@ -278,8 +273,7 @@ def reopened(version: int) -> Scene:
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("TxnOffsetCommit")
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     scene.version = version
     scene.described = "Ongoing", (77, 0)
@@ -331,8 +325,7 @@ def test_other_epoch_for_offsets_is_checked_at_abort(version: int) -> None:
     scene = Scene(version=version).begun(0)
     scene.send_offsets(OFFSETS, READERS)
     scene.do("TxnOffsetCommit", 47)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.described = "Ongoing", (77, 1)
 
     scene.do("DescribeTransactions")
@@ -446,8 +439,7 @@ def test_undoubted_identity_is_not_described() -> None:
     """A first identity fences anyway, and the one after a V1 gap is its own."""
     scene = Scene(version=0).begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
 
     assert scene.asked() == "InitProducerId"
@@ -460,8 +452,7 @@ def test_unanswered_renewal_delays_next_transaction() -> None:
     """A late InitProducerId would abort it, and fence this producer."""
     scene = Scene(version=0).begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
@@ -474,8 +465,7 @@ def test_renewal_done_by_another_node_delays_nothing() -> None:
     """The first node is no longer the coordinator, so a copy there has no effect."""
     scene = Scene(version=0).begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.coordinator = 2
@@ -507,8 +497,7 @@ def after_offsets_were_lost(version: int, *, answered_by: int) -> Scene:
     scene.coordinator = answered_by
     scene.pass_time(1)
     scene.do("TxnOffsetCommit")
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
     if scene.is_in(State.INITIALIZING):
         scene.look_and_renew()
@@ -540,8 +529,7 @@ def test_v1_offsets_never_answered_delay_after_abort() -> None:
     scene = Scene(version=0).begun()
     scene.send_offsets(OFFSETS, READERS)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.pass_time(1)
     scene.do("EndTxn")
     scene.look_and_renew()
@@ -571,8 +559,7 @@ def test_renewal_unanswered_by_node_0_delays_next_transaction() -> None:
     scene.coordinator = 0
     scene.begun(0)
     scene.identity.needs_epoch = True
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
 

@@ -3,9 +3,7 @@
 import pytest
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._protocol.transaction_messages import (
-    CoordinatorResponse,
-)
+from aioproducer._protocol.transaction_messages import CoordinatorResponse
 from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.begin_delays import TRANSACTIONS_WITH_PAUSE
 from aioproducer._transactions.requests import OffsetsToSend
@@ -105,8 +103,7 @@ def test_pauses_restart_after_a_final_refusal(version: int) -> None:
         scene.do("TxnOffsetCommit", 14)
         scene.pass_time(1)
     scene.do("TxnOffsetCommit", 30)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.do("EndTxn", 14)
 
@@ -118,8 +115,7 @@ def test_moved_coordinator_is_looked_up_again(code: int) -> None:
     """A dead coordinator was cached forever (aiokafka #1145, #1151)."""
     scene = Scene().ready()
     scene.begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.answer(scene.ask(), code)
     scene.pass_time(1)
 
@@ -130,8 +126,7 @@ def test_silent_coordinator_is_looked_up_again() -> None:
     """Another node may have replaced it."""
     scene = Scene().ready()
     scene.begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.ask()
     scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
@@ -143,8 +138,7 @@ def test_called_off_request_is_no_failure() -> None:
     """It was never sent; the next request goes to the same node without a pause."""
     scene = Scene().ready()
     scene.begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.ask()
     scene.manager.unanswered(request, None, was_sent=False, now=scene.now)
 
@@ -190,8 +184,7 @@ def test_v2_partition_is_sent_to_at_once() -> None:
         assert not queue.identity.can_stamp
         assert scene.manager.use(queue, scene.now)
         stamps.append(queue.identity.stamp(3))
-        scene.manager.commit()
-        scene.manager.flushed()
+        scene.commit()
         scene.do("EndTxn")
 
     assert [tuple(stamp) for stamp in stamps] == [(77, 0, 0, True), (77, 1, 0, True)]
@@ -241,15 +234,13 @@ def test_v1_later_partition_stops_no_other() -> None:
     scene.do("AddPartitionsToTxn", 51)
 
     assert (first.identity.can_stamp, second.identity.can_stamp) == (True, False)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.pass_time(1)
     scene.do("EndTxn")
     assert scene.is_in(State.READY)
 
 
 def test_v1_sequences_continue_across_transactions() -> None:
-    """The epoch stays the same."""
     scene = Scene(version=0).ready()
     queue = scene.queue()
     stamps = []
@@ -258,8 +249,7 @@ def test_v1_sequences_continue_across_transactions() -> None:
         scene.manager.use(queue, scene.now)
         scene.do("AddPartitionsToTxn")
         stamps.append(queue.identity.stamp(3))
-        scene.manager.commit()
-        scene.manager.flushed()
+        scene.commit()
         scene.do("EndTxn")
 
     assert [tuple(stamp) for stamp in stamps] == [(77, 0, 0, True), (77, 0, 3, True)]
@@ -274,8 +264,7 @@ def test_v1_group_is_added_before_its_offsets() -> None:
     adding = scene.do("AddOffsetsToTxn")
     assert not offsets.is_done
     committing = scene.do("TxnOffsetCommit")
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     ending = scene.do("EndTxn")
 
     assert offsets.is_done
@@ -287,7 +276,6 @@ def test_v1_group_is_added_before_its_offsets() -> None:
 
 
 def test_each_transaction_has_a_new_number() -> None:
-    """It grows."""
     scene = Scene().begun(0)
     assert (scene.manager.number, scene.manager.has_ended) == (1, True)
     scene.manager.commit()
@@ -300,7 +288,6 @@ def test_each_transaction_has_a_new_number() -> None:
 
 
 def test_partition_joins_a_transaction_once() -> None:
-    """It joins only an open one."""
     scene = Scene().ready()
     queue = scene.queue()
     assert not scene.manager.use(queue, scene.now)
@@ -311,13 +298,11 @@ def test_partition_joins_a_transaction_once() -> None:
 
 
 def end_v2_transaction(scene: Scene, queue: PartitionQueue, *, first_response_s: float) -> None:
-    """Commit a transaction of one record."""
     assert scene.manager.begin(2)
     assert scene.manager.use(queue, scene.now)
     queue.identity.stamp(1)
     scene.identity.first_response_s = first_response_s
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn")
 
 
@@ -361,8 +346,7 @@ def test_v2_records_that_pause_are_aborted_without_a_request() -> None:
     end_v2_transaction(scene, queue, first_response_s=0.023)
     assert scene.manager.begin(2)
     assert not scene.manager.use(queue, scene.now)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     assert scene.asked() is None
     assert scene.is_in(State.READY)
@@ -374,16 +358,14 @@ def test_v2_unsent_transaction_aborts_locally() -> None:
     queue = scene.queue()
     assert scene.manager.begin(2)
     assert scene.manager.use(queue, scene.now)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     assert scene.asked() is None
     assert scene.is_in(State.READY)
     assert scene.manager.begin(2)
     assert scene.manager.use(queue, scene.now)
     assert tuple(queue.identity.stamp(1)) == (77, 0, 0, True)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn")
     assert scene.identity.first_epoch == 1
 
@@ -391,11 +373,9 @@ def test_v2_unsent_transaction_aborts_locally() -> None:
 def test_disowned_identity_is_not_replaced() -> None:
     """A successor may have the transactional id, and a new identity would fence it."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn", 47)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
 
     scene.manager.refused(scene.ask(), UnsupportedVersionError("DescribeTransactions"))
     request = scene.ask()
@@ -411,8 +391,7 @@ def test_disowned_identity_is_not_replaced() -> None:
 def test_confirmed_identity_may_be_replaced() -> None:
     """EndTxn has just confirmed it, so a lost request does not end the producer."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("EndTxn")
@@ -429,17 +408,14 @@ def test_confirmed_identity_may_be_replaced() -> None:
 def test_doubt_ends_with_the_next_identity() -> None:
     """Newer coordinators have confirmed it."""
     scene = Scene(version=0).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.do("EndTxn", 47)
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("DescribeTransactions")
     scene.do("InitProducerId")
 
     scene.begun(1)
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("EndTxn")
@@ -470,7 +446,6 @@ def test_offsets_are_not_sent_without_their_member(group: ConsumerGroupMetadata)
 
 
 def test_offsets_of_a_bare_group_need_no_member() -> None:
-    """There is none to leave out."""
     scene = Scene(version=0).begun(0)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     scene.do("AddOffsetsToTxn")
@@ -483,8 +458,7 @@ def test_downgraded_transaction_ends_as_v1() -> None:
     scene = Scene(version=2).begun(0)
     scene.manager.downgrade()
     scene.version = 0
-    scene.manager.commit()
-    scene.manager.flushed()
+    scene.commit()
     request = scene.do("EndTxn")
 
     assert (request.at_most, scene.is_in(State.INITIALIZING)) == (4, True)
@@ -508,8 +482,7 @@ def test_downgraded_abort_of_refused_records_succeeds() -> None:
     """V2 would have added the partitions; the coordinator knows of no transaction."""
     scene = Scene(version=2).begun(0)
     scene.manager.downgrade()
-    scene.manager.abort()
-    scene.manager.flushed()
+    scene.abort()
     scene.do("EndTxn", 48)
     scene.manager.next_request(scene.now)
 

@@ -99,7 +99,6 @@ def test_code_has_the_action_in_the_table(api: Api, code: int) -> None:
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_only_zero_is_success(api: Api) -> None:
-    """For every 16-bit number."""
     verdicts = {code: verdict_on(api.key, code) for code in range(-32_768, 32_768)}
 
     assert [code for code, verdict in verdicts.items() if verdict is DONE] == [0]
@@ -156,7 +155,6 @@ def test_failed_transaction_is_never_committed() -> None:
 
 
 def test_diagram_shows_every_transition() -> None:
-    """One line each, and one for the fatal error."""
     lines = mermaid().splitlines()
 
     shown = {line.strip().partition(":")[0] for line in lines if "-->" in line and "[*]" not in line}

@@ -16,7 +16,6 @@ def choose(key: bytes | None, every: list[int], available: list[int]) -> int:
 
 
 async def program() -> None:
-    """A program as written for aiokafka."""
     async with AIOKafkaProducer(
         bootstrap_servers=["a:9092", "b:9092"],
         acks="all",

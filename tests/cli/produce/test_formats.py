@@ -8,7 +8,6 @@ from aioproducer.cli.produce.formats import BadLineError, Content, Format, line_
 
 
 def contents(kind: Format, *lines: bytes, key: str | None = None, limit: int = 1_000) -> list[Content]:
-    """What all lines of an input become."""
     reader = line_format(kind, key=key, max_record_bytes=limit)
     read = [content for line in lines if (content := reader.read(line)) is not None]
     reader.finish()
@@ -16,7 +15,6 @@ def contents(kind: Format, *lines: bytes, key: str | None = None, limit: int = 1
 
 
 def keys(kind: Format, *lines: bytes, key: str) -> list[bytes | None]:
-    """Their keys."""
     return [content.key for content in contents(kind, *lines, key=key)]
 
 
@@ -31,7 +29,6 @@ def complaint(kind: Format, *lines: bytes, key: str | None = None, limit: int = 
 
 
 def test_plain_line_is_taken_byte_for_byte() -> None:
-    """Only the line end is removed; invalid UTF-8 and empty lines remain."""
     lines = contents(Format.LINES, b"gr\xfcn\r", b"", b" \r\r", b"\xef\xbb\xbfa")
 
     assert [line.value for line in lines] == [b"gr\xfcn", b"", b" \r", b"\xef\xbb\xbfa"]
@@ -63,12 +60,10 @@ def test_json_value_is_the_line_as_it_stands() -> None:
     ids=lambda value: str(value)[:9],
 )
 def test_json_key_is_the_field_as_text(text: str, key: bytes | None) -> None:
-    """Numbers keep every digit; null is no key."""
     assert keys(Format.JSONL, f'{{"id": {text}}}'.encode(), key="id") == [key]
 
 
 def test_json_key_may_be_a_path() -> None:
-    """A field of that very name comes first."""
     lines = (b'{"c": {"id": 1}}', b'{"c.id": 2, "c": {"id": 1}}')
 
     assert keys(Format.JSONL, *lines, key="c.id") == [b"1", b"2"]
@@ -92,12 +87,10 @@ def test_json_key_may_be_a_path() -> None:
     ids=lambda value: repr(value)[:20],
 )
 def test_bad_json_line_is_said_so(line: bytes, said: str) -> None:
-    """In one line, with the place."""
     assert complaint(Format.JSONL, line, key="id") == said
 
 
 def test_json_line_after_a_bad_one_is_read() -> None:
-    """A bad line leaves nothing behind."""
     reader = line_format(Format.JSONL, key=None, max_record_bytes=100)
 
     with pytest.raises(BadLineError):
@@ -109,7 +102,6 @@ def test_json_line_after_a_bad_one_is_read() -> None:
 
 
 def test_csv_row_becomes_an_object_of_strings() -> None:
-    """With the header's names; nothing is guessed."""
     header = b'\xef\xbb\xbfid,"50%s ""x"""\r'
 
     (content,) = contents(Format.CSV, header, b"", b'007,"M\xc3\xbcller, ""Jim""\t%s"\r', key="id")
@@ -119,7 +111,6 @@ def test_csv_row_becomes_an_object_of_strings() -> None:
 
 
 def test_csv_row_may_hold_line_ends() -> None:
-    """As they were; a comma or quote in the middle lines changes nothing."""
     lines = [b"id,text", b'1,"a\r', b"", b'b ""c"", d', b'e"', b"2,f"]
 
     first, second = contents(Format.CSV, *lines, key="id")
@@ -146,7 +137,6 @@ def test_empty_csv_cell_is_no_key() -> None:
     ids=repr,
 )
 def test_bad_csv_row_is_said_so(line: bytes, said: str) -> None:
-    """In one line."""
     assert complaint(Format.CSV, b"id,name", line) == said
 
 
@@ -159,7 +149,7 @@ def test_bad_csv_row_is_said_so(line: bytes, said: str) -> None:
     ],
     ids=["second line", "first line", "no CSV either"],
 )
-def test_byte_within_quotes_spoils_its_row_to_the_end_of_the_quotes(lines: tuple[bytes, ...], said: str) -> None:
+def test_bad_byte_within_quotes_spoils_the_quoted_rows(lines: tuple[bytes, ...], said: str) -> None:
     """What follows in the cell is no row, although it may look like one."""
     reader = line_format(Format.CSV, key=None, max_record_bytes=1000)
     reader.read(b"id,text")

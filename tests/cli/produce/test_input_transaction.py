@@ -13,7 +13,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 @on_every_release
 @in_virtual_time
-async def test_commit_that_may_have_been_done_is_not_said_to_be_aborted(release: Release) -> None:
+async def test_commit_in_doubt_is_not_reported_as_aborted(release: Release) -> None:
     """The answer was lost, and another run came: "nothing of the input is there" had everything sent twice."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster, request_timeout_ms=3000).start()
@@ -35,7 +35,6 @@ async def test_commit_that_may_have_been_done_is_not_said_to_be_aborted(release:
 @on_every_release
 @in_virtual_time
 async def test_commit_that_is_refused_is_said_to_be_aborted(release: Release) -> None:
-    """Another run came first."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
         transaction = InputTransaction(producer, Tally())

@@ -14,7 +14,6 @@ OTHER_USER = 65_534
 
 
 def test_each_unreadable_input_is_named(tmp_path: Path) -> None:
-    """All at once, a line each."""
     (tmp_path / "there").touch()
 
     inputs, problems = find_inputs([f"{tmp_path}/there", f"{tmp_path}/gone", str(tmp_path), "-", "-"])
@@ -40,7 +39,6 @@ def as_nobody() -> Iterator[None]:
 
 
 def test_unreadable_file_is_named(tmp_path: Path) -> None:
-    """Before anything is sent."""
     (tmp_path / "secret").touch(mode=0)
 
     with as_nobody():
@@ -48,7 +46,6 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
 
 
 def test_size_is_known_of_files_only(tmp_path: Path) -> None:
-    """The size of a pipe is unknown."""
     (tmp_path / "file").write_bytes(b"12345")
     os.mkfifo(tmp_path / "pipe")
 
@@ -58,7 +55,6 @@ def test_size_is_known_of_files_only(tmp_path: Path) -> None:
 
 
 async def test_inputs_come_one_after_another(tmp_path: Path) -> None:
-    """Each with an empty piece at its end."""
     content = b"x" * (CHUNK_BYTES + 1)
     (tmp_path / "a").write_bytes(content)
     (tmp_path / "b").touch()
@@ -78,7 +74,6 @@ async def test_inputs_come_one_after_another(tmp_path: Path) -> None:
 
 
 async def test_file_that_goes_meanwhile_is_named(tmp_path: Path) -> None:
-    """Between the check and its turn."""
     (tmp_path / "a").touch()
     inputs, _ = find_inputs([f"{tmp_path}/a"])
     (tmp_path / "a").unlink()
@@ -88,7 +83,6 @@ async def test_file_that_goes_meanwhile_is_named(tmp_path: Path) -> None:
 
 
 async def test_pipe_that_nobody_writes_to_blocks_nothing(tmp_path: Path) -> None:
-    """The loop goes on, and the reading can be left at any time."""
     os.mkfifo(tmp_path / "pipe")
     inputs, _ = find_inputs([f"{tmp_path}/pipe"])
 
@@ -101,7 +95,6 @@ async def test_pipe_that_nobody_writes_to_blocks_nothing(tmp_path: Path) -> None
 
 
 async def test_more_than_is_read_ahead_arrives(tmp_path: Path) -> None:
-    """The thread waits until there is room, and goes on."""
     (tmp_path / "large").write_bytes(b"x" * CHUNK_BYTES * (READ_AHEAD + 8))
     inputs, _ = find_inputs([f"{tmp_path}/large"])
 

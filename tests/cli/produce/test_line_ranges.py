@@ -10,7 +10,6 @@ from aioproducer.cli.produce.report import LineRanges
 
 @given(st.permutations(range(1, 15)), st.integers(0, 14))
 def test_neighbours_become_one_range(order: list[int], count: int) -> None:
-    """In any order."""
     ranges = LineRanges()
     for line in order[:count]:
         ranges.add(line, line)
@@ -22,7 +21,6 @@ def test_neighbours_become_one_range(order: list[int], count: int) -> None:
 
 
 def test_highest_are_left_out_and_counted() -> None:
-    """What is kept is bounded."""
     ranges = LineRanges(max_ranges=2)
     for first in (9, 1, 5):
         ranges.add(first, first + 1)

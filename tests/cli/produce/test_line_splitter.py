@@ -7,7 +7,6 @@ from aioproducer.cli.produce.read import LineSplitter
 
 
 def split(chunks: list[bytes], max_line_bytes: int = 1_000) -> list[bytes | None]:
-    """All lines of an input that comes in these chunks."""
     splitter = LineSplitter(max_line_bytes)
     lines = [line for chunk in chunks for line in splitter.feed(chunk)]
     return [*lines, *splitter.finish()]
@@ -15,7 +14,6 @@ def split(chunks: list[bytes], max_line_bytes: int = 1_000) -> list[bytes | None
 
 @given(st.lists(st.text("ab\r\n", max_size=8)))
 def test_cuts_do_not_matter(pieces: list[str]) -> None:
-    """The lines are those of the whole."""
     chunks = [piece.encode() for piece in pieces]
     whole = b"".join(chunks)
     expected = whole.removesuffix(b"\n").split(b"\n") if whole else []
@@ -24,7 +22,6 @@ def test_cuts_do_not_matter(pieces: list[str]) -> None:
 
 
 def test_last_line_needs_no_end() -> None:
-    """It is a line like the others; an end of line is not the beginning of another one."""
     assert split([b"a\nb"]) == [b"a", b"b"]
     assert split([b"a\nb\n"]) == [b"a", b"b"]
     assert split([b"\n\n"]) == [b"", b""]
@@ -32,7 +29,6 @@ def test_last_line_needs_no_end() -> None:
 
 @given(st.lists(st.text("ab\n", min_size=1, max_size=3), max_size=12))
 def test_long_line_is_one_line_and_not_kept(pieces: list[str]) -> None:
-    """`None` stands for each, also when it never ends."""
     chunks = [piece.encode() for piece in pieces]
     whole = b"".join(chunks)
     lines = whole.removesuffix(b"\n").split(b"\n") if whole else []

@@ -6,7 +6,6 @@ from aioproducer.cli.produce.feed import MAX_CATCH_UP_S, Pace
 
 
 def test_turns_are_evenly_spaced() -> None:
-    """The first at once."""
     pace = Pace(10, now=100)
 
     assert [pace.next_delay_s(100) for _ in range(4)] == pytest.approx([0, 0.1, 0.2, 0.3])

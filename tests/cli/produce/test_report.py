@@ -29,7 +29,6 @@ def fail(tally: Tally, *lines: int) -> None:
 
 
 def test_people_are_told_which_lines_and_why(tally: Tally) -> None:
-    """As ranges, with the first as the example, and how far all is well."""
     fail(tally, *range(2, 41))
 
     assert list(summary(replace(ENDING, exit_code=1), tally)) == [
@@ -40,7 +39,6 @@ def test_people_are_told_which_lines_and_why(tally: Tally) -> None:
 
 
 def test_people_are_not_drowned_in_ranges(tally: Tally) -> None:
-    """Past a few, lines are only counted."""
     fail(tally, *range(2, 41, 2))
 
     line = next(summary(ENDING, tally))
@@ -55,7 +53,6 @@ def test_error_before_reading_stands_alone() -> None:
 
 
 def test_unconfirmed_is_not_called_delivered(tally: Tally) -> None:
-    """With `acks=0` delivery is unknown."""
     assert next(summary(replace(ENDING, acks=0), tally)).startswith("1 record sent (acks=0: not acknowledged)")
 
 
@@ -76,7 +73,6 @@ def test_speed_is_shown_of_runs_that_tell_it(records: int, elapsed_s: float, *, 
 
 
 def test_first_line_missing_is_said() -> None:
-    """There is no place up to which all is well."""
     tally = Tally()
     tally.open_input("a")
     tally.bad(tally.read_line(), BadLineError("not JSON", "why"), is_skipped=False)

@@ -18,7 +18,6 @@ def tally() -> Tally:
 
 
 def test_everything_delivered_is_complete(tally: Tally) -> None:
-    """In any order of the responses."""
     for line in [3, 1, 2, 5, 4]:
         tally.delivered_at(line)
 
@@ -27,7 +26,6 @@ def test_everything_delivered_is_complete(tally: Tally) -> None:
 
 
 def test_complete_up_to_the_first_line_without_an_answer(tally: Tally) -> None:
-    """Later answers do not move it."""
     for line in (1, 2, 4, 5):
         tally.delivered_at(line)
 
@@ -36,7 +34,6 @@ def test_complete_up_to_the_first_line_without_an_answer(tally: Tally) -> None:
 
 
 def test_complete_up_to_the_first_failure(tally: Tally) -> None:
-    """It stays there when all else was delivered."""
     tally.failed(2, DeliveryTimeoutError("late", outcome=Outcome.UNKNOWN), is_skipped=False)
     for line in (1, 3, 4, 5):
         tally.delivered_at(line)
@@ -45,7 +42,6 @@ def test_complete_up_to_the_first_failure(tally: Tally) -> None:
 
 
 def test_skipped_and_blank_lines_are_not_missing() -> None:
-    """The one was asked for, the other is nothing."""
     tally = Tally()
     tally.open_input("a")
     tally.read_line()
@@ -57,7 +53,6 @@ def test_skipped_and_blank_lines_are_not_missing() -> None:
 
 
 def test_withdrawn_record_was_never_read(tally: Tally) -> None:
-    """It was not handed over."""
     for line in range(1, 5):
         tally.delivered_at(line)
     tally.withdrawn(5)
@@ -77,7 +72,6 @@ def test_second_answer_changes_nothing(tally: Tally) -> None:
 
 
 def test_failures_are_grouped_by_what_they_have_in_common(tally: Tally) -> None:
-    """Class, code and outcome; messages differ in numbers."""
     errors: list[KafkaError] = [
         DeliveryTimeoutError("after 3 attempts", outcome=Outcome.UNKNOWN),
         DeliveryTimeoutError("after 4 attempts", outcome=Outcome.UNKNOWN),
@@ -109,7 +103,6 @@ def test_kinds_of_failure_are_bounded() -> None:
 
 
 def test_lines_are_named_by_their_input() -> None:
-    """A range over two inputs is told as two; inputs may be empty."""
     tally = Tally()
     for name, lines in [("empty", 0), ("a", 3), ("b", 3)]:
         tally.open_input(name)

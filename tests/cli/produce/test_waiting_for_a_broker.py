@@ -9,7 +9,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timing]  # starts a process
 
 
 async def free_port() -> int:
-    """Return a port without a listener."""
     async with FakeCluster(1) as cluster:
         return int(cluster.bootstrap_servers.rpartition(":")[2])
 

@@ -11,24 +11,19 @@ LIBRARY = logging.getLogger("aiokafka")
 
 
 class Clock:
-    """A clock that the test sets."""
-
     now = 100.0
 
     def __call__(self) -> float:
-        """The time it is."""
         return self.now
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """What the log takes the time from."""
     return Clock()
 
 
 @pytest.fixture
 def log(clock: Clock) -> Iterator[ConsumerLog]:
-    """In place, and taken away again."""
     taken = ConsumerLog(clock)
     yield taken
     LIBRARY.removeHandler(taken)
@@ -36,7 +31,6 @@ def log(clock: Clock) -> Iterator[ConsumerLog]:
 
 
 def test_only_the_last_error_is_kept_while_starting(log: ConsumerLog, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command tells it in its own line."""
     LIBRARY.error("Unable connect to %s", "a:1")
     LIBRARY.error("Unable connect to %s", "b:2")
     LIBRARY.warning("never mind")
@@ -46,7 +40,6 @@ def test_only_the_last_error_is_kept_while_starting(log: ConsumerLog, capsys: py
 
 
 def test_passing_error_is_not_told(log: ConsumerLog, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is over before anyone could do anything."""
     log.is_shown = True
     for _ in range(5):
         LIBRARY.error("no coordinator")
@@ -58,7 +51,6 @@ def test_passing_error_is_not_told(log: ConsumerLog, clock: Clock, capsys: pytes
 def test_lasting_error_is_told_once_a_minute(
     log: ConsumerLog, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is logged several times a second while a broker is down."""
     log.is_shown = True
     for _ in range(round(REPEAT_AFTER_S + 30) * 4):
         LIBRARY.error("broker 1 is down")

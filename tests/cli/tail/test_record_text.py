@@ -10,8 +10,6 @@ from aioproducer.cli.tail.output import TailFormat, line_writer
 
 @dataclass
 class Shown:
-    """A record of a consumer."""
-
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -35,14 +33,12 @@ class Shown:
     ids=repr,
 )
 def test_text_is_one_printable_line(content: bytes | None, shown: str) -> None:
-    """It cannot break the line or play with the terminal."""
     line = line_writer(TailFormat.TEXT)(Shown(content, key=content))
 
     assert line.decode() == f"2:17\t{shown}\t{shown}\n"
 
 
 def test_json_has_every_field() -> None:
-    """Bytes that are not text are marked."""
     record = Shown(
         b"\xff\x00", key="ü\n".encode(), headers=(("a", b"1"), ("a", None), ("b", b"\xfe")), timestamp_type=1
     )
@@ -63,7 +59,6 @@ def test_json_has_every_field() -> None:
 
 
 def test_value_is_its_bytes() -> None:
-    """For the next program in the pipe."""
     write = line_writer(TailFormat.VALUE)
 
     assert [write(Shown(value)) for value in (b"\xff\x00", None)] == [b"\xff\x00\n", b"\n"]

@@ -1,23 +1,17 @@
 """What any client of the cluster may have chosen plays no tricks with a terminal, and fits on a line."""
 
 from aioproducer._admin.transactions import OpenTransaction
-from aioproducer._protocol.transaction_admin_messages import (
-    ActiveProducer,
-    ListedTransaction,
-    TransactionDescription,
-)
+from aioproducer._protocol.transaction_admin_messages import ActiveProducer, ListedTransaction, TransactionDescription
 from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
 
 EVIL = "\x1b]0;owned\x07\nPrepareCommit " + "x" * 32_000
 
 
 def is_harmless(lines: list[str]) -> bool:
-    """Each a line, printable, and of a length that can be read."""
     return all(line.isprintable() and len(line) < 1_000 for line in lines)
 
 
 def test_list_shows_no_raw_text() -> None:
-    """Of an id, and of a state."""
     lines = list(listed_lines([(ListedTransaction(EVIL, 7, EVIL), 1)]))
 
     assert is_harmless(lines)
@@ -25,13 +19,12 @@ def test_list_shows_no_raw_text() -> None:
 
 
 def test_description_shows_no_raw_text() -> None:
-    """Of an id, a state, a topic."""
     described = TransactionDescription(0, EVIL, EVIL, 1000, 1, 7, 0, [(EVIL, 0)])
 
     assert is_harmless(list(described_lines(described, [], 2000)))
 
 
-def test_command_that_ends_what_hangs_names_its_topic_as_one_word() -> None:
+def test_suggested_abort_command_quotes_its_topic() -> None:
     """It is there to be copied into a shell."""
     producer = ActiveProducer(7, 0, 0, 1, 0, 5)
     lines = list(hanging_lines([OpenTransaction("t; rm -rf ~\x1b", 0, producer, 60.0)]))
@@ -41,7 +34,6 @@ def test_command_that_ends_what_hangs_names_its_topic_as_one_word() -> None:
 
 
 def test_time_that_cannot_be_is_shown_as_a_number() -> None:
-    """In place of a traceback."""
     described = TransactionDescription(0, "id", "Ongoing", 1000, 2**62, 7, 0, [])
 
     assert any(f"{2**62} ms after 1970" in line for line in described_lines(described, [], 2000))

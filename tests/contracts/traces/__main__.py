@@ -26,7 +26,6 @@ DEFAULT_TRACES = 1200
 
 
 def main() -> int:
-    """Run one command; the exit code is 1 if there are differences."""
     parser = argparse.ArgumentParser(prog="python -m tests.contracts.traces", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("record").add_argument("traces", type=int, nargs="?", default=DEFAULT_TRACES)

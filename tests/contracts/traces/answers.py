@@ -42,16 +42,11 @@ _SORTED_BY = {
 }
 """Lists whose order says nothing, since Kafka makes them from hash maps."""
 
-_IN_ORDER = {ApiKey.FETCH}
-"""Answers in which the order does say something."""
+_IN_ORDER = {ApiKey.FETCH}  # answers in which the order does say something
 
 
 def answer_words(api: ApiKey, version: int, frame: bytes, *, symbols: Symbols) -> object:
-    """One answer's frame, its correlation id not looked at.
-
-    Raises:
-        ValueError: it is no answer to this request.
-    """
+    """One answer's frame, its correlation id not looked at."""
     has_tags = api.is_flexible(version) and api is not ApiKey.API_VERSIONS
     body = frame[4:]
     if api is ApiKey.API_VERSIONS and int.from_bytes(body[:2], "big") == UNSUPPORTED_VERSION:

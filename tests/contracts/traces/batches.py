@@ -22,14 +22,12 @@ from tests.contracts.traces.symbols import Symbols
 
 BatchWords: TypeAlias = Mapping[str, object]
 
-ORDINARY_TIME = -60_000
-"""When records were made, in ms from the start of the trace, unless a batch says otherwise."""
+ORDINARY_TIME = -60_000  # when records were made, in ms from the start of the trace, unless a batch says otherwise
 
 _SAME_IN_HEADER = ("count", "last_delta", "base_offset", "magic", "crc", "codec", "attributes", "epoch")
 
 
 def batch_bytes(words: BatchWords, symbols: Symbols) -> bytes:
-    """The bytes of one batch."""
     if "raw" in words:
         return bytes.fromhex(str(words["raw"]))
     section = [bytes.fromhex(str(words["body"]))] if "body" in words else [*_records(words), _hex(words, "junk")]
@@ -55,7 +53,6 @@ def batch_bytes(words: BatchWords, symbols: Symbols) -> bytes:
 
 
 def _transactional(words: BatchWords, symbols: Symbols) -> dict[str, int]:
-    """Return the fields of a transactional id's next batch in a partition, with the changes of `words`."""
     producer = symbols.transactional.named(str(words["of"]))
     topic, partition = cast("tuple[str, int]", words["to"])
     return {

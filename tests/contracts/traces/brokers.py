@@ -31,11 +31,7 @@ class Broker(Protocol):
         """Send requests, without waiting; a new connection is opened where it is needed."""
 
     def receive(self, connection: int) -> bytes | None:
-        """The next answer without its length; None: the broker has closed the connection.
-
-        Raises:
-            TimeoutError: neither comes.
-        """
+        """The next answer without its length; None: the connection was closed; TimeoutError: neither comes."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -60,7 +56,6 @@ class ModelBroker:
         self._closed: set[int] = set()
 
     def now_ms(self) -> int:
-        """As `Broker.now_ms`."""
         return self._model.settings.wall_clock_ms(self._now)
 
     def send(self, connection: int, frames: Sequence[bytes]) -> None:
@@ -75,7 +70,6 @@ class ModelBroker:
             self._settle()
 
     def receive(self, connection: int) -> bytes | None:
-        """As `Broker.receive`."""
         number = self._numbers[connection]
         deadline = self._now + ANSWER_TIMEOUT_S
         while not self._received[number] and number not in self._closed:
@@ -90,14 +84,12 @@ class ModelBroker:
         return None
 
     def wait(self, seconds: float) -> None:
-        """As `Broker.wait`."""
         end = self._now + seconds
         while (when := self._model.next_wakeup()) is not None and when <= end:
             self._advance(end)
         self._now = end
 
     def close(self) -> None:
-        """As `Broker.close`."""
         for number in self._numbers.values():
             self._model.brokers[1].disconnected(number)
         self._numbers.clear()
@@ -128,11 +120,9 @@ class SocketBroker:
         self._sockets: dict[int, socket.socket] = {}
 
     def now_ms(self) -> int:
-        """As `Broker.now_ms`."""
         return time.time_ns() // 1_000_000
 
     def send(self, connection: int, frames: Sequence[bytes]) -> None:
-        """As `Broker.send`."""
         if connection not in self._sockets:
             self._sockets[connection] = made = socket.create_connection((self.host, self.port), ANSWER_TIMEOUT_S)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -142,7 +132,6 @@ class SocketBroker:
             return  # `receive` tells
 
     def receive(self, connection: int) -> bytes | None:
-        """As `Broker.receive`."""
         try:
             (size,) = struct.unpack(">i", self._exactly(connection, 4))
             return self._exactly(connection, size)
@@ -151,11 +140,9 @@ class SocketBroker:
             return None
 
     def wait(self, seconds: float) -> None:
-        """As `Broker.wait`."""
         time.sleep(seconds)
 
     def close(self) -> None:
-        """As `Broker.close`."""
         for opened in self._sockets.values():
             opened.close()
         self._sockets.clear()

@@ -11,8 +11,6 @@ ABSENT = "(not there)"
 
 
 class Difference(NamedTuple):
-    """One field that is not the same."""
-
     step: int
     request: Step
     field: str
@@ -26,7 +24,6 @@ class Difference(NamedTuple):
 def differences(
     steps: Sequence[Step], profile: VersionProfile, *, real: Sequence[object], model: Sequence[object]
 ) -> list[Difference]:
-    """Every field in which the answers to a trace differ, but for what is excluded."""
     found = []
     for number, (step, *both) in enumerate(zip(steps, real, model, strict=True)):
         compared = [without_exclusions(step, profile, answer) for answer in both]

@@ -17,13 +17,10 @@ Strip: TypeAlias = Callable[[Step, VersionProfile, Tree], None]
 
 
 class Exclusion(NamedTuple):
-    """One thing that is not compared."""
-
     api: str
     what: str
     why: str
-    strip: Strip
-    """Takes it out of an answer."""
+    strip: Strip  # takes it out of an answer
 
 
 def _other_topics(step: Step, _profile: VersionProfile, answer: Tree) -> None:

@@ -16,8 +16,7 @@ from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.primitives import Reader, Writer
 from tests.testing.kio_classes import schema
 
-Tree: TypeAlias = dict[str, object]
-"""A message by field name: numbers, strings, bytes, uuids, trees, and lists of them."""
+Tree: TypeAlias = dict[str, object]  # a message by field name: numbers, strings, bytes, uuids, trees, and lists of them
 
 NUMBERS = {
     "int8": struct.Struct(">b"),
@@ -71,18 +70,13 @@ class _Layout:
 
 
 def encode_message(api: ApiKey, version: int, tree: Mapping[str, object]) -> bytes:
-    """The body of a request; tagged fields are left out."""
     writer = Writer(flexible=api.is_flexible(version))
     _layout(api, version, "request").write(writer, tree)
     return b"".join(writer.finish())
 
 
 def decode_answer(api: ApiKey, version: int, body: bytes) -> Tree:
-    """Read the body of an answer.
-
-    Raises:
-        ValueError: there are bytes after its end.
-    """
+    """Read the body of an answer."""
     reader = Reader(memoryview(body), flexible=api.is_flexible(version))
     tree = _layout(api, version, "response").read(reader)
     if reader.position != len(body):

@@ -29,13 +29,7 @@ _LOADING = 14
 
 
 class Player:
-    """Plays one trace.
-
-    Args:
-        broker: whom it is played to.
-        profile: the release the broker is of; it decides the versions of the requests.
-        prefix: of the trace's topics on this broker.
-    """
+    """Plays one trace."""
 
     def __init__(self, broker: Broker, profile: VersionProfile, *, prefix: str) -> None:
         self._broker = broker
@@ -46,7 +40,6 @@ class Player:
         self._correlation_ids = count(1)
 
     def play(self, steps: Sequence[Step]) -> list[object]:
-        """Play all steps; returns one response for each."""
         answers: list[object] = []
         together: list[Step] = []
         for step in steps:
@@ -99,7 +92,6 @@ class Player:
 
 
 def answers_of_model(steps: Sequence[Step], release: str) -> list[object]:
-    """Return the model's responses, as that release."""
     return _answers(ModelBroker(profile_of(release)), steps, release, prefix="t-")
 
 

@@ -237,7 +237,6 @@ def several(writer: TraceWriter) -> None:
 
 
 def _some_batches(writer: TraceWriter, sequence: int) -> list[BatchWords] | None:
-    """Return what is sent as one partition's batch."""
     ordinary: BatchWords = {"n": 2, "pid": 4242, "epoch": 0, "seq": sequence}
     kinds: tuple[list[BatchWords] | None, ...] = (
         [ordinary], [ordinary], [ordinary], [ordinary], [{"n": 2}], [{"n": 1}, {"n": 1}], [],

@@ -19,8 +19,6 @@ FILE = Path(__file__).parent / "recorded.jsonl.xz"
 
 
 class Recording(NamedTuple):
-    """One trace and its answers by release; `answers[release][n]` answers `steps[n]`."""
-
     seed: int
     kind: str
     steps: list[Step]
@@ -28,14 +26,12 @@ class Recording(NamedTuple):
 
 
 def write_recordings(recordings: Iterable[Recording]) -> None:
-    """Replace the file."""
     lines = (json.dumps(_packed(recording), separators=(",", ":"), ensure_ascii=False) for recording in recordings)
     FILE.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
 @cache
 def recordings() -> Sequence[Recording]:
-    """Return all recordings of the file."""
     return list(_read())
 
 

@@ -24,39 +24,23 @@ class Step(TypedDict):
     """One request of a trace."""
 
     api: str
-    v: int
-    """Its version; a release that has none so new gets its newest, unless `exact`."""
-
-    on: NotRequired[int]
-    """Which of the trace's connections, 0 unless said."""
-
-    exact: NotRequired[bool]
-    """Send this version, whether the broker has it or not."""
-
-    body: NotRequired[Tree]
-    """The fields, with symbols; of those a version does not have nothing is sent."""
-
+    v: int  # its version; a release that has none so new gets its newest, unless `exact`
+    on: NotRequired[int]  # which of the trace's connections, 0 unless said
+    exact: NotRequired[bool]  # send this version, whether the broker has it or not
+    body: NotRequired[Tree]  # the fields, with symbols; of those a version does not have nothing is sent
     acks: NotRequired[int]
     timeout: NotRequired[int]
     tid: NotRequired[str]
     data: NotRequired[list[tuple[str, list[PartitionWords]]]]
     """Of Produce instead of `body`: topics and their partitions."""
 
-    cut: NotRequired[int]
-    """Bytes missing at the end of the request."""
-
-    more: NotRequired[str]
-    """Bytes after its end, in hex."""
-
-    patch: NotRequired[tuple[int, str]]
-    """Bytes of the body that are replaced: where, and with what, in hex."""
-
-    pipelined: NotRequired[bool]
-    """Sent together with the step after it, before the answer to this one is there."""
+    cut: NotRequired[int]  # bytes missing at the end of the request
+    more: NotRequired[str]  # bytes after its end, in hex
+    patch: NotRequired[tuple[int, str]]  # bytes of the body that are replaced: where, and with what, in hex
+    pipelined: NotRequired[bool]  # sent together with the step after it, before the answer to this one is there
 
 
 def version_of(step: Step, profile: VersionProfile) -> int:
-    """The version of the request that a release gets."""
     if step.get("exact") or step["api"] not in ApiKey.__members__:
         return step["v"]
     low, high = profile.versions[ApiKey[step["api"]]]
@@ -64,7 +48,6 @@ def version_of(step: Step, profile: VersionProfile) -> int:
 
 
 def request_bytes(step: Step, version: int, symbols: Symbols, *, correlation_id: int) -> bytes:
-    """The request without its length."""
     number = int(ApiKey[step["api"]]) if step["api"] in ApiKey.__members__ else int(step["api"])
     is_flexible = number in _KNOWN and ApiKey(number).is_flexible(version)
     header = struct.pack(">hhih", number, version, correlation_id, 5) + b"trace" + (b"\0" if is_flexible else b"")
@@ -77,7 +60,6 @@ def request_bytes(step: Step, version: int, symbols: Symbols, *, correlation_id:
 
 
 def ask(broker: Broker, step: Step, symbols: Symbols, *, connection: int) -> Tree:
-    """Send a request of its own and return the response."""
     broker.send(connection, [request_bytes(step, step["v"], symbols, correlation_id=0)])
     frame, api = broker.receive(connection), ApiKey[step["api"]]
     assert frame is not None, f"{api.name} got no response"

@@ -24,12 +24,7 @@ _MINUTE_MS = 60_000
 
 
 class Symbols:
-    """The meanings of a trace's symbols on one broker.
-
-    Args:
-        prefix: in front of the trace's topics, so that traces can share a broker.
-        now_ms: when the trace begins, in ms since 1970.
-    """
+    """The meanings of a trace's symbols on one broker."""
 
     def __init__(self, prefix: str, now_ms: int) -> None:
         self._prefix = prefix
@@ -42,7 +37,6 @@ class Symbols:
     # What the broker has chosen
 
     def learn_topic_id(self, symbol: str, topic_id: uuid.UUID) -> None:
-        """Note the id of a topic; a recreated topic has another one."""
         if self._topic_ids.get(f"#{symbol[1:]}") == topic_id:
             return
         number = self._made.get(symbol, 0)
@@ -51,23 +45,19 @@ class Symbols:
         self._topic_ids[f"#{symbol[1:]}"] = topic_id
 
     def learn_producer_id(self, producer_id: int) -> None:
-        """Take note of the next producer id."""
         if producer_id not in self._producer_ids.values():
             self._producer_ids[f"p{len(self._producer_ids)}"] = producer_id
 
     # From symbols to what is sent
 
     def name(self, symbol: str | None) -> str | None:
-        """Return the name of a topic; a name that is not a symbol stands for itself."""
         return f"{self._prefix}{symbol[1:]}" if symbol and symbol[0] == "$" else symbol
 
     def topic_id(self, symbol: str) -> uuid.UUID:
-        """The id that `#a` or, given the topic, `$a` has; what is not known yet is some id that no topic has."""
         known = self._topic_ids.get("#" + symbol[1:])
         return known or uuid.uuid5(uuid.NAMESPACE_DNS, symbol)
 
     def producer_id(self, symbol: str | int) -> int:
-        """Return a producer id; a symbol without one stands for an unused id."""
         if isinstance(symbol, int):
             return symbol
         if symbol[:1] == "$":
@@ -75,7 +65,6 @@ class Symbols:
         return self._producer_ids.get(symbol, 4_000_000_000 + int(symbol[1:]))
 
     def time(self, when: int | Sequence[object]) -> int:
-        """A time in ms since 1970."""
         return self._now_ms + when if isinstance(when, int) else int(str(when[1]))
 
     # From what came back to symbols
@@ -85,27 +74,22 @@ class Symbols:
         return f"${name.removeprefix(self._prefix)}" if name.startswith(self._prefix) else None
 
     def of_name(self, name: str | None) -> str | None:
-        """A topic's name as the trace calls it."""
         return (self.own_topic(name) or name) if name is not None else None
 
     def of_topic_id(self, topic_id: uuid.UUID) -> str:
-        """An id as the trace calls it."""
         found = [symbol for symbol, known in self._topic_ids.items() if known == topic_id and "@" in symbol]
         return found[0] if found else str(topic_id)
 
     def of_producer_id(self, producer_id: int) -> str | int:
-        """A producer id as the trace calls it."""
         return next((symbol for symbol, known in self._producer_ids.items() if known == producer_id), producer_id)
 
     def of_time(self, time_ms: int) -> object:
-        """A time from the trace's start; `append` where it can only be when something was appended."""
         if abs(time_ms - self._now_ms) > 10 * DAY_MS:
             return ["at", time_ms]
         delta = time_ms - self._now_ms
         return "append" if -1000 <= delta < APPENDED_WITHIN_MS else delta
 
     def of_text(self, text: str | None) -> str | None:
-        """An error message with symbols in it, and limits of time as whole minutes from the trace's start."""
         if text is None:
             return None
         for symbol, topic_id in self._topic_ids.items():
@@ -122,7 +106,6 @@ class Symbols:
 
 
 def replaced(value: object, symbols: Symbols) -> object:
-    """A request's fields with what their symbols mean."""
     match value:
         case str():
             return _replaced_text(value, symbols)
@@ -150,8 +133,7 @@ def _replaced_text(value: str, symbols: Symbols) -> object:
     return symbols.topic_id(value) if value[:1] in {"#", "?"} else symbols.name(value)
 
 
-NO_ID = 4_000_000_000
-"""Identity of a transactional id that was never initialized: an unused producer id."""
+NO_ID = 4_000_000_000  # identity of a transactional id that was never initialized: an unused producer id
 
 
 @dataclass(slots=True)
@@ -160,11 +142,9 @@ class TransactionalProducer:
 
     producer_id: int = NO_ID
     epoch: int = 0
-    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The next one of each partition."""
+    sequences: dict[tuple[str, int], int] = field(default_factory=dict)  # the next one of each partition
 
     def become(self, producer_id: int, epoch: int) -> None:
-        """Take another identity; its sequences begin at 0."""
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self.producer_id, self.epoch = producer_id, epoch
             self.sequences.clear()
@@ -177,5 +157,4 @@ class TransactionalProducers:
         self._by_symbol: dict[str, TransactionalProducer] = {}
 
     def named(self, symbol: str) -> TransactionalProducer:
-        """The producer of a transactional id."""
         return self._by_symbol.setdefault(symbol, TransactionalProducer())

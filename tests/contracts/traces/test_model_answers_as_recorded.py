@@ -18,7 +18,6 @@ SHOWN = 3
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_model_answers_as_the_real_broker_did(kind: str, release: str) -> None:
-    """No difference in any trace of that kind."""
     found = []
     for recording in recordings():
         if recording.kind == kind:

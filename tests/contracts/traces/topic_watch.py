@@ -71,11 +71,7 @@ class TopicWatch:
                 self._wait(str(topic["name"]), DEFAULT_PARTITIONS)
 
     def _wait(self, symbol: str, partitions: int) -> None:
-        """Poll until the topic has that many partitions that respond; 0: until it is gone.
-
-        Raises:
-            TimeoutError: that does not happen.
-        """
+        """Poll until the topic has that many partitions that respond; 0: until it is gone."""
         for _ in range(_MOST_LOOKS):
             if self._partitions(symbol) == partitions and self._all_led(symbol, partitions):
                 return

@@ -28,15 +28,12 @@ KINDS: Mapping[str, Callable[[TraceWriter], None]] = {
 
 
 class Trace(NamedTuple):
-    """The requests of one conversation."""
-
     seed: int
     kind: str
     steps: list[Step]
 
 
 def trace_of(seed: int) -> Trace:
-    """Draw the trace of a seed."""
     kind = list(KINDS)[seed % len(KINDS)]
     writer = TraceWriter(seed)
     KINDS[kind](writer)

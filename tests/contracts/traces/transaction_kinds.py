@@ -33,7 +33,6 @@ class _Writer:
         return self.writer.random.choice(("", "$never")) if self.writer.chance((1 - self.right) / 8) else self.id
 
     def init(self, *, v: int | None = None) -> None:
-        """Send InitProducerId, usually as a new producer."""
         body: Tree = {"transaction_timeout": _TIMEOUT_MS}
         if self.writer.chance(0.35):
             body |= self._identity()
@@ -43,7 +42,6 @@ class _Writer:
         self.writer.add("INIT_PRODUCER_ID", {"transactional_id": self._transactional_id(), **body}, **more)
 
     def add_partitions(self) -> None:
-        """Send AddPartitionsToTxn 0-3."""
         draw = self.writer.random
         topics: list[Tree] = [{"name": "$a", "partitions": draw.sample((0, 1), draw.randint(1, 2))}]
         if self._is_wrong:
@@ -53,7 +51,6 @@ class _Writer:
         self.writer.add("ADD_PARTITIONS_TO_TXN", body, v=draw.randint(0, 3))
 
     def produce(self, v: int) -> None:
-        """Produce, the next batch of one partition."""
         draw = self.writer.random
         partition = draw.choice((0, 0, 0, 1))
         words: dict[str, object] = {"n": self.writer.records(3), "of": self.id, "to": ["$a", partition]}
@@ -67,7 +64,6 @@ class _Writer:
         self.writer.produce([words], partition=partition, v=v, acks=draw.choice((-1, -1, 1)), **more)
 
     def end(self, v: int) -> None:
-        """Send EndTxn."""
         body: Tree = {"transactional_id": self._transactional_id(), "committed": self.writer.chance(0.6)}
         self.writer.add("END_TXN", body | self._identity(), v=v)
 
@@ -81,7 +77,6 @@ class _Writer:
             self.writer.add("END_TXN", body, v=ends[-1]["v"])
 
     def look(self) -> None:
-        """Read as consumers do, and query as administrators do."""
         draw = self.writer.random
         partition = draw.choice((0, 0, 1))
         match draw.choice(("fetch", "fetch", "ends", "transactions", "producers", "list")):
@@ -104,7 +99,6 @@ class _Writer:
                 self.writer.add("LIST_TRANSACTIONS", body, v=draw.randint(0, 2))
 
     def close(self) -> None:
-        """End what is open, and read everything as both kinds of consumers do."""
         for partition in (0, 1):
             for isolation_level in (_READ_COMMITTED, 0):
                 step = self.writer.list_offsets("$a", partition, LATEST)

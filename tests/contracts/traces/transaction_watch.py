@@ -25,7 +25,6 @@ class TransactionWatch:
         self._symbols = symbols
 
     def learn(self, step: Step, answer: Tree) -> None:
-        """Take note of what the answer says, and wait for what the request must have changed."""
         if step["api"] == "PRODUCE" and "data" in step:
             self._learn_sequences(step, answer)
         transactional_id = step.get("body", {}).get("transactional_id")

@@ -16,7 +16,6 @@ _FIRST_REQUESTS: tuple[Step, ...] = (
 
 
 def warm_up(broker: Broker) -> None:
-    """Send requests until the responses have no error."""
     symbols = Symbols("", 0)
     for step in _FIRST_REQUESTS:
         while True:

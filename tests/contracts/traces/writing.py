@@ -54,7 +54,6 @@ class TraceWriter:
     # Any request
 
     def add(self, api: str, body: Tree | None = None, **more: Unpack[Step]) -> Step:  # type: ignore[misc]
-        """Add a request; its version is drawn unless given."""
         low, high = _OLDEST.get(api, 0), _NEWEST.get(api, 0)
         step: Step = {"api": api, "v": self.random.randint(low, high)}
         if body is not None:
@@ -66,17 +65,14 @@ class TraceWriter:
         return step
 
     def chance(self, probability: float) -> bool:
-        """Return True with this probability."""
         return self.random.random() < probability
 
     def any_topic(self) -> str:
-        """One of the trace's topics."""
         return self.random.choice(list(self.topics))
 
     # Topics
 
     def topic(self, symbol: str = "$a", partitions: int = 1, **configs: str) -> str:
-        """Make a topic; the names of settings have _ for dots."""
         settings = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
         topic: Tree = {"name": symbol, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
         self.add("CREATE_TOPICS", {"topics": [topic], "timeout": 10_000})
@@ -92,7 +88,6 @@ class TraceWriter:
         partition: int = 0,
         **more: Unpack[Step],  # type: ignore[misc]
     ) -> Step:
-        """Send batches to one partition."""
         return self.produce_all([(topic, [(partition, list(batches))])], **more)
 
     def produce_all(
@@ -100,17 +95,14 @@ class TraceWriter:
         data: list[tuple[str, list[PartitionWords]]],
         **more: Unpack[Step],  # type: ignore[misc]
     ) -> Step:
-        """Send batches to any partitions."""
         return self.add("PRODUCE", data=data, **more)  # type: ignore[misc]
 
     def records(self, most: int = 5) -> int:
-        """Draw the number of records of a batch."""
         return self.random.randint(1, most)
 
     # Questions
 
     def list_offsets(self, topic: str, partition: int, *whens: object, epoch: int = -1) -> Step:
-        """Request the offsets of one partition, one per time."""
         asked = [
             {"partition_index": partition, "timestamp": when, "current_leader_epoch": epoch, "max_num_offsets": 1}
             for when in whens
@@ -119,7 +111,6 @@ class TraceWriter:
         return self.add("LIST_OFFSETS", body)
 
     def ends(self) -> None:
-        """Request the end of every partition, and read some records."""
         for topic, partitions in self.topics.items():
             asked = [{"partition_index": index, "timestamp": LATEST} for index in range(partitions)]
             body: Tree = {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]}
@@ -127,7 +118,6 @@ class TraceWriter:
             self.fetch(topic, self.random.randrange(partitions), 0)
 
     def fetch(self, topic: str, partition: int, offset: int, **more: object) -> Step:
-        """Read one partition; `more` are fields of the request or of its partition."""
         of_partition: Tree = {
             "partition": partition,
             "fetch_offset": offset,
@@ -142,7 +132,6 @@ class TraceWriter:
         return self.add("FETCH", body)
 
     def metadata(self, *names: str | None, create: bool = False) -> Step:
-        """Request topics by name."""
         body: Tree = {
             "topics": [{"name": name, "topic_id": None} for name in names],
             "allow_auto_topic_creation": create,
@@ -152,6 +141,5 @@ class TraceWriter:
         return self.add("METADATA", body)
 
     def init_producer_id(self, **more: object) -> Step:
-        """Request a producer id."""
         body: Tree = {"transactional_id": None, "transaction_timeout": 60_000, **more}
         return self.add("INIT_PRODUCER_ID", body)

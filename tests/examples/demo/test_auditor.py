@@ -26,14 +26,12 @@ class Consumer:
         """Do nothing."""
 
     async def stop(self) -> None:
-        """Note the call."""
         self.is_stopped = True
 
     def assign(self, partitions: list[object]) -> None:
         """Do nothing."""
 
     def seek(self, _: object, offset: int) -> None:
-        """Continue at the offset."""
         self.at = offset
 
     async def end_offsets(self, partitions: list[object]) -> dict[object, int]:
@@ -43,11 +41,9 @@ class Consumer:
         return dict.fromkeys(partitions, len(ENTRIES))
 
     async def position(self, _: object) -> int:
-        """Return the next offset."""
         return self.at
 
     async def getmany(self, *, timeout_ms: int) -> dict[object, list[SimpleNamespace]]:  # noqa: ARG002 - as aiokafka's
-        """Return all records."""
         self.at = len(ENTRIES)
         found = [SimpleNamespace(offset=offset, value=value) for offset, value in enumerate(ENTRIES)]
         return {TopicPartition(LEDGER, 0): found}

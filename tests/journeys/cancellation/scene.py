@@ -15,8 +15,7 @@ from tests.fakes.background_tasks import background_tasks
 PRODUCE = Where(api=ApiKey.PRODUCE)
 METADATA = Where(api=ApiKey.METADATA)
 PAD = b"." * 2_000
-QUIET_S = 60.0
-"""Virtual seconds within which everything must have come to rest on a healed cluster."""
+QUIET_S = 60.0  # virtual seconds within which everything must have come to rest on a healed cluster
 
 
 class Record(TypedDict):
@@ -27,12 +26,7 @@ class Record(TypedDict):
 
 
 class Scene:
-    """See the top.
-
-    Args:
-        trouble: makes the trouble of the cluster before the call.
-        is_started: whether the producer runs already when the call comes.
-    """
+    """See the top."""
 
     topic = "orders"
 
@@ -114,7 +108,6 @@ class Scene:
         return found.records_pending, found.records_waiting, found.waiting_bytes, lent
 
     def check_records(self) -> None:
-        """Check that each record was reported once, or withdrawn; and that the report is true."""
         logs = [self.log(topic) for topic in ("orders", "later")]
         in_log = Counter(value for log in logs for value in log if value.endswith(PAD))
         assert max(self.told.values(), default=1) == 1, "a record was told of twice"
@@ -153,7 +146,6 @@ async def healthy(_: Scene) -> None:
 
 
 async def leaderless(scene: Scene) -> None:
-    """The topic's only partition has no leader; the other broker lives."""
     await scene.cluster.kill(scene.cluster.leader_of("orders", 0))
 
 

@@ -19,12 +19,7 @@ class Moment(Enum):
 
 
 class Watched:
-    """A coroutine that reports each of its suspensions.
-
-    Args:
-        coroutine: what to run.
-        note: called with the number of the suspension, from 1, and what the coroutine waits for.
-    """
+    """A coroutine that reports each of its suspensions."""
 
     def __init__(self, coroutine: Coroutine[object, object, object], note: Callable[[int, object], None]) -> None:
         self._coroutine = coroutine
@@ -93,7 +88,6 @@ class Strike:
     ending: Ending = field(default_factory=Ending)
 
     def lasts(self, at: int, seconds: float) -> bool:
-        """Whether the call stayed suspended for so long at suspension `at`."""
         until = [*self.points, self.ended_at][at]
         return until - self.points[at - 1] > seconds
 

@@ -20,8 +20,7 @@ ResultT = TypeVar("ResultT")
 
 VITAL = ("supervisor", "sender", "metadata", "producer-id")
 OTHERS = ("connect", "start", "close")
-MOST_POINTS = 60
-"""Suspensions of one task that are tried; the sender's later ones are like those before."""
+MOST_POINTS = 60  # suspensions of one task that are tried; the sender's later ones are like those before
 
 
 class TaskWatch:
@@ -113,7 +112,6 @@ async def live_and_check(kind: str, strike: Strike, *, is_vital: bool) -> None:
 
 
 async def check_failed(producer: Producer, life: Life, kind: str) -> None:
-    """Check that the state and each call say why, and no call waits; a start that fails so has cleaned up, too."""
     await asyncio.sleep(0.001)  # the supervisor learns of it a turn or two later
     if "closed" in repr(producer):
         assert f"{kind} task was cancelled" in str(life.error)

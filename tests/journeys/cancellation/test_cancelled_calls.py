@@ -1,14 +1,13 @@
 """Every call, cancelled at every point where it suspends, in every state of the cluster, in every way."""
 
 import asyncio
-import sys
-from collections.abc import Callable
 
 import pytest
-import uvloop
 
 from aioproducer import KafkaError, Producer, RecordMetadata, UndeliveredError
 from aioproducer.testing import FakeCluster
+from tests.fakes.event_loops import LOOPS
+from tests.fakes.producing import producing
 from tests.journeys.cancellation.calls import TARGETS
 from tests.journeys.cancellation.case import Case, cases
 from tests.journeys.cancellation.scene import STATES
@@ -26,20 +25,6 @@ def test_cancelled_anywhere_in_any_way(call: str, state: str) -> None:
 
 # A part of the sweep on real sockets, on asyncio's own loop, on uvloop, and with eager tasks where Python has them
 
-
-def eager_loop() -> asyncio.AbstractEventLoop:
-    """A loop whose tasks begin in the call that makes them."""
-    loop = asyncio.SelectorEventLoop()
-    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]  # 3.12 on
-    return loop
-
-
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.SelectorEventLoop,
-    "uvloop": uvloop.new_event_loop,
-}
-if sys.version_info >= (3, 12):
-    LOOPS["eager"] = eager_loop
 
 CALLS = ("start", "send", "send_and_wait", "enqueue", "send_many, then the delivery", "flush", "close", "async with")
 
@@ -81,10 +66,7 @@ async def test_enqueue_cancelled_after_acceptance_says_so() -> None:
 
 
 async def test_enqueue_cancelled_as_its_record_fails_has_no_note() -> None:
-    async with (
-        FakeCluster(1, auto_create_topics=False) as cluster,
-        Producer(cluster.bootstrap_servers, max_block_ms=100) as producer,
-    ):
+    async with producing(FakeCluster(1, auto_create_topics=False), max_block_ms=100) as (_, producer):
         calling = asyncio.create_task(producer.enqueue("nowhere", b"v"))
         await asyncio.sleep(0)
         while producer.statistics().records_waiting:  # noqa: ASYNC110  # it must be seen in the very turn

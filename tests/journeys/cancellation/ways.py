@@ -85,8 +85,6 @@ async def scope(call: Call, strike: Strike) -> None:
 
 
 async def anyio_group(call: Call, strike: Strike) -> None:
-    """Cancel an anyio task group."""
-
     async def quietly() -> None:
         with contextlib.suppress(KafkaError):
             await strike.on(call)
@@ -110,13 +108,11 @@ async def loop_shutdown(call: Call, strike: Strike) -> None:
 
 
 async def wait_for(call: Call, strike: Strike, seconds: float) -> None:
-    """Limit the call by `asyncio.wait_for`."""
     with contextlib.suppress(TimeoutError, KafkaError):
         await asyncio.wait_for(strike.on(call), seconds)
 
 
 async def move_on_after(call: Call, strike: Strike, seconds: float) -> None:
-    """Limit the call by anyio."""
     with contextlib.suppress(KafkaError), anyio.move_on_after(seconds):
         await strike.on(call)
 

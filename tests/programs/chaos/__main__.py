@@ -64,7 +64,6 @@ def plans(asked: argparse.Namespace, seed: int) -> Iterator[Plan]:
 
 
 async def run(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
-    """Run the cells one after the other."""
     summary = Summary()
     end = time.monotonic() + asked.minutes * 60
     for plan in plans(asked, seed):

@@ -14,8 +14,7 @@ ResultT = TypeVar("ResultT")
 
 ASK_S = 5.0
 
-KEEP_ASKING_S = 60.0
-"""A question that has to be answered in the end."""
+KEEP_ASKING_S = 60.0  # a question that has to be answered in the end
 
 
 class Administration:
@@ -57,8 +56,7 @@ class Administration:
         """Give every partition back to the first of its replicas, where that is in sync."""
         kind = confluent_kafka.ElectionType.PREFERRED
         await self._do(  # given a timeout, confluent-kafka 2.16.1 fails with a SystemError
-            lambda: self._client.elect_leaders(kind, None),
-            done=KafkaError.ELECTION_NOT_NEEDED,
+            lambda: self._client.elect_leaders(kind, None), done=KafkaError.ELECTION_NOT_NEEDED
         )
 
     async def topic_id(self, topic: str) -> str:
@@ -101,7 +99,6 @@ class Administration:
         await self._insist(once)
 
     async def _insist(self, ask: Callable[[], ResultT]) -> ResultT:
-        """Ask again while the cluster is in trouble."""
         give_up = time.monotonic() + KEEP_ASKING_S
         while True:
             try:

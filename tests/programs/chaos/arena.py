@@ -40,12 +40,10 @@ class TopicInPlay:
     described: Topic
     partitions: int
     life: int = 0
-    invoked_from_us: int = 0
-    """Records invoked from then on can only go to this life of it."""
+    invoked_from_us: int = 0  # records invoked from then on can only go to this life of it
 
     @property
     def name(self) -> str:
-        """Kafka's name of it."""
         return self.described["name"]
 
 
@@ -82,7 +80,6 @@ class Arena:
         self.topics[number] = TopicInPlay(number, described, partitions)
 
     async def leaders(self) -> dict[str, dict[str, int]]:
-        """Node by partition by topic number, as events have it."""
         found = await self.admin.leaders()
         return {
             str(number): {str(partition): node for partition, node in found.get(topic.name, {}).items()}

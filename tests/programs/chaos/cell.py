@@ -32,8 +32,7 @@ from tests.programs.chaos.proxy import Link
 from tests.programs.chaos.tied_process import run_to_end
 
 NODES = 3
-RECOVERY_S = 10.0
-"""Bound of the check RECOVERY, on top of the request timeout."""
+RECOVERY_S = 10.0  # bound of the check RECOVERY, on top of the request timeout
 
 WARM_UP_S = 1.5
 
@@ -42,8 +41,7 @@ START_TIMEOUT_S = 60.0
 
 END_TIMEOUT_S = 120.0
 
-LATE_APPENDS_S = 3.0
-"""Requests of closed connections may be carried out so long after."""
+LATE_APPENDS_S = 3.0  # requests of closed connections may be carried out so long after
 
 SERVER = {"auto.create.topics.enable": "false", "replica.lag.time.max.ms": "10000", **PROPERTIES}
 
@@ -60,12 +58,10 @@ class CellResult:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was violated and nothing else went wrong."""
         return not self.problems and not self.verdict.get("violations")
 
 
 async def run_cell(plan: Plan, folder: Path) -> CellResult:
-    """Run a cell in a folder of its own, which is kept if anything went wrong."""
     folder.mkdir(parents=True)
     began = time.monotonic()
     result = CellResult(plan, Counter(), {}, [], folder, 0)
@@ -194,7 +190,6 @@ async def _end_senders(arena: Arena) -> list[str]:
 
 
 def _keep_broker_files(arena: Arena) -> None:
-    """Copy the brokers' logs and the topics' partitions into the cell's folder."""
     for node in arena.nodes:
         shutil.copy(node.folder / "broker.log", arena.folder / f"broker-{node.ports.node_id}.log")
         for partition in node.log_folder.glob("chaos-*"):

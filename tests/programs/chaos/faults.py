@@ -25,15 +25,9 @@ from tests.programs.chaos.troubles import (
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    hold_s: float
-    """Seconds that it stays; 0 if it is over at once."""
-
-    nodes: list[int] = field(default_factory=list)
-    """Nodes whose leadership it ends or moves."""
-
-    clients: list[int] = field(default_factory=list)
-    """Clients whose process it stops: from this number, below that one."""
-
+    hold_s: float  # seconds that it stays; 0 if it is over at once
+    nodes: list[int] = field(default_factory=list)  # nodes whose leadership it ends or moves
+    clients: list[int] = field(default_factory=list)  # clients whose process it stops: from this number, below that one
     detail: str = ""
 
 
@@ -42,15 +36,13 @@ Fault: TypeAlias = Callable[[Arena], AbstractAsyncContextManager[Strike]]
 
 # Faults of broker processes: killed, frozen, restarted, and leaders that move.
 
-IN_SYNC_S = 20.0
-"""Time that a restarted node may take to catch up."""
+IN_SYNC_S = 20.0  # time that a restarted node may take to catch up
 
 SEEN_S = 1.0
 
 
 @asynccontextmanager
 async def kill_leader(arena: Arena) -> AsyncIterator[Strike]:
-    """Kill -9 the leader of some partition."""
     async with _killed(arena, [await some_leader(arena)]) as strike:
         yield strike
 
@@ -135,7 +127,6 @@ async def restart_cleanly(arena: Arena, node: int) -> None:
 
 
 async def some_leader(arena: Arena) -> int:
-    """The node that leads a partition chosen at random; any node where there is no leader."""
     leaders = [node for led in (await arena.leaders()).values() for node in led.values() if node > 0]
     return arena.rng.choice(leaders or list(arena.cluster.node_ids))
 
@@ -163,8 +154,7 @@ CHOICES: dict[str, Callable[[random.Random], Trouble]] = {
 }
 
 
-CUT_OFF_S = (10.0, 15.0)
-"""Longer than a transaction of the chaos runs may be open."""
+CUT_OFF_S = (10.0, 15.0)  # longer than a transaction of the chaos runs may be open
 
 
 @asynccontextmanager
@@ -199,8 +189,7 @@ def bad_network(choose: Callable[[random.Random], Trouble]) -> Fault:
 
 # Faults that kill no process: topics that grow or are created again, and producer processes that are stopped.
 
-SETTLED_S = 3.0
-"""Seconds after which acknowledged records are visible to readers, and every broker knows of a change."""
+SETTLED_S = 3.0  # seconds after which acknowledged records are visible to readers, and every broker knows of a change
 
 
 @asynccontextmanager

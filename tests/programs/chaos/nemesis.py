@@ -25,11 +25,8 @@ from tests.programs.chaos.faults import (
     stop_producer,
 )
 
-CALM_S = (2.0, 5.0)
-"""Between two faults, once everyone was acknowledged something."""
-
-LEAST_S = 8.0
-"""A fault that cannot stay so long does not begin any more."""
+CALM_S = (2.0, 5.0)  # between two faults, once everyone was acknowledged something
+LEAST_S = 8.0  # a fault that cannot stay so long does not begin any more
 
 
 def known_faults(longest_stop_s: float) -> Mapping[str, Fault]:
@@ -72,7 +69,6 @@ class Nemesis:
         return self._deck.pop()
 
     async def _strike(self, kind: str, until: float) -> int:
-        """One fault, from its beginning to healing; the time of that."""
         arena = self._arena
         event = Event(kind=kind, leaders=await arena.leaders(), begin_us=now_us())
         async with self._faults[kind](arena) as strike:

@@ -26,8 +26,7 @@ ALL_FAULTS = (
     "single_bytes",
 )
 
-CLIENTS_OF_A_PROCESS = 1_000_000
-"""Client numbers are given to processes in blocks of this size."""
+CLIENTS_OF_A_PROCESS = 1_000_000  # client numbers are given to processes in blocks of this size
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,8 +37,7 @@ class Workload:
     kind: str
     number: int
     partitions: int
-    rate: float
-    """Records a second of a steady one, producers a second of a short one."""
+    rate: float  # records a second of a steady one, producers a second of a short one
     idempotent: bool
 
 
@@ -57,7 +55,6 @@ class Plan:
         return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)
 
     def options(self, workload: Workload) -> dict[str, Any]:
-        """Draw the options of a producer."""
         rng = random.Random(f"{self.seed}/{workload.name}")
         identity = {"enable_idempotence": True} if workload.idempotent else {"enable_idempotence": False, "acks": 1}
         return {
@@ -93,7 +90,6 @@ No recovery is bounded with a shorter request timeout: on a busy machine followe
 
 
 def workloads(scale: Scale) -> list[Workload]:
-    """The idempotent one, the one with acks=1, and the short-lived ones."""
     rate, short = scale.records_per_s, scale.producers_per_s
     return [
         Workload("idempotent", "steady", 1, partitions=12, rate=rate * 0.75, idempotent=True),

@@ -16,15 +16,13 @@ from tests.programs.chaos.troubles import Pipe, Trouble, pass_on
 
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 1 << 16
-RESET_AT_ONCE = struct.pack("ii", 1, 0)
-"""SO_LINGER on, 0 seconds: closing sends RST."""
+RESET_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 seconds: closing sends RST
 
 
 class Link:
     """The proxy of one broker: listens from `open` to `close`."""
 
     def __init__(self, port: int, target_port: int, seed: str) -> None:
-        """Listen on `port` for the broker on `target_port`, both on loopback."""
         self.port = port
         self.rng = random.Random(seed)
         self.trouble: Trouble = pass_on
@@ -37,18 +35,15 @@ class Link:
         return f"<Link {self.port} -> {self._target_port} {len(self._tasks)} open>"
 
     async def open(self) -> None:
-        """Accept connections; doing so again does nothing."""
         if self._server is None:
             self._server = await asyncio.start_server(self._accepted, LOOPBACK, self.port)
 
     async def refuse(self) -> None:
-        """Accept no more connections; those there are stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     async def close(self) -> None:
-        """Accept no more, and reset every connection."""
         await self.refuse()
         for task in self._tasks:
             task.cancel()
@@ -102,7 +97,6 @@ class Link:
 
 
 def no_delay(writer: asyncio.StreamWriter) -> None:
-    """Let small writes go out as they are."""
     writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 

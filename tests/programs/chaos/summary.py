@@ -80,11 +80,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
     if not values:
         return {}
     ordered = sorted(values)
-    return {
-        "median": ordered[len(ordered) // 2],
-        "p95": ordered[int(len(ordered) * 0.95)],
-        "max": ordered[-1],
-    }
+    return {"median": ordered[len(ordered) // 2], "p95": ordered[int(len(ordered) * 0.95)], "max": ordered[-1]}
 
 
 def cell_lines(result: CellResult) -> Iterator[str]:

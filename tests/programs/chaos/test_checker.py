@@ -44,7 +44,6 @@ def test_running_checker_has_not_loaded_the_producer(module: str) -> None:
 
 
 def test_clean_cell_is_clean(cell: WrittenCell) -> None:
-    """Acknowledged and there, failed and absent, unknown and either."""
     cell.acknowledged(3)
     cell.acknowledged(3, topic=2)
     cell.failed(cell.invoke(), Kind.NOT_WRITTEN)
@@ -76,7 +75,6 @@ def test_record_that_ended_twice(cell: WrittenCell) -> None:
 
 
 def test_record_that_lived_too_long(cell: WrittenCell) -> None:
-    """Longer than delivery timeout, blocking time and the tolerance for a busy machine."""
     n = cell.invoke()
     cell.now_us += 37 * SECOND
     cell.failed(n, Kind.NOT_WRITTEN)
@@ -174,7 +172,6 @@ def test_record_that_is_there_twice(cell: WrittenCell, kind: Kind) -> None:
 
 @pytest.mark.parametrize("finding", [Finding.CORRUPT, Finding.MISROUTED])
 def test_record_that_is_damaged_or_elsewhere(cell: WrittenCell, finding: Finding) -> None:
-    """The digest is wrong, or the record belongs to another topic or partition."""
     cell.acknowledged(1)
     cell.log(0, 1, finding=finding)
 
@@ -245,7 +242,6 @@ def test_timestamp_that_is_not_the_records(cell: WrittenCell, where: str) -> Non
 
 
 def test_first_acknowledgement_that_comes_late(cell: WrittenCell) -> None:
-    """The bound after healing is the request timeout and ten seconds."""
     cell.lasting = [CLIENT]
     cell.acknowledged(1)
     cell.fault("kill_two", 0, 1, nodes=[1, 2])

@@ -69,7 +69,6 @@ def test_loss_when_the_watcher_saw_a_leader_move(cell: WrittenCell, partition: i
 
 
 def make_again(cell: WrittenCell) -> None:
-    """Topic 1 is read, deleted and made again; that takes ten seconds."""
     cell.covers(1, 0, acknowledged_until_us=cell.now_us)
     cell.now_us += 10 * SECOND
     cell.covers(1, 1, invoked_from_us=cell.now_us)

@@ -17,7 +17,6 @@ START_S = 90.0
 
 
 def wait_until_sending(run: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The children of a run, once all brokers and producer processes are there."""
     give_up = time.monotonic() + START_S
     while len(children := psutil.Process(run.pid).children()) < BROKERS_AND_SENDERS:
         assert time.monotonic() < give_up, f"only {children}"

@@ -11,7 +11,6 @@ from tests.programs.chaos.transacting.totals import by_release, faults_told, tab
 
 
 def told(folder: Path) -> list[tuple[str, int, str]]:
-    """Life, number and what, of each line that is read."""
     return [(line.life, line.number, line.what) for line in read_lines(folder)]
 
 
@@ -38,7 +37,6 @@ def test_line_is_in_the_file_at_once(tmp_path: Path) -> None:
 
 
 def test_processes_can_be_started() -> None:
-    """The modules that sessions start exist; each id but the rivals' has one process."""
     for module in ("tests.programs.chaos.transacting.__main__", "tests.integrations.worker_program"):
         assert importlib.util.find_spec(module) is not None
     ids = [each for process in IDS.values() for each in process]
@@ -70,7 +68,6 @@ def test_sessions_add_up() -> None:
 
 
 def test_nothing_is_clean_that_did_not_run_or_was_violated() -> None:
-    """No session proves nothing; a session that failed has no figures, and a problem."""
     failed = {"release": "4.3.1", "seconds": 1, "faults": {}, "violations": {}, "problems": ["NotHealedError: late"]}
 
     assert not by_release(iter([]))["all"].is_clean

@@ -38,7 +38,6 @@ def test_doubled_record_is_found() -> None:
 
 
 def test_lost_aborted_and_unknown_transactions_are_found() -> None:
-    """Committed and absent; aborted and there; there and never begun."""
     assert checked() == ["ATOMIC"]
     assert checked(*whole("a", 1), *whole("a", 2)) == ["ATOMIC"]
     assert checked(*whole("a", 1), *whole("a", 9)) == ["ATOMIC"]
@@ -56,7 +55,6 @@ def test_life_that_comes_back_is_found() -> None:
 
 
 def test_copies_and_offsets_must_agree() -> None:
-    """Complete, half done, missing, doubled, unknown, ahead of the offsets."""
     verdicts = []
     for copies, committed in [
         ({0: 1, 1: 1, 2: 1}, [2, 1]),

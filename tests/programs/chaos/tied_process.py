@@ -25,7 +25,6 @@ class TiedProcess(JavaProcess):
         self.send_signal(signal.SIGCONT)
 
     async def end(self, timeout_s: float) -> bool:
-        """SIGTERM, then wait; kill it after the timeout. Whether it ended by itself."""
         self.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(timeout_s):
@@ -37,7 +36,6 @@ class TiedProcess(JavaProcess):
 
 
 async def run_to_end(module: str, *arguments: str, out: Path, log_file: Path) -> None:
-    """Run a program that writes the file `out` when it is done."""
     process = TiedProcess(module, *arguments, log_file=log_file)
     try:
         await process.wait_for_exit()

@@ -49,7 +49,6 @@ class Campaign:
     folder: Path
 
     async def run_session(self, release: str, seed: int) -> dict[str, Any]:
-        """Run one, and say what came of it; its folder is kept if that was not all right."""
         folder, at = self.folder / f"{release}-{seed}", time.monotonic()
         folder.mkdir(parents=True)
         print(f"{now()} Kafka {release}, seed {seed}, {folder}", flush=True)

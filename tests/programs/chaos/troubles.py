@@ -23,18 +23,15 @@ class Pipe:
     writer: asyncio.StreamWriter
     rng: random.Random
     is_answer: bool
-    carried: int = 0
-    """Bytes, under a trouble that counts them."""
+    carried: int = 0  # bytes, under a trouble that counts them
     limit: int = 0
-    is_dead: bool = False
-    """Bytes were swallowed: what follows would be nonsense, so nothing follows any more."""
+    is_dead: bool = False  # bytes were swallowed: what follows would be nonsense, so nothing follows any more
 
 
 Trouble: TypeAlias = Callable[[bytes, Pipe], Awaitable[None]]
 
 
 async def pass_on(data: bytes, pipe: Pipe) -> None:
-    """No trouble, but for a connection that is dead already."""
     if pipe.is_dead:
         return
     pipe.writer.write(data)

@@ -33,7 +33,6 @@ class WrittenCell:
     # The history
 
     def invoke(self, *, client: int = CLIENT, partition: int = 0, topic: int = 1) -> int:
-        """A client gives a record away; its n."""
         n = self._next.get(client, 0)
         self._next[client] = n + 1
         self._write(Kind.INVOKE, topic, partition, client, n, -1, SENT_MS)
@@ -46,7 +45,6 @@ class WrittenCell:
         self._write(kind, topic, -1, CLIENT, n, -1, -1)
 
     def acknowledged(self, count: int, *, topic: int = 1) -> None:
-        """Add records that are acknowledged one by one, and are in the log."""
         for offset in range(count):
             n = self.invoke(topic=topic)
             self.ok(n, offset, topic=topic)
@@ -75,7 +73,6 @@ class WrittenCell:
         self.log_of(topic, life).extend(row)
 
     def log_of(self, topic: int, life: int) -> bytearray:
-        """The dump of one life of a topic; empty if nothing was found."""
         return self._logs.setdefault((topic, life), bytearray())
 
     def covers(self, topic: int, life: int, **fields: Any) -> None:

@@ -12,7 +12,6 @@ INSTRUMENTED = ["aioproducer._protocol", "aioproducer.testing.fake_broker"]
 
 
 def run(minutes: float, seed: int) -> None:
-    """Fuzz for so long; the first byte of an input says which decoder it is for."""
     atheris = import_module("atheris")
     with atheris.instrument_imports(include=INSTRUMENTED):
         every = list(import_module("tests.programs.fuzz.decoders").decoders().values())

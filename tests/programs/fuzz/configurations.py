@@ -62,7 +62,6 @@ def whole(draw: st.DrawFn, name: str, kind: IntOption) -> int:
 
 
 def legal(name: str, kind: OptionKind) -> st.SearchStrategy[object]:
-    """Values that one option may have, if the others agree."""
     match kind:
         case IntOption():
             return whole(name, kind)

@@ -41,8 +41,7 @@ class Decoder(NamedTuple):
     name: str
     whole: bytes
     decode: Callable[[bytes], object]
-    refuses: tuple[type[Exception], ...]
-    """Exceptions that it may raise; any other is a defect."""
+    refuses: tuple[type[Exception], ...]  # exceptions that it may raise; any other is a defect
 
     def check(self, payload: bytes) -> None:
         """Decode; say which bytes it were, if anything else than a promised error comes out."""

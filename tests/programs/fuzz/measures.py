@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """Memory that the work held at its peak, what it returns included."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

@@ -35,10 +35,8 @@ LONGEST_SLICE = 64
 
 class Step(NamedTuple):
     kind: str
-    at: int
-    """Position, modulo the length."""
-    argument: int
-    """Amount, or choice."""
+    at: int  # position, modulo the length
+    argument: int  # amount, or choice
 
 
 def _flip(data: bytearray, at: int, argument: int) -> None:

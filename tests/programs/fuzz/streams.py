@@ -15,7 +15,6 @@ MAX_FRAME_BYTES = 1 << 20
 
 
 def talking(count: int = REQUESTS) -> FrameProtocol[int]:
-    """A conversation with Produce requests 0 to count - 1 in flight."""
     conversation: FrameProtocol[int] = FrameProtocol("me", MAX_FRAME_BYTES)
     for number in range(count):
         conversation.send(0, PRODUCE_VERSION, [b"x"], flexible=True, context=number)
@@ -31,14 +30,12 @@ STREAM = b"".join(frame(number, ANSWER) for number in range(REQUESTS))
 
 
 def in_pieces(stream: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """The stream, cut into pieces of these sizes, over and over."""
     ends = itertools.accumulate(itertools.cycle(sizes))
     edges = [0, *itertools.takewhile(lambda end: end < len(stream), ends), len(stream)]
     return [stream[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def heard(pieces: Sequence[bytes]) -> tuple[list[tuple[int, bytes]], str | None]:
-    """The answers that pieces hold, and the error that ended them."""
     conversation = talking()
     answers: list[tuple[int, bytes]] = []
     try:

@@ -69,8 +69,6 @@ HOOKS: dict[str, Callable[[], dict[str, object]]] = {
 
 
 class Call(NamedTuple):
-    """One call of a verb that takes records."""
-
     verb: str
     topic: object
     options: dict[str, object]
@@ -200,7 +198,6 @@ def is_valid(call: Call) -> bool:
 
 
 async def make(producer: Producer, call: Call) -> int:
-    """Make the call and wait for what it sent: how many records."""
     options = dict(call.options)
     if call.verb == "send_many":
         return await make_many(producer, call.topic, options)
@@ -249,7 +246,6 @@ async def story(given: Sequence[Call], hooks: Mapping[str, object]) -> None:
 
 
 def without_callback(call: Call) -> Call:
-    """`send_many` has none."""
     if call.verb != "send_many":
         return call
     return call._replace(options={name: value for name, value in call.options.items() if name != "on_delivery"})

@@ -54,7 +54,6 @@ def test_whole_message_is_read(name: str) -> None:
 @given(steps=STEPS)
 @example(steps=[])
 def test_damaged_message_is_refused_or_read(name: str, steps: list[Step]) -> None:
-    """Bits flipped, cut, grown, with invalid lengths and varints."""
     decoder = decoders()[name]
 
     decoder.check(damaged(decoder.whole, steps))

@@ -19,7 +19,6 @@ PIECES = st.lists(st.integers(1, 50), min_size=1, max_size=20)
 @settings(max_examples=300)
 @given(steps=STEPS, sizes=PIECES)
 def test_damaged_stream_means_the_same_however_it_is_cut(steps: list[Step], sizes: list[int]) -> None:
-    """The same responses, then the same error: whole, in pieces, one byte at a time."""
     check_stream(steps, sizes)
 
 
@@ -60,7 +59,6 @@ def test_embedded_broker_cuts_a_damaged_stream_the_same_way(steps: list[Step], s
 
 
 def cut(pieces: list[bytes]) -> list[bytes]:
-    """The frames that the embedded broker finds."""
     reader = FrameReader(MAX_FRAME_BYTES)
     frames: list[bytes] = []
     with contextlib.suppress(ValueError):

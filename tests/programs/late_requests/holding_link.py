@@ -21,8 +21,7 @@ from tests.contracts.raw_client import schema
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 30.0
-HEAD = struct.Struct(">ihhi")
-"""Size of the frame, key of the API, version, correlation id."""
+HEAD = struct.Struct(">ihhi")  # size of the frame, key of the API, version, correlation id
 
 
 @dataclass(slots=True)
@@ -155,6 +154,5 @@ def _codes_in(value: object) -> Iterator[int]:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """One frame, with its size in front."""
     size = await reader.readexactly(4)
     return size + await reader.readexactly(int.from_bytes(size, "big"))

@@ -31,14 +31,12 @@ def steps_of_page(column: int) -> list[str]:
 
 
 def in_words(asked: Sequence[Request]) -> str:
-    """Return the requests in the page's words; repetitions, because a broker is busy or new, count once."""
     shown = (f"{api.name.lower()} {version}" for api, version in asked if api not in NOT_SHOWN)
     return ", ".join("".join(part.capitalize() for part in name.split("_")) for name in dict.fromkeys(shown))
 
 
 @pytest.mark.parametrize("column", [1, 2])
 def test_recorded_transactions_ask_what_the_table_says(column: int) -> None:
-    """The two transactions that the page shows whole, from real brokers."""
     traces = re.findall(r"^```text\n(FindCoordinator.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     of_v2, of_v1 = (re.findall(r"^(\w+ \d+) ", trace, re.MULTILINE) for trace in traces)
     of_first_transaction = ", ".join(steps_of_page(column)[:6]).split(", ")

@@ -14,7 +14,6 @@ from tests.programs.mutants.session import SIX_SECONDS, Session, chosen_by
 
 
 def main() -> int:
-    """Do what the arguments say; the exit code is 1 if a mutant survived."""
     arguments = _parser().parse_args()
     if arguments.list:
         for mutant in MUTANTS:

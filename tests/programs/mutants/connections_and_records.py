@@ -51,12 +51,7 @@ CONNECTIONS_AND_RECORDS: Final = (
         breaks="a record is in the log of the application",
         families=("D9", "D8"),
         changes=(
-            Change(
-                "_sender/completion.py",
-                "Completion.fail",
-                "error.outcome.value",
-                "bytes(batch.records()[:60])",
-            ),
+            Change("_sender/completion.py", "Completion.fail", "error.outcome.value", "bytes(batch.records()[:60])"),
         ),
     ),
     Mutant(
@@ -64,12 +59,7 @@ CONNECTIONS_AND_RECORDS: Final = (
         breaks="an answer of any announced size is collected",
         families=("D20",),
         changes=(
-            Change(
-                "_protocol/framing.py",
-                "FrameProtocol._refuse_strangers",
-                "size > largest",
-                "size > largest * 256",
-            ),
+            Change("_protocol/framing.py", "FrameProtocol._refuse_strangers", "size > largest", "size > largest * 256"),
         ),
     ),
     Mutant(

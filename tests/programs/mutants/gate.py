@@ -19,12 +19,10 @@ import aioproducer
 from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import live_through
 
-HANG_S = 60.0
-"""Limit of processor time: no run takes a hundredth of that, so one that reaches it is a busy loop."""
+HANG_S = 60.0  # limit of processor time: no run takes a hundredth of that, so one that reaches it is a busy loop
 
 
 def main() -> None:
-    """Run what the arguments say."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.mutants.gate", description=__doc__)
     parser.add_argument("runs", nargs="+", help="families, or single runs as FAMILY:SEED")
     parser.add_argument("--seeds", type=int, default=100, help="of each family")

@@ -74,27 +74,13 @@ INVARIANTS: Final = (
         name="moved_partition_stays_offered",
         breaks="a partition whose leader moved waits in the queue of the old one",
         families=("D5", "D14"),
-        changes=(
-            Change(
-                "_accumulator/record_accumulator.py",
-                "ReadyNodes.move",
-                "self.withdraw(queue)",
-                "pass",
-            ),
-        ),
+        changes=(Change("_accumulator/record_accumulator.py", "ReadyNodes.move", "self.withdraw(queue)", "pass"),),
     ),
     Mutant(
         name="shared_chunk_returned_by_first_part",
         breaks="the memory of a split batch is lent again when one of its parts is done",
         families=("D17",),
-        changes=(
-            Change(
-                "_accumulator/buffer_pool.py",
-                "BufferPool.give_back",
-                "holders > 1",
-                "holders > 2",
-            ),
-        ),
+        changes=(Change("_accumulator/buffer_pool.py", "BufferPool.give_back", "holders > 1", "holders > 2"),),
     ),
     Mutant(
         name="large_record_overtaken_for_ever",
@@ -128,10 +114,7 @@ INVARIANTS: Final = (
         families=("D9",),
         changes=(
             Change(
-                "_sender/sender.py",
-                "Sender._end_overdue",
-                "deadlines.watch_again(queue)",
-                "queue.expiry_timer = None",
+                "_sender/sender.py", "Sender._end_overdue", "deadlines.watch_again(queue)", "queue.expiry_timer = None"
             ),
         ),
     ),
@@ -183,14 +166,7 @@ INVARIANTS: Final = (
         name="split_of_ambiguous_batch",
         breaks="a batch that may be written is split and sent again",
         families=("D17",),
-        changes=(
-            Change(
-                "_sender/produce_outcome.py",
-                "decide",
-                "ambiguous or facts.maybe_written",
-                "ambiguous",
-            ),
-        ),
+        changes=(Change("_sender/produce_outcome.py", "decide", "ambiguous or facts.maybe_written", "ambiguous"),),
     ),
     Mutant(
         name="freed_place_wakes_nobody",

@@ -34,7 +34,6 @@ class Change:
     new: str
 
     def replaced(self, text: str) -> str:
-        """Return the text of the file with the change made."""
         old, new = (textwrap.dedent(part).strip("\n") for part in (self.old, self.new))
         places = list((_python_places if self.file.endswith(".py") else _cython_places)(text, self.function, old))
         if len(places) != 1:
@@ -47,33 +46,24 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A bug that a person could have made."""
-
     name: str
     breaks: str
-    families: tuple[str, ...] = ()
-    """Families of the simulation that find it fastest; they are tried first."""
-
-    tests: tuple[str, ...] = ()
-    """Tests that find what no caller and no broker can see; they run before other families."""
-
+    families: tuple[str, ...] = ()  # families of the simulation that find it fastest; they are tried first
+    tests: tuple[str, ...] = ()  # tests that find what no caller and no broker can see; they run before other families
     changes: tuple[Change, ...]
 
     @property
     def native_modules(self) -> tuple[str, ...]:
-        """Names of the extension modules to build again."""
         paths = (Path(change.file) for change in self.changes)
         return tuple(sorted({path.stem for path in paths if path.suffix == ".pyx"}))
 
     def apply(self, package: Path) -> None:
-        """Change the files of a copy of the package."""
         for change in self.changes:
             path = package / change.file
             path.write_text(change.replaced(path.read_text("utf-8")), "utf-8")
 
 
 def _python_places(text: str, function: str, old: str) -> Iterator[tuple[int, int]]:
-    """Begin and end of each place, as offsets in the text."""
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     scope = _scope(ast.parse(text), function)
     wanted = ast.parse(old).body
@@ -81,10 +71,7 @@ def _python_places(text: str, function: str, old: str) -> Iterator[tuple[int, in
     for first, last in found(scope, wanted):
         assert last.end_lineno is not None
         assert last.end_col_offset is not None
-        yield (
-            starts[first.lineno - 1] + first.col_offset,
-            starts[last.end_lineno - 1] + last.end_col_offset,
-        )
+        yield (starts[first.lineno - 1] + first.col_offset, starts[last.end_lineno - 1] + last.end_col_offset)
 
 
 def _scope(module: ast.Module, function: str) -> ast.AST:

@@ -112,12 +112,7 @@ PUBLISHED: Final = (
         breaks="a caller that gives up waiting for memory is counted forever",
         families=("D8",),
         changes=(
-            Change(
-                "_accumulator/wait_queues.py",
-                "WaitQueues._leave",
-                "self.bytes -= record.size",
-                "pass",
-            ),
+            Change("_accumulator/wait_queues.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
             Change(
                 "_accumulator/wait_queues.py",
                 "WaitQueues._placed",
@@ -298,10 +293,7 @@ PUBLISHED: Final = (
         families=("D16",),
         changes=(
             Change(
-                "_producer/runtime.py",
-                "ProducerRuntime._fail_everything",
-                "self.wait_queues.fail_all(error)",
-                "pass",
+                "_producer/runtime.py", "ProducerRuntime._fail_everything", "self.wait_queues.fail_all(error)", "pass"
             ),
         ),
     ),
@@ -357,14 +349,7 @@ PUBLISHED: Final = (
         name="acks_0_waits",
         breaks="with acks=0 an answer is awaited that never comes",
         families=("D4",),
-        changes=(
-            Change(
-                "_sender/sender.py",
-                "Sender._send",
-                "acks != 0",
-                "True",
-            ),
-        ),
+        changes=(Change("_sender/sender.py", "Sender._send", "acks != 0", "True"),),
     ),
     Mutant(
         name="throttle_ignored",

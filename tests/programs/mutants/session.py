@@ -19,12 +19,10 @@ class Death:
     mutant: Mutant
     finding: Finding
     seconds: float
-    is_confirmed: bool = True
-    """The package itself does not fail in the same way."""
+    is_confirmed: bool = True  # the package itself does not fail in the same way
 
     @property
     def is_good(self) -> bool:
-        """Whether the mutant was killed, and rightly."""
         return self.finding.is_kill and self.is_confirmed
 
     def line(self) -> str:
@@ -56,7 +54,6 @@ class Session:
         self.deaths: list[Death] = []
 
     def run(self) -> bool:
-        """Kill all; whether every one was killed."""
         self._clean.fill()
         for mutant in self._mutants:
             self.deaths.append(self._death(mutant))
@@ -88,7 +85,6 @@ class Session:
         return finding
 
     def _is_well(self, finding: Finding) -> bool:
-        """Whether the package without the mutant passes where the mutant failed."""
         if "::" in finding.by:
             return not self._clean.test([f"tests/{finding.by}"]).is_kill
         run = finding.by.replace(" ", ":")

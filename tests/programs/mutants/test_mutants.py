@@ -16,7 +16,6 @@ from tests.programs.mutants.workshop import PACKAGE, ROOT, WITHOUT_BROKERS
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_fits_the_code(mutant: Mutant, tmp_path: Path) -> None:
-    """The replaced code is found once, and the result is valid Python."""
     for file in {change.file for change in mutant.changes}:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PACKAGE / file, tmp_path / file)

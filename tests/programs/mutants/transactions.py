@@ -93,14 +93,7 @@ TRANSACTIONS: Final = (
         name="concurrent_transactions_is_done",
         breaks="an EndTxn that has to wait is taken for one that was done",
         families=("D11", "D10"),
-        changes=(
-            Change(
-                "_transactions/verdicts.py",
-                "",
-                "ErrorAction.RETRY_SOON",
-                "ErrorAction.DONE",
-            ),
-        ),
+        changes=(Change("_transactions/verdicts.py", "", "ErrorAction.RETRY_SOON", "ErrorAction.DONE"),),
     ),
     Mutant(
         name="lost_commit_is_excluded_by_a_refusal",

@@ -44,9 +44,7 @@ setup(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    by: str
-    """"D2 17", or the name of a test; empty: nothing was found."""
-
+    by: str  # "D2 17", or the name of a test; empty: nothing was found
     violation: str = ""
     runs: int = 0
 
@@ -71,7 +69,6 @@ class Tree:
         shutil.copy(ROOT / "pyproject.toml", self.folder)
 
     def mutated(self, mutant: Mutant) -> "Tree":
-        """Return another tree, with the mutant in it."""
         tree = Tree(self.folder.parent / mutant.name)
         tree.folder.mkdir()
         shutil.copytree(self.folder / "aioproducer", tree.folder / "aioproducer")
@@ -88,7 +85,6 @@ class Tree:
         shutil.rmtree(self.folder)
 
     def simulate(self, *runs: str, seeds: int, seconds: float) -> Finding:
-        """Run families (or FAMILY:SEED) until the first violation."""
         options = ("--seeds", str(seeds), "--seconds", str(seconds))
         done = self.run("-m", "tests.programs.mutants.gate", *runs, *options)
         lines = done.stdout.splitlines()
@@ -116,10 +112,5 @@ class Tree:
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(self.folder)}
         return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )

@@ -39,7 +39,6 @@ PROBES = (
 
 
 def main() -> int:
-    """Build, probe, test; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.sanitizers", description=__doc__)
     parser.add_argument("--minutes", type=float, default=0.5, help="of fuzzing at the end")
     arguments = parser.parse_args()
@@ -114,7 +113,6 @@ class SanitizedBuild:
             print(f"probe: {call}: {report or 'no report'}", flush=True)
 
     def run(self, *arguments: str) -> int:
-        """Run Python on this build; print what the sanitizers report."""
         code = self._started(*arguments).returncode
         found = self._take_reports()
         is_reported = "ERROR: " in found or "runtime error: " in found  # else warnings: a refused allocation is one

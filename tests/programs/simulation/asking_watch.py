@@ -29,11 +29,8 @@ SPREAD: Final = (0.8, 1.2)
 
 SLACK_S: Final = 0.05
 
-SOON_MS: Final = (1, 20)
-"""The first and the longest pause where the last transaction is not over yet."""
-
-SOON_AT_MOST: Final = 50
-"""Attempts after such pauses; then those of the options follow."""
+SOON_MS: Final = (1, 20)  # the first and the longest pause where the last transaction is not over yet
+SOON_AT_MOST: Final = 50  # attempts after such pauses; then those of the options follow
 
 _FIRST: Final = frozenset((int(ApiKey.FIND_COORDINATOR), int(ApiKey.DESCRIBE_TRANSACTIONS)))
 """Requests that precede another request, whose attempts are counted."""
@@ -44,12 +41,7 @@ Key = tuple[int, int]
 
 
 class AskingWatch:
-    """Sees the requests to coordinators of one run.
-
-    Args:
-        history: is told of attempts that come too soon, or too late.
-        plan: says how long pauses are.
-    """
+    """Sees the requests to coordinators of one run."""
 
     def __init__(self, history: History, plan: Plan) -> None:
         self._violated = history.violated

@@ -22,15 +22,11 @@ ResultT = TypeVar("ResultT")
 CALL_ERRORS = (KafkaError, TypeError, ValueError)
 
 _PATIENCE_S = 60.0
-_PAUSES = 0.04
-"""Records come in bursts: after this many there is a pause, in proportion."""
-
-_LONGEST_PAUSE_S = 50.0
-"""Less than a run that was closed waits for its callers."""
+_PAUSES = 0.04  # records come in bursts: after this many there is a pause, in proportion
+_LONGEST_PAUSE_S = 50.0  # less than a run that was closed waits for its callers
 
 
 def callers_of(load: Workload) -> list["Caller"]:
-    """Make all callers of a run; its records are divided among them."""
     each, more = divmod(load.plan.records, load.plan.clients)
     return [Caller(load, number, each + (number < more)) for number in range(load.plan.clients)]
 
@@ -48,7 +44,6 @@ class Caller:
         self._verbs = [getattr(self, f"verb_{name}") for name, weight in verbs.items() for _ in range(weight)]
 
     async def run(self) -> None:
-        """Send the share, then look at what a slow consumer has kept."""
         chance, verbs = self._chance, self._verbs
         while self._drafts.left > 0 and not self._load.is_closing:
             verb, sent = verbs[int(chance.random() * len(verbs))], self._drafts.sent
@@ -105,14 +100,12 @@ class Caller:
             await self._look_at(delivery)
 
     async def verb_nowait(self) -> None:
-        """`send_nowait`."""
         for _ in range(self._drafts.group()):
             story = self._drafts.story("send_nowait")
             delivery = self._call(story, self._load.producer.send_nowait)
             story.is_left = delivery is not None and not story.expects_callback
 
     async def verb_enqueue(self) -> None:
-        """`enqueue`, which takes at most `max_block_ms`."""
         for _ in range(self._drafts.group()):
             await self._enqueue()
 
@@ -145,7 +138,6 @@ class Caller:
             story.acknowledge(metadata, self._load.now())
 
     async def verb_many(self) -> None:
-        """`send_many`, whose result says which of the records failed."""
         count = min(self._drafts.left, self._drafts.group() + self._drafts.group())
         aim = self._drafts.aim()
         stories: list[Story] = []
@@ -177,7 +169,6 @@ class Caller:
                 story.end, story.ended_at, story.ranges = End.ACKNOWLEDGED, self._load.now(), result.offsets
 
     async def verb_gather(self) -> None:
-        """`gather` of several sends."""
         deliveries = []
         for _ in range(min(self._drafts.left, 1 + self._drafts.group())):
             delivery = self._call(self._drafts.story("send"), self._load.producer.send)
@@ -215,7 +206,6 @@ class Caller:
         self._load.check_bound("flush", began, max(load.delivery_timeout_s, load.max_block_s))
 
     def _call(self, story: Story, verb: Callable[..., Delivery]) -> Delivery | None:
-        """Call a verb that does not wait."""
         try:
             delivery = verb(self._load.topic, **self._drafts.arguments(story))
         except CALL_ERRORS as error:

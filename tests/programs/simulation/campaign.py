@@ -14,11 +14,8 @@ from aioproducer.testing.fake_broker.wire.messages import load_message_classes
 from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import Verdict, live_through
 
-_CHUNK = 25
-"""Runs that a process is given at a time."""
-
-_THRESHOLDS = (100_000, 10, 100)
-"""Thresholds of the collector: no run makes so much garbage, unless it never ends."""
+_CHUNK = 25  # runs that a process is given at a time
+_THRESHOLDS = (100_000, 10, 100)  # thresholds of the collector: no run makes so much garbage, unless it never ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +33,6 @@ class Campaign:
 
 @dataclass(slots=True, kw_only=True)
 class Failure:
-    """One run that broke an invariant."""
-
     family: str
     seed: int
     violations: list[str]
@@ -85,7 +80,6 @@ class Outcome:
             self.failures.append(Failure(family=family, seed=seed, violations=found, schedule=schedule))
 
     def merge(self, other: "Outcome") -> None:
-        """Add what another process has done."""
         self.runs += other.runs
         self.turns += other.turns
         self.cpu_s += other.cpu_s
@@ -104,7 +98,6 @@ class Outcome:
 
 
 def live_through_many(campaign: Campaign) -> Outcome:
-    """Live all runs of a campaign through."""
     began = time.perf_counter()
     outcome = Outcome()
     load_message_classes()

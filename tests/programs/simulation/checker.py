@@ -14,8 +14,7 @@ from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
 from tests.programs.simulation.history import End, RecordId, Story, Violation
 from tests.reference.murmur2 import murmur2
 
-NOT_TOLD_ALONE: Final = -1
-"""Time of a record that was reported together with others, or not at all."""
+NOT_TOLD_ALONE: Final = -1  # time of a record that was reported together with others, or not at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +24,8 @@ class KeptLog:
     topic: str
     partition: int
     records: Sequence[LoggedRecord]
-    cut: Sequence[LoggedRecord] = ()
-    """Records that only a dead leader had: cut off at the election."""
-
-    forgot_at: Sequence[int] = ()
-    """End offsets at the moments when the partition lost what it knew of producers."""
+    cut: Sequence[LoggedRecord] = ()  # records that only a dead leader had: cut off at the election
+    forgot_at: Sequence[int] = ()  # end offsets at the moments when the partition lost what it knew of producers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +33,10 @@ class Promise:
     acks: int
     is_idempotent: bool
     keeps_order: bool = True
-    is_honest: bool = True
-    """Whether brokers tell the truth; else only the logs are checked, not the reported offsets."""
-
+    is_honest: bool = True  # whether brokers tell the truth; else only the logs are checked, not the reported offsets
     keeps_append_time: bool = False
     keeps_all: bool = False
-    partitions: int | None = None
-    """Constant number of partitions of the topic; None: it may grow."""
+    partitions: int | None = None  # constant number of partitions of the topic; None: it may grow
 
 
 class _Copy(NamedTuple):
@@ -96,7 +89,6 @@ def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Pr
 
 
 def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
-    """Read a record's id off its payload; return None if it is not our own."""
     text = (value if value is not None else key or b"").partition(b"|")[0]
     parts = text.split(b".")
     if len(parts) != len(RecordId._fields) or not all(part.isdigit() for part in parts):
@@ -140,7 +132,6 @@ def _check_place(comparison: _Comparison, story: Story, copy: _Copy) -> None:
 
 @lru_cache(maxsize=1_000)
 def _partition_of(key: bytes, count: int) -> int:
-    """Return the partition to which Kafka's clients send a key."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 

@@ -16,7 +16,6 @@ _SCHEDULE_HELP = "who goes first where asyncio leaves it open: as asyncio does i
 
 
 def main() -> None:
-    """Do what the arguments say; the exit code is 1 if an invariant was broken."""
     arguments = _parser().parse_args()
     if arguments.scene:
         is_good = play_or_search(arguments)

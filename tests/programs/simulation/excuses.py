@@ -46,13 +46,7 @@ ALWAYS_ALLOWED: Final = frozenset(
 
 
 def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterator[Violation]:
-    """Look at how records ended; the stories must have been resolved.
-
-    Args:
-        stories: of all records.
-        plan: of the run.
-        healed_at: virtual seconds; from then on everything works.
-    """
+    """Look at how records ended; the stories must have been resolved."""
     for story in stories:
         if story.end is End.ACKNOWLEDGED and (story.was_called_back or not story.expects_callback):
             continue

@@ -46,12 +46,8 @@ class Family:
     title: str
     faults: tuple[str, ...]
     always: tuple[str, ...] = ()
-    at_start: tuple[str, ...] = ()
-    """Faults of which every seed enables a random half, once, before anything is sent."""
-
-    rare: tuple[str, ...] = ()
-    """Faults of which a few seeds have one, once, drawn apart from everything else."""
-
+    at_start: tuple[str, ...] = ()  # faults of which every seed enables a random half, once, before anything is sent
+    rare: tuple[str, ...] = ()  # faults of which a few seeds have one, once, drawn apart from everything else
     brokers: tuple[int, int] = (1, 5)
     partitions: tuple[int, int] = (1, 12)
     records: tuple[int, int] = (50, 400)
@@ -69,27 +65,13 @@ class Family:
     profiles: tuple[str, ...] = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
     strikes: tuple[int, int] = (2, 14)
     verbs: Mapping[str, int] = field(default_factory=lambda: MIXED_VERBS)
-    cancels: float = 0.1
-    """Share of the calls that are cancelled, with user faults."""
-
-    closes_early: bool = False
-    """Whether the producer is closed at any moment, by any task."""
-
-    max_message_bytes: tuple[int, int] | None = None
-    """Largest batch that the topic takes; None: a megabyte."""
-
-    bulky: float = 0.0
-    """Share of the seeds that have long records, and batches that are compressed in threads."""
-
-    integer_edges: bool = False
-    """Sequences, epochs, timestamps and sizes at the ends of their ranges."""
-
-    is_transactional: bool = False
-    """The producer has a transactional id; callers send transactions, not records."""
-
-    sends_offsets: float = 0.0
-    """Share of the transactions that have offsets in them."""
-
+    cancels: float = 0.1  # share of the calls that are cancelled, with user faults
+    closes_early: bool = False  # whether the producer is closed at any moment, by any task
+    max_message_bytes: tuple[int, int] | None = None  # largest batch that the topic takes; None: a megabyte
+    bulky: float = 0.0  # share of the seeds that have long records, and batches that are compressed in threads
+    integer_edges: bool = False  # sequences, epochs, timestamps and sizes at the ends of their ranges
+    is_transactional: bool = False  # the producer has a transactional id; callers send transactions, not records
+    sends_offsets: float = 0.0  # share of the transactions that have offsets in them
     rivals: bool = False
     """Whether other producers take the transactional id over, while the fenced ones go on until they notice."""
 

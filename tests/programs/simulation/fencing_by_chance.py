@@ -76,7 +76,6 @@ class FencingByChance:
         self._begun_late.discard(claim)
 
     def has_aborted(self, key: Key, claim: Claim) -> None:
-        """An InitProducerId, asked under this identity, has found a transaction and aborts it."""
         lost = self._lost.get(key)
         is_late = lost is not None and (lost.life < self._life or self._clock() >= lost.at + self._waited_for_s)
         self.times += is_late or claim in self._begun_late

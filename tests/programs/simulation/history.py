@@ -28,8 +28,7 @@ class End(StrEnum):
     ACKNOWLEDGED = "acknowledged"
     NOT_WRITTEN = "not written"
     UNKNOWN = "unknown"
-    GIVEN_UP = "given up"
-    """The caller was cancelled before it learned more: written once or not at all."""
+    GIVEN_UP = "given up"  # the caller was cancelled before it learned more: written once or not at all
 
 
 @dataclass(slots=True, eq=False)
@@ -42,12 +41,8 @@ class Story:
     value: bytes | None
     key: bytes | None
     verb: str
-    called_at: float
-    """Virtual seconds."""
-
-    partition: int | None = None
-    """The one asked for, or the one it went to."""
-
+    called_at: float  # virtual seconds
+    partition: int | None = None  # the one asked for, or the one it went to
     is_free: bool = False
     """Whether it has neither partition nor key: it may go anywhere, and chooses only when there is room."""
 
@@ -57,23 +52,14 @@ class Story:
     ended_at: float = -1.0
     offset: int = -1
     timestamp: int = -1
-    log_start: int = -1
-    """Reported offset of the first record in its log."""
-
-    given_timestamp: int | None = None
-    """Ms since the epoch, when the caller set one."""
-
+    log_start: int = -1  # reported offset of the first record in its log
+    given_timestamp: int | None = None  # ms since the epoch, when the caller set one
     error: str = ""
     delivery: Delivery | None = None
-    expects_callback: bool = False
-    """An `on_delivery` was given with a record that was not refused."""
+    expects_callback: bool = False  # an `on_delivery` was given with a record that was not refused
     was_called_back: bool = False
-    was_given_up: bool = False
-    """Whether its caller was cancelled, before or after an outcome."""
-
-    is_left: bool = False
-    """Whether its delivery is never awaited: flush or `close` must report its failure."""
-
+    was_given_up: bool = False  # whether its caller was cancelled, before or after an outcome
+    is_left: bool = False  # whether its delivery is never awaited: flush or `close` must report its failure
     ranges: Mapping[TopicPartition, OffsetRange] | None = None
     """Result of `send_many`, which does not say which record is where."""
 
@@ -83,7 +69,6 @@ class Story:
         self.log_start = metadata.log_start_offset
 
     def fail(self, error: BaseException, now: float) -> None:
-        """Note a failure or a refusal at the call; an error without an outcome is a refusal."""
         outcome = error.outcome if isinstance(error, KafkaError) else None
         self.end = End.UNKNOWN if outcome is Outcome.UNKNOWN else End.NOT_WRITTEN
         self.ended_at, self.error = now, f"{type(error).__name__}: {error}"
@@ -104,24 +89,15 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class History:
-    """Everything that happened in one run.
-
-    Args:
-        is_recording: keep every event as text; costs several times the run itself.
-    """
+    """Everything that happened in one run."""
 
     is_recording: bool = False
     clock: Callable[[], float] = lambda: 0.0
     stories: list[Story] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
-    events: list[tuple[float, str, str]] = field(default_factory=list)
-    """(virtual seconds, source, event)."""
-
-    secrecy: Secrecy | None = None
-    """Looks for payloads in what the producer says; None: not in this run."""
-
-    undelivered: int = 0
-    """Records that flushes and closes said were not delivered."""
+    events: list[tuple[float, str, str]] = field(default_factory=list)  # (virtual seconds, source, event)
+    secrecy: Secrecy | None = None  # looks for payloads in what the producer says; None: not in this run
+    undelivered: int = 0  # records that flushes and closes said were not delivered
 
     def note_undelivered(self, error: UndeliveredError) -> None:
         """A flush, or `close`, says that records were not delivered."""

@@ -25,7 +25,6 @@ class Inside:
         self._running: ProducerRuntime | None = producer._running  # noqa: SLF001  # invariants are about what is inside
 
     def check(self, violated: Callable[[str, str], None], states: Counter[str]) -> None:
-        """Check what must hold between any two steps, and count the states that are seen."""
         running = self._running
         if running is None:
             return
@@ -47,7 +46,6 @@ class Inside:
 
     @property
     def turns(self) -> int:
-        """Number of times that the sender has looked for work."""
         return self._parts().sender.turns
 
     @property
@@ -225,13 +223,7 @@ def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], pl
 
 
 class ReadyWatch:
-    """Wraps a producer's queues of ready partitions, and sees which are taken, and in which order.
-
-    Args:
-        accumulator: whose they are.
-        violated: is told of an invariant that was broken, and how.
-        linger: is told of what goes.
-    """
+    """Wraps a producer's queues of ready partitions, and sees which are taken, and in which order."""
 
     def __init__(
         self, accumulator: RecordAccumulator, violated: Callable[[str, str], None], linger: LingerWatch
@@ -295,8 +287,7 @@ def _moves(queue: PartitionQueue) -> bool:
 
 # Looks inside a running transactional producer: whether it asks its coordinators what there is to ask.
 
-SLACK_S: Final = 0.02
-"""Beside the pause: timers, and the pause after markers, which is a hundredth of a second at most."""
+SLACK_S: Final = 0.02  # beside the pause: timers, and the pause after markers, which is a hundredth of a second at most
 
 
 class TransactionsInside(Inside):

@@ -18,30 +18,19 @@ from tests.programs.simulation.simulated_loop import SimulatedLoop
 from tests.programs.simulation.simulated_network import SimulatedNetwork
 from tests.programs.simulation.workload import TICK_S, Workload
 
-LOOKS = 4
-"""Number of looks at a run while it goes on."""
-
-LOOKS_AT_TURNS = 5
-"""One in so many seeds also checks the order of sending, and that nothing waits without need."""
+LOOKS = 4  # number of looks at a run while it goes on
+LOOKS_AT_TURNS = 5  # one in so many seeds also checks the order of sending, and that nothing waits without need
 
 _IDLE_LOOKS = 100
-_BETWEEN_BEATS = 1.0000271828
-"""Arrivals happen at round times; no look is taken at one."""
-
-CLOSE_SLACK_S = 0.05
-"""Seconds that closing takes once nothing is waited for: connections end in a turn of the loop."""
-
-RESTS = 3
-"""In one of so many seeds the producer rests before it is closed, until its metadata is too old."""
+_BETWEEN_BEATS = 1.0000271828  # arrivals happen at round times; no look is taken at one
+CLOSE_SLACK_S = 0.05  # seconds that closing takes once nothing is waited for: connections end in a turn of the loop
+RESTS = 3  # in one of so many seeds the producer rests before it is closed, until its metadata is too old
 
 REST_S = 0.5
 MOST_REST_S = 60.0
 
-MOST_TURNS_AT_REST = 60
-"""Turns of the sender. Unused connections are closed in this time, and metadata is asked for."""
-
-PROBER = 1_000
-"""The client number of the records that probe partitions after healing."""
+MOST_TURNS_AT_REST = 60  # turns of the sender. Unused connections are closed in this time, and metadata is asked for
+PROBER = 1_000  # the client number of the records that probe partitions after healing
 
 
 class Watchman:

@@ -23,7 +23,6 @@ class WholeLog(PartitionLog):
         self._keep_removed(before)
 
     def drop_before(self, offset: int) -> None:
-        """Delete the batches before `offset`, as DeleteRecords does."""
         before = list(self.batches())
         super().drop_before(offset)
         self._keep_removed(before)
@@ -54,7 +53,6 @@ class LogKeeper:
         self._kept.append((topic, index, log))
 
     def adopt_all(self, topic: Topic, first: int = 0) -> None:
-        """Give the partitions of a topic their logs, from index `first` on."""
         for index, partition in enumerate(topic.partitions[first:], first):
             self.adopt(topic.name, index, partition)
 

@@ -16,8 +16,7 @@ from weakref import ref
 ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
-RESOLUTION_S: Final = 1e-9
-"""Resolution of the clock: what is due within it counts as due, as in asyncio."""
+RESOLUTION_S: Final = 1e-9  # resolution of the clock: what is due within it counts as due, as in asyncio
 
 _WHEN, _CALLBACK, _ARGUMENTS, _CONTEXT = 0, 2, 3, 4
 
@@ -48,12 +47,9 @@ class LeanHandle(list[Any]):
 class LeanLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
-        self.now = 1000.0
-        """The time; jumps to the next timer when there is nothing to do."""
-        self.turns = 0
-        """Turns of the loop: in virtual time that is the whole cost."""
-        self.most_turns = 10**9
-        """Turns of the loop without progress before the loop is reported as busy."""
+        self.now = 1000.0  # the time; jumps to the next timer when there is nothing to do
+        self.turns = 0  # turns of the loop: in virtual time that is the whole cost
+        self.most_turns = 10**9  # turns of the loop without progress before the loop is reported as busy
         self.soon: deque[LeanHandle] = deque()
         self.later: list[LeanHandle] = []
         self._tasks_made: list[ref[asyncio.Task[Any]]] = []
@@ -83,7 +79,6 @@ class LeanLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]  # as above
         self, when: float, callback: Callable[[*ArgumentsT], object], *args: *ArgumentsT, context: Context | None = None
     ) -> LeanHandle:
-        """Run a callback at a time; of those of the same time the first that was asked for goes first."""
         handle = LeanHandle((when, self._numbers(), callback, args, context))
         heapq.heappush(self.later, handle)
         return handle
@@ -95,7 +90,6 @@ class LeanLoop(asyncio.BaseEventLoop):
         *args: *ArgumentsT,
         context: Context | None = None,
     ) -> LeanHandle:
-        """Run a callback after some seconds."""
         handle = LeanHandle((self.now + delay, self._numbers(), callback, args, context))
         heapq.heappush(self.later, handle)
         return handle
@@ -117,7 +111,6 @@ class LeanLoop(asyncio.BaseEventLoop):
         return [task for task in made if task is not None and not task.done()]
 
     def stop(self) -> None:
-        """Return from `run_forever` at the end of this turn."""
         self._is_stopping = True
 
     def close(self) -> None:

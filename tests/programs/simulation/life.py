@@ -33,8 +33,7 @@ from tests.programs.simulation.workload import Workload
 
 WALL_CLOCK_MS = 1_700_000_000_000
 
-_PLAIN = 2
-"""Version of marshal's format: later ones write an object that has several references in another way."""
+_PLAIN = 2  # version of marshal's format: later ones write an object that has several references in another way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +150,6 @@ class Run:
         await self._end()
 
     async def _start(self) -> None:
-        """Start, within `max_block_ms`, or without waiting."""
         wait = self._plan.seed % 4 != 0
         began = self._loop.time()
         try:
@@ -166,7 +164,6 @@ class Run:
             self._history.violated("TIMEOUT", f"start took {took} s, more than max_block_ms")
 
     async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
-        """End the chaos; every call and every record must end within its time."""
         self._nemesis.heal()
         self._load.healthy_since = self._loop.time() + self._plan.longest_pause_s + self._load.delivery_timeout_s
         left = self._load.delivery_timeout_s + self._load.max_block_s
@@ -196,7 +193,6 @@ class Run:
             self._history.note_undelivered(error)
 
     async def _probe(self) -> None:
-        """Every partition takes records again, soon."""
         if not self._plan.is_honest:
             return  # a caller that got invalid leader epochs waits for them
         partitions = range(self._plan.partitions)

@@ -14,8 +14,6 @@ _SPEAKING = structlog.make_filtering_bound_logger(logging.DEBUG)
 
 @contextlib.contextmanager
 def recorded_in(history: History) -> Iterator[None]:
-    """Send the producer's events to a history that is recorded, else nowhere, at next to no cost."""
-
     def keep(_logger: object, level: str, event: MutableMapping[str, object]) -> str:
         name = event.pop("event")
         event.pop("client_id", None)

@@ -20,16 +20,13 @@ from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 
 class Nemesis:
-    """Does the strikes of one plan."""
-
     def __init__(self, plan: Plan, network: SimulatedNetwork, keeper: LogKeeper, history: History) -> None:  # noqa: PLR0917
         self.plan = plan
         self.network = network
         self.model: ModelCluster = network.model
         self.keeper = keeper
         self.wall_clock_shift_ms = 0
-        self.expired_at: list[float] = []
-        """Virtual times when the transactional id has expired."""
+        self.expired_at: list[float] = []  # virtual times when the transactional id has expired
         self._history = history
         self._loop = network.loop
         self._is_over = False
@@ -70,7 +67,6 @@ class Nemesis:
     # What faults are made of
 
     def speak(self, versions: Mapping[ApiKey, tuple[int, int]]) -> None:
-        """Have all brokers list other versions to new connections; all connections are closed."""
         settings = self.model.settings
         self.model.settings = replace(settings, profile=replace(settings.profile, versions=versions))
         for node in self.network.nodes.values():
@@ -112,10 +108,8 @@ class Nemesis:
         return chance.choice(partitions) if partitions else None
 
     def place(self, chance: Random) -> Where:
-        """Produce requests, of all partitions or of one."""
         index = chance.choice((None, chance.randrange(self.plan.partitions)))
         return Where(api=ApiKey.PRODUCE, partition=index)
 
     def a_while(self, chance: Random) -> float:
-        """Draw seconds, usually less than the request timeout."""
         return chance.choice((0.05, 0.5, 1.0, 2.0)) * chance.random() * self.request_timeout_s

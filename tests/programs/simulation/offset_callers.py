@@ -14,21 +14,12 @@ from tests.programs.simulation.transaction_stories import TransactionEnd, Transa
 LATER = "orders-later"
 """A topic of which brokers know nothing at first: the offsets of others are taken, and those of it are not yet."""
 
-UNAWAITED = 0.25
-"""Share of the calls that are not awaited before the commit: their offsets count all the same."""
-
-STALE = 0.06
-"""Share of the offsets that are sent for a member that the group does not have."""
+UNAWAITED = 0.25  # share of the calls that are not awaited before the commit: their offsets count all the same
+STALE = 0.06  # share of the offsets that are sent for a member that the group does not have
 
 
 class OffsetCaller:
-    """Gives the offsets of one task's transactions.
-
-    Args:
-        plan: how many partitions there are.
-        chance: of one caller.
-        history: is told of offsets that should not have been taken, or were not.
-    """
+    """Gives the offsets of one task's transactions."""
 
     def __init__(self, plan: Plan, chance: Random, history: History) -> None:
         self._plan = plan
@@ -58,7 +49,6 @@ class OffsetCaller:
         story.has_offset = True
 
     async def end(self, story: TransactionStory) -> None:
-        """Retrieve the outcome of a call that was not awaited."""
         sending, self._under_way = self._under_way, None
         if sending is None:
             return

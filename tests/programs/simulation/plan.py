@@ -10,42 +10,25 @@ from typing import NamedTuple
 from tests.programs.simulation.families import FAMILIES, Family
 from tests.programs.simulation.rare_options import bulky_family, rare_trouble, with_rare_options
 
-CALM_SEEDS = 16
-"""One in so many seeds has no fault at all: then everything must be acknowledged."""
+CALM_SEEDS = 16  # one in so many seeds has no fault at all: then everything must be acknowledged
 
 APPEND_TIME = 0.15
 """Share of the topics with `message.timestamp.type=LogAppendTime`; recreated topics lose it, and have none."""
 
-FROM_ZERO = 0.25
-"""Share of the runs in which node ids begin at 0, as they may, instead of 1."""
-
-SMALL_BATCH = 500
-"""Bytes; most batches of fewer have a single record."""
-
-USUAL = (149, 152)
-"""Records of somewhat more than half of the runs."""
-
-BEATS = (0.0, 0.01, 0.02, 0.04)
-"""Beats in request timeouts. If much arrives together the loop takes fewer turns."""
-
-LONGEST_PAUSE = 2.0
-"""Longest pause that a broker asks for ("throttle"), in request timeouts."""
+FROM_ZERO = 0.25  # share of the runs in which node ids begin at 0, as they may, instead of 1
+SMALL_BATCH = 500  # bytes; most batches of fewer have a single record
+USUAL = (149, 152)  # records of somewhat more than half of the runs
+BEATS = (0.0, 0.01, 0.02, 0.04)  # beats in request timeouts. If much arrives together the loop takes fewer turns
+LONGEST_PAUSE = 2.0  # longest pause that a broker asks for ("throttle"), in request timeouts
 
 BURSTS = (16, 32, 64)
 """Records that callers bring at a time: with many records there are few requests, with few there are many."""
 
 
 class Strike(NamedTuple):
-    """Something goes wrong at a time."""
-
-    at_s: float
-    """Virtual seconds after the start."""
-
-    fault: str
-    """A key of `FAULTS`."""
-
-    seed: int
-    """Seed of its own random choices, so that removing one strike leaves the others as they are."""
+    at_s: float  # virtual seconds after the start
+    fault: str  # a key of `FAULTS`
+    seed: int  # seed of its own random choices, so that removing one strike leaves the others as they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,32 +47,18 @@ class Plan:
     failover_delay_s: float
     records: int
     clients: int
-    pace_s: float
-    """Mean pause between two records of one caller."""
-
-    max_message_bytes: int | None
-    """Largest batch that the topic takes; None: a megabyte."""
-
-    user_faults: bool
-    """Whether callers are cancelled, and serializers and callbacks raise."""
-
+    pace_s: float  # mean pause between two records of one caller
+    max_message_bytes: int | None  # largest batch that the topic takes; None: a megabyte
+    user_faults: bool  # whether callers are cancelled, and serializers and callbacks raise
     uses_bootstrap_name: bool
     starts_before_faults: bool
     chaos_s: float
     enabled: tuple[str, ...]
     strikes: tuple[Strike, ...]
-    beat_s: float = 0.0
-    """See `SimulatedNetwork.beat_s`."""
-
-    burst: int = 2
-    """Records that callers bring at a time are at most one more."""
-
-    keeps_append_time: bool = False
-    """The topic has message.timestamp.type=LogAppendTime."""
-
-    schedule: str = "fifo"
-    """Order where asyncio leaves it open: asyncio's own ("fifo"), or random priorities ("pct")."""
-
+    beat_s: float = 0.0  # see `SimulatedNetwork.beat_s`
+    burst: int = 2  # records that callers bring at a time are at most one more
+    keeps_append_time: bool = False  # the topic has message.timestamp.type=LogAppendTime
+    schedule: str = "fifo"  # order where asyncio leaves it open: asyncio's own ("fifo"), or random priorities ("pct")
     first_node: int = 1
 
     @property
@@ -152,7 +121,6 @@ class Plan:
 
 
 def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
-    """Decide everything about a run."""
     plan = _usual_plan(family_name, seed, schedule)
     trouble = rare_trouble(plan.family, seed) if plan.enabled else ()
     strikes = tuple(_rare_strike(fault, plan) for fault in trouble)

@@ -28,21 +28,14 @@ if TYPE_CHECKING:
 
 
 TICK_S: Final = 0.001
-OVERHEAD: Final = 1_000
-"""Bytes that a record has beside its value, and its batch before it, at most."""
+OVERHEAD: Final = 1_000  # bytes that a record has beside its value, and its batch before it, at most
 
 CLOSING_AGES: Final = 10
 """Part of the delivery timeout: a batch takes no records that are so much younger than its oldest."""
 
 
 class LingerWatch:
-    """Stands before what opens and closes the batches of a producer.
-
-    Args:
-        open_batches: whose they are.
-        violated: is told of an invariant that was broken, and how.
-        longest_value: bytes, of any record.
-    """
+    """Stands before what opens and closes the batches of a producer."""
 
     def __init__(self, open_batches: OpenBatches, violated: Callable[[str, str], None], *, longest_value: int) -> None:
         self._open_batches = open_batches
@@ -149,14 +142,7 @@ _by_call = attrgetter("call_order")
 
 
 class OvertakingWatch:
-    """Wraps what serves waiters, and what lends memory to batches.
-
-    Args:
-        memory: the lines.
-        open_batches: take the memory.
-        pool: lends it.
-        violated: is told of an invariant that was broken, and how.
-    """
+    """Wraps what serves waiters, and what lends memory to batches."""
 
     def __init__(
         self,
@@ -260,15 +246,10 @@ _OMITTED: Final = "answered Produce without"
 
 
 class FrameWatch:
-    """Sees what arrives at the producer.
-
-    Args:
-        violated: is told of an invariant that was broken, and how.
-    """
+    """Sees what arrives at the producer."""
 
     def __init__(self, violated: Callable[[str, str], None]) -> None:
-        self.omissions: list[Fault] = []
-        """Rules by which answers say nothing of a partition."""
+        self.omissions: list[Fault] = []  # rules by which answers say nothing of a partition
         self._violated = violated
         self._omitted = 0
 
@@ -307,13 +288,7 @@ _TICK_S: Final = 1e-6
 
 
 class ReconnectWatch:
-    """Hears of every node that was connected, or failed.
-
-    Args:
-        pool: of one producer.
-        violated: is told of an invariant that was broken, and how.
-        now: virtual seconds.
-    """
+    """Hears of every node that was connected, or failed."""
 
     def __init__(self, pool: ConnectionPool, violated: Callable[[str, str], None], now: Callable[[], float]) -> None:
         self._pool = pool
@@ -360,12 +335,7 @@ class ReconnectWatch:
 
 
 class CallbackTurns:
-    """Sees the callbacks of records that were acknowledged.
-
-    Args:
-        plan: of the run; where the loop chooses who goes first, batches of one moment may change places.
-        history: is told of those out of their turn.
-    """
+    """Sees the callbacks of records that were acknowledged."""
 
     def __init__(self, plan: Plan, history: History) -> None:
         # A batch that was appended and refused all the same is sent again behind those that follow it.

@@ -10,11 +10,8 @@ from random import Random
 from tests.programs.simulation.families import Family
 
 _RARELY = 0.2
-_MEMORY_OF_A_PROBE = 5 / 8
-"""Share of the buffer that the last record takes, to see whether there is room for it."""
-
-_OVERHEAD = 400
-"""Bytes that a record, its batch and its request have at most beside the value."""
+_MEMORY_OF_A_PROBE = 5 / 8  # share of the buffer that the last record takes, to see whether there is room for it
+_OVERHEAD = 400  # bytes that a record, its batch and its request have at most beside the value
 
 _BULKY: Mapping[str, object] = {"batch_size": 131_072, "buffer_memory": 1_048_576}
 _BULKY_VALUES = (4_000, 20_000)

@@ -23,7 +23,6 @@ def print_plan(plan: Plan) -> None:
 
 
 def print_verdict(verdict: Verdict, shrinkage: Shrinkage) -> None:
-    """Print what came of a run, its history before it where it was recorded."""
     print()
     for event in verdict.events:
         print(event)
@@ -36,7 +35,6 @@ def print_verdict(verdict: Verdict, shrinkage: Shrinkage) -> None:
 
 
 def print_campaign(campaign: Campaign, outcome: Outcome) -> None:
-    """Print what came of many runs, and what they covered."""
     print(f"faults that had an effect: {_counted(outcome.faults)}")
     for api in sorted({api for api, _ in outcome.error_codes}):
         codes = {code: count for (name, code), count in sorted(outcome.error_codes.items()) if name == api}

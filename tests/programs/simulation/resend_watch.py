@@ -13,16 +13,12 @@ from aioproducer._protocol.error_codes import ErrorCode
 from tests.programs.simulation.history import History
 from tests.programs.simulation.plan import Plan
 
-AT_ONCE: Final = 3
-"""Attempts at one node that may follow each other within a pause: leaders move away and back."""
+AT_ONCE: Final = 3  # attempts at one node that may follow each other within a pause: leaders move away and back
 
 SPREAD: Final = 0.8
 
-FEW_RETRIES: Final = 3
-"""Attempts of what a broker refuses by one of `FEW`; the next refusal ends it."""
-
-SOON_MS: Final = 1
-"""The first pause where a broker may say CONCURRENT_TRANSACTIONS."""
+FEW_RETRIES: Final = 3  # attempts of what a broker refuses by one of `FEW`; the next refusal ends it
+SOON_MS: Final = 1  # the first pause where a broker may say CONCURRENT_TRANSACTIONS
 
 FEW: Final = frozenset(int(code) for code in ErrorCode if code.few_retries)
 """Codes that a broker gives again and again: the bytes are bad, or the version is."""
@@ -52,12 +48,7 @@ Key = tuple[int, int]
 
 
 class ResendWatch:
-    """Sees the batches of one run on the wire.
-
-    Args:
-        history: is told of attempts that should not have been.
-        plan: says how many attempts there are, and how long the pause is.
-    """
+    """Sees the batches of one run on the wire."""
 
     def __init__(self, history: History, plan: Plan) -> None:
         options = plan.options

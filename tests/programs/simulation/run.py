@@ -22,30 +22,12 @@ MOST_TURNS = 200_000
 
 
 def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
-    """Live a plan through and judge it.
-
-    Args:
-        plan: what is to happen.
-        is_recording: keep every event as text; changes nothing else.
-    """
+    """Live a plan through and judge it."""
     return live_on(_loop(plan), plan, is_recording=is_recording)
 
 
-def live_on(
-    loop: SimulatedLoop,
-    plan: Plan,
-    life: "Life | None" = None,
-    *,
-    is_recording: bool = False,
-) -> Verdict:
-    """Live a plan through on a loop of one's own.
-
-    Args:
-        loop: new; closed in the end.
-        plan: what is to happen.
-        life: makes the run; None: the one of the plan's family.
-        is_recording: keep every event as text; changes nothing else.
-    """
+def live_on(loop: SimulatedLoop, plan: Plan, life: "Life | None" = None, *, is_recording: bool = False) -> Verdict:
+    """Live a plan through on a loop of one's own."""
     history = History(is_recording=is_recording)
     history.clock = loop.time
     if plan.seed % LOOKS_FOR_PAYLOADS == 0:

@@ -20,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def play_or_search(arguments: argparse.Namespace) -> bool:
-    """Do what the arguments say."""
     names = list(SCENES) if "all" in arguments.scene else arguments.scene
     is_good = True
     for name in names:

@@ -7,14 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
-DEPTH = 3
-"""Depth of faults: one that needs this many unlucky orderings is found with a known probability."""
-
-HORIZON = 200
-"""Choices of a run among which the change points are drawn; half of the runs of D2 have more than 150."""
-
-LAG_S = 0.0005
-"""Lateness of a busy loop; well below the tolerance of deadlines."""
+DEPTH = 3  # depth of faults: one that needs this many unlucky orderings is found with a known probability
+HORIZON = 200  # choices of a run among which the change points are drawn; half of the runs of D2 have more than 150
+LAG_S = 0.0005  # lateness of a busy loop; well below the tolerance of deadlines
 
 _LATE = 0.3
 

@@ -13,8 +13,7 @@ from tests.programs.simulation.run import Verdict
 from tests.programs.simulation.schedules import DeviatingSchedule
 from tests.programs.simulation.stage import LAG_S, Scene, play
 
-Deviation = tuple[int, int]
-"""Number of the choice, and of the way taken, from 1 on."""
+Deviation = tuple[int, int]  # number of the choice, and of the way taken, from 1 on
 
 MOST_DEVIATIONS = 2
 
@@ -40,21 +39,13 @@ class Broken:
 class Found:
     schedules: int = 0
     choices: int = 0
-    digests: set[int] = field(default_factory=set)
-    """Different ends that the schedules came to."""
-
+    digests: set[int] = field(default_factory=set)  # different ends that the schedules came to
     broken: list[Broken] = field(default_factory=list)
     is_exhausted: bool = True
 
 
 def search(scene: Scene, *, most_deviations: int = MOST_DEVIATIONS, most_schedules: int | None = None) -> Found:
-    """Try all schedules of a scene.
-
-    Args:
-        scene: what happens.
-        most_deviations: of one schedule.
-        most_schedules: stop after so many, drawn evenly, the same ones each time; None: exhaust them.
-    """
+    """Try all schedules of a scene, or `most_schedules` of them, drawn evenly, the same ones each time."""
     found = Found()
     draw = random.Random(0)
     left: list[tuple[Deviation, ...]] = [()]
@@ -74,7 +65,6 @@ def search(scene: Scene, *, most_deviations: int = MOST_DEVIATIONS, most_schedul
 
 
 def schedule_of(deviations: Sequence[Deviation]) -> DeviatingSchedule:
-    """The schedule with these deviations."""
     return DeviatingSchedule(dict(deviations), lag_s=LAG_S)
 
 

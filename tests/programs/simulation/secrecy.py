@@ -8,18 +8,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-LOOKS_FOR_PAYLOADS: Final = 16
-"""One in so many seeds makes events and searches errors, which costs a tenth of a run."""
+LOOKS_FOR_PAYLOADS: Final = 16  # one in so many seeds makes events and searches errors, which costs a tenth of a run
 
 _PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog")
 
 
 class Secrecy:
-    """Looks for payloads where none may be.
-
-    Args:
-        violated: is told of an invariant that was broken, and how.
-    """
+    """Looks for payloads where none may be."""
 
     def __init__(self, violated: Callable[[str, str], None]) -> None:
         self._violated = violated

@@ -26,9 +26,7 @@ class Shrinkage:
     """A plan, and the arguments that make it of its seed's plan."""
 
     plan: Plan
-    strikes: tuple[int, ...] | None = None
-    """Numbers of the strikes that are left, in the seed's plan; None: all."""
-
+    strikes: tuple[int, ...] | None = None  # numbers of the strikes that are left, in the seed's plan; None: all
     arguments: tuple[tuple[str, str], ...] = field(default=())
 
     @property
@@ -42,7 +40,6 @@ class Shrinkage:
         return " ".join(words)
 
     def with_strikes(self, kept: Sequence[int]) -> Shrinkage:
-        """Keep only some strikes, by their numbers in this plan."""
         numbers = self.strikes or tuple(range(len(self.plan.strikes)))
         plan = dataclasses.replace(self.plan, strikes=tuple(self.plan.strikes[number] for number in kept))
         return dataclasses.replace(self, plan=plan, strikes=tuple(numbers[number] for number in kept))
@@ -66,12 +63,7 @@ class Shrinkage:
 
 
 def shrink(plan: Plan, is_broken: Callable[[Plan], bool]) -> Shrinkage:
-    """Return the smallest run found that is still broken.
-
-    Args:
-        plan: of a run that is.
-        is_broken: whether a run is; may raise ValueError for options that cannot go together.
-    """
+    """Return the smallest broken run found; `is_broken` may raise ValueError for options that exclude each other."""
     present = Shrinkage(plan)
     runs = 0
     is_smaller = True
@@ -88,7 +80,6 @@ def shrink(plan: Plan, is_broken: Callable[[Plan], bool]) -> Shrinkage:
 
 
 def breaks(invariant: str) -> Callable[[Plan], bool]:
-    """Return the question whether a run breaks this invariant."""
     return lambda plan: any(violation.invariant == invariant for violation in live_through(plan).violations)
 
 

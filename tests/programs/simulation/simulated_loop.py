@@ -15,15 +15,13 @@ from tests.programs.simulation.simulated_transport import SimulatedTransport
 ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
-LONGEST_JOB_S = 0.05
-"""Longest time of a job that `run_in_executor` gives to a thread."""
+LONGEST_JOB_S = 0.05  # longest time of a job that `run_in_executor` gives to a thread
 
 
 class SimulatedLoop(LeanLoop):
     """A loop on which nothing happens by chance."""
 
-    network: SimulatedNetwork
-    """Set once it exists: the two need each other."""
+    network: SimulatedNetwork  # set once it exists: the two need each other
 
     def __init__(self, random: Random) -> None:
         super().__init__()
@@ -45,14 +43,10 @@ class SimulatedLoop(LeanLoop):
     async def create_connection(  # type: ignore[override]  # as much of it as is used
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.Protocol]:
-        """Connect on the simulated network."""
         return await self.network.connect(factory, host, port)
 
     def run_in_executor(
-        self,
-        executor: Executor | None,
-        func: Callable[[*ArgumentsT], ResultT],
-        *args: *ArgumentsT,
+        self, executor: Executor | None, func: Callable[[*ArgumentsT], ResultT], *args: *ArgumentsT
     ) -> asyncio.Future[ResultT]:
         """Run a job that would go to a thread as an event of its own, some time later."""
         del executor

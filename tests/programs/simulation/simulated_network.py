@@ -62,8 +62,7 @@ class SimulatedNetwork:
         self.connections: dict[int, SimulatedTransport] = {}
         self.frames = FrameWatch(watch.violated)
         self.violated = watch.violated
-        self.beat_s = 0.0
-        """Arrivals happen at multiples of it, so that many arrive together; 0.0: at any time."""
+        self.beat_s = 0.0  # arrivals happen at multiples of it, so that many arrive together; 0.0: at any time
         self._random = random
         self._next = 0.0 if isinstance(loop, LeanLoop) else _NEXT
         self._numbers = count(1)
@@ -78,7 +77,6 @@ class SimulatedNetwork:
     # Addresses
 
     def move_all(self) -> None:
-        """Give every node another address and end all connections: the cluster was replaced."""
         move = next(self._moves)
         for node in self.nodes.values():
             node.host = f"10.0.{move}.{node.number}"
@@ -130,7 +128,6 @@ class SimulatedNetwork:
         transport.reset(reason)
 
     def cut_all(self, node: Node, reason: str) -> None:
-        """Break all connections to a node."""
         for connection in list(self.connections.values()):
             if connection.node is node:
                 self.cut(connection, reason)
@@ -359,7 +356,6 @@ class SimulatedNetwork:
         return self.on_beat(when) if self.beat_s else when
 
     def on_beat(self, when: float) -> float:
-        """The next time, not before `when`, at which something may arrive."""
         beat_s = self.beat_s
         return ceil(when / beat_s) * beat_s if beat_s else when
 
@@ -384,27 +380,17 @@ class Node:
         self.clear_up()
 
     def clear_up(self) -> None:
-        self.is_dark = False
-        """Nothing arrives in either direction, and no client connects; what was sent waits."""
-        self.is_refusing = False
-        """Connections are refused."""
-        self.is_stalled = False
-        """Whether it reads nothing: the producer's transports keep what is written."""
-        self.extra_s = 0.0
-        """Added to the latency of both ways."""
-        self.fragment_times = 0
-        """Transfers that still arrive in small pieces."""
-        self.cut_times = 0
-        """Requests of which only a part will arrive before the connection breaks."""
-        self.ghost_times = 0
-        """Produce requests of which a second copy will arrive later."""
+        self.is_dark = False  # nothing arrives in either direction, and no client connects; what was sent waits
+        self.is_refusing = False  # connections are refused
+        self.is_stalled = False  # whether it reads nothing: the producer's transports keep what is written
+        self.extra_s = 0.0  # added to the latency of both ways
+        self.fragment_times = 0  # transfers that still arrive in small pieces
+        self.cut_times = 0  # requests of which only a part will arrive before the connection breaks
+        self.ghost_times = 0  # Produce requests of which a second copy will arrive later
         self.ghost_delay_s = 0.0
-        self.lie_times = 0
-        """Answers that will arrive with bytes changed."""
-        self.stranger_times = 0
-        """Connections on which something that is no broker answers."""
-        self.echo_times = 0
-        """Answers that will arrive a second time."""
+        self.lie_times = 0  # answers that will arrive with bytes changed
+        self.stranger_times = 0  # connections on which something that is no broker answers
+        self.echo_times = 0  # answers that will arrive a second time
 
 
 # The name server of a simulation: it knows the bootstrap name, takes every other name for an address, and may fail.
@@ -422,7 +408,6 @@ class NameServer:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def look_up(self, host: str) -> list[str]:
-        """The addresses of a name."""
         while self.is_silent:
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(answer)
@@ -432,7 +417,6 @@ class NameServer:
         return self._addresses() if host == BOOTSTRAP_NAME else [host]
 
     def clear_up(self) -> None:
-        """Answer every request, waiting ones too."""
         self.is_failing = self.is_silent = False
         waiting, self._waiting = self._waiting, []
         for answer in waiting:
@@ -442,16 +426,11 @@ class NameServer:
 
 # What comes from a port on which something else listens, and answers that were changed on their way.
 
-STRANGERS: Final = (
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    b"\x15\x03\x03\x00\x02\x02\x46",
-    b"SSH-2.0-OpenSSH_9.2\r\n",
-)
+STRANGERS: Final = (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46", b"SSH-2.0-OpenSSH_9.2\r\n")
 """Answers of a web server, a TLS listener and another server to a Kafka request."""
 
 _SIZE: Final = struct.Struct(">i")
-_HEADER_END: Final = 8
-"""Behind the size and the correlation id; in flexible versions tagged fields follow."""
+_HEADER_END: Final = 8  # behind the size and the correlation id; in flexible versions tagged fields follow
 
 _TAGS: Final = (b"\xff\xff\xff\xff\xff\xff", b"\x01\x05\xff\x7f", b"\x7f\x01\x01")
 """Without end, longer than the answer, and more than there are."""
@@ -465,7 +444,6 @@ def is_whole(frame: bytes) -> bool:
 
 
 def changed(frame: bytes, chance: Random) -> bytes:
-    """Return it with some of its bytes changed."""
     spoilt = bytearray(frame)
     if chance.random() < _WRONG_TAGS and len(frame) > _HEADER_END:
         tags = chance.choice(_TAGS)

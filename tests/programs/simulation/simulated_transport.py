@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 _KEEP_ALIVE = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-_SCALE = 256
-"""Divisor of real sizes: a transport has enough bytes in flight sooner than a real one."""
+_SCALE = 256  # divisor of real sizes: a transport has enough bytes in flight sooner than a real one
 
 
 class SimulatedSocket:
-    """Keeps the options that are set, and does nothing with them."""
-
     def __init__(self) -> None:
         self.options: dict[tuple[int, int], int] = {}
 
@@ -39,20 +36,10 @@ class SimulatedSocket:
 
 
 class SimulatedTransport(asyncio.Transport):
-    """One connection of the producer to one node.
+    """One connection of the producer to one node."""
 
-    Args:
-        network: carries the bytes.
-        protocol: the producer's.
-        node: the other end.
-        number: of the connection, from 1 on, never used twice.
-    """
-
-    is_spoilt = False
-    """Whether bytes on their way to the producer were changed, or never meant anything."""
-
-    is_cut = False
-    """Whether it breaks in the middle of what was written: nothing written afterwards arrives."""
+    is_spoilt = False  # whether bytes on their way to the producer were changed, or never meant anything
+    is_cut = False  # whether it breaks in the middle of what was written: nothing written afterwards arrives
 
     def __init__(self, network: "SimulatedNetwork", protocol: asyncio.Protocol, node: "Node", number: int) -> None:  # noqa: PLR0917
         super().__init__()
@@ -63,14 +50,10 @@ class SimulatedTransport(asyncio.Transport):
         self.protocol = protocol
         self.asked: dict[int, int] = {}
         """Requests that were written and not answered: correlation id -> number of the API."""
-        self.up_at = 0.0
-        """Arrival of the last bytes on their way up; later ones arrive later."""
-        self.down_at = 0.0
-        """The same, on their way down; 0.0 as long as there were none."""
-        self.unread = bytearray()
-        """Arrived at the node, and no whole frame yet."""
-        self.waiting: deque[bytes] = deque()
-        """Arrived, and the broker has said that it reads no more for now."""
+        self.up_at = 0.0  # arrival of the last bytes on their way up; later ones arrive later
+        self.down_at = 0.0  # the same, on their way down; 0.0 as long as there were none
+        self.unread = bytearray()  # arrived at the node, and no whole frame yet
+        self.waiting: deque[bytes] = deque()  # arrived, and the broker has said that it reads no more for now
         self.is_paused_by_broker = False
         self.is_open_at_node = True
         self._network = network

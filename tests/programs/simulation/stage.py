@@ -52,9 +52,7 @@ class Scene:
     brokers: int = 1
     partitions: int = 1
     options: Mapping[str, object] = field(default_factory=dict)
-    fault: str = "scene"
-    """Fault as which a failure in the scene counts, if that excuses an end."""
-
+    fault: str = "scene"  # fault as which a failure in the scene counts, if that excuses an end
     closes: bool = False
 
     @property
@@ -62,7 +60,6 @@ class Scene:
         return self.act.__name__
 
     def plan(self) -> Plan:
-        """All that is the same in each of its runs."""
         return Plan(
             family=Family(name=self.name, title=str(self.act.__doc__), faults=(), closes_early=self.closes),
             seed=1,
@@ -106,7 +103,6 @@ class Stage:
         return self.nemesis.model.faults
 
     def send(self, partition: int = 0, *, size: int = 20) -> Delivery | None:
-        """Send a record; None: it was refused."""
         story = self._story("send", partition, size)
         try:
             story.delivery = self.producer.send(story.topic, story.value, partition=partition)
@@ -117,7 +113,6 @@ class Stage:
         return story.delivery
 
     async def enqueue(self, partition: int = 0, *, size: int = 20) -> None:
-        """Enqueue a record and wait until it has ended."""
         story = self._story("enqueue", partition, size)
         try:
             story.delivery = await self.producer.enqueue(story.topic, story.value, partition=partition)
@@ -164,7 +159,6 @@ class Stage:
             self._load.history.violated("ENDS_ONCE", f"{', '.join(open_)} open after close")
 
     async def together(self, *calls: Awaitable[Any]) -> None:
-        """Let several callers do something at the same time, and all records end."""
         for end in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(end, Exception):
                 self._load.history.violated("EXCEPTION", f"a call raised {end!r}")
@@ -182,14 +176,7 @@ class Stage:
 
 
 class SceneRun(Run):
-    """One way in which a scene goes.
-
-    Args:
-        scene: what happens.
-        plan: of it.
-        loop: where; a schedule of deviations is told when the scene begins and ends.
-        history: gets what happens.
-    """
+    """One way in which a scene goes."""
 
     def __init__(self, scene: Scene, plan: Plan, loop: SimulatedLoop, history: History) -> None:  # noqa: PLR0917
         super().__init__(plan, loop, history)
@@ -220,7 +207,6 @@ class SceneRun(Run):
 
 
 def play(scene: Scene, schedule: Schedule, *, is_recording: bool = False) -> Verdict:
-    """Let a scene go the way that a schedule says."""
     loop = ScheduledLoop(Random(0), schedule)
 
     def life(plan: Plan, loop: SimulatedLoop, history: History) -> Run:

@@ -41,7 +41,6 @@ def broken(stories: list[Story], *records: LoggedRecord, promise: Promise = EXAC
 
 
 def test_nothing_is_found_when_all_is_well() -> None:
-    """Acknowledged records are at their offsets, and nothing else is there."""
     assert broken([told(0), told(1)], written(0), written(1)) == []
 
 
@@ -166,7 +165,6 @@ def test_key_in_another_partition_than_its_own_is_found() -> None:
 
 
 def test_range_that_leaves_a_record_out_is_found() -> None:
-    """`send_many` says from where to where its records are."""
     story = told(1, offset=-1)
     place = TopicPartition("t", 0)
 

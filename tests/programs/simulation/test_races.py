@@ -11,20 +11,12 @@ from tests.programs.mutants.workshop import Tree
 TOLD_WHO_GAVE_UP = Mutant(
     name="flush_tells_who_gave_up",
     breaks="an answer in the same turn of the loop in which a flush gives up ends the producer",
-    changes=(
-        Change(
-            "_sender/flush.py",
-            "",
-            "not finished.done()",
-            "finished.cancelled() or not finished.done()",
-        ),
-    ),
+    changes=(Change("_sender/flush.py", "", "not finished.done()", "finished.cancelled() or not finished.done()"),),
 )
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """A copy of the package with the race in it."""
     plain = Tree(tmp_path_factory.mktemp("races") / "plain")
     plain.fill()
     return plain.mutated(TOLD_WHO_GAVE_UP)
@@ -47,7 +39,6 @@ def test_race_fits_the_code(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_search_finds_the_race_and_the_plain_order_does_not(copy: Tree) -> None:
-    """Two deviations are enough; the printed command replays them."""
     scene = ("--scene", "flush_gives_up_as_the_answer_comes")
     plain = simulated(copy, *scene, "--most-deviations", "0")
     assert plain.returncode == 0

@@ -16,7 +16,6 @@ SEEDS = 80
 
 
 def live(schedule: Schedule, play: Callable[[ScheduledLoop, list[str]], None], for_s: float = 1.0) -> list[str]:
-    """Return the events of a play that begins with one function, in order."""
     loop = ScheduledLoop(Random(0), schedule)
     happened: list[str] = []
 
@@ -32,7 +31,6 @@ def live(schedule: Schedule, play: Callable[[ScheduledLoop, list[str]], None], f
 
 
 def orders(play: Callable[[ScheduledLoop, list[str]], None]) -> set[tuple[str, ...]]:
-    """All orders that many seeds give."""
     return {tuple(live(PrioritySchedule(seed), play)) for seed in range(SEEDS)}
 
 
@@ -91,7 +89,6 @@ def wakings(loop: ScheduledLoop, happened: list[str]) -> None:
 
 
 def test_connections_overtake_each_other_and_none_itself() -> None:
-    """Every order of the three that has a1 before a2; none is lost."""
     found = orders(arrivals)
 
     assert all(sorted(order) == ["a1", "a2", "b", "c"] and order.index("a1") < order.index("a2") for order in found)
@@ -100,7 +97,6 @@ def test_connections_overtake_each_other_and_none_itself() -> None:
 
 
 def test_callbacks_keep_order_and_arrivals_come_between_turns() -> None:
-    """`call_soon` is first in, first out: that is documented, and programs rely on it."""
     found = orders(chains)
     chained = ["x3", "y3", "x2", "y2", "x1", "y1", "x0", "y0"]
 
@@ -113,7 +109,6 @@ def test_only_timers_of_one_time_change_places() -> None:
 
 
 def test_woken_tasks_change_places_but_overtake_no_callback() -> None:
-    """The first two may change places, and the last two."""
     firsts, lasts = (("0", "1"), ("1", "0")), (("2", "3"), ("3", "2"))
 
     assert orders(wakings) == {(*first, "between", *last) for first in firsts for last in lasts}
@@ -161,7 +156,6 @@ def racy(loop: ScheduledLoop, happened: list[str]) -> None:
 
 
 def test_priorities_find_what_plain_order_never_shows() -> None:
-    """Some seeds find the bug of a broken program; asyncio's own order never does."""
     found = [seed for seed in range(SEEDS) if live(PrioritySchedule(seed), racy)]
 
     assert live(DeviatingSchedule({}), racy) == []

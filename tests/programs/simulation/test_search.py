@@ -32,7 +32,6 @@ RACY = Scene(act=racy, brokers=3, partitions=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
 def test_no_invariant_is_broken_by_one_deviation(scene: Scene) -> None:
-    """All orders that differ in one choice from asyncio's own."""
     found = search(scene, most_deviations=1)
 
     assert [str(broken) for broken in found.broken] == []

@@ -11,7 +11,6 @@ def needs_two_strikes_and_seven_records(plan: Plan) -> bool:
 
 
 def broken_plan() -> Plan:
-    """The first plan of a family that has it."""
     return next(
         plan
         for plan in (draw_plan("D5", seed) for seed in range(1000))
@@ -37,8 +36,6 @@ def test_command_names_what_is_left() -> None:
 
 
 def test_options_that_cannot_go_together_are_passed_over() -> None:
-    """A smaller run that cannot begin does not count."""
-
     def is_broken(plan: Plan) -> bool:
         if plan.options["linger_ms"] == 0:
             raise ValueError("as the configuration does")

@@ -14,7 +14,6 @@ from tests.programs.simulation.run import live_through
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_invariant_is_broken(family: str, seed: int) -> None:
-    """The message of a failure says what replays it."""
     verdict = live_through(draw_plan(family, seed))
 
     found = [str(violation) for violation in verdict.violations]

@@ -15,7 +15,6 @@ COMMITTED, ABORTED, UNKNOWN = TransactionEnd.COMMITTED, TransactionEnd.ABORTED, 
 
 
 def logged(*numbers: int, transaction: int = 1) -> list[LoggedRecord]:
-    """Records of a transaction as they stand in a log."""
     return [
         LoggedRecord(at, None, Place(transaction, number).payload(b"x"), (), 0, 0, 7, 0, at)
         for at, number in enumerate(numbers)
@@ -66,7 +65,6 @@ def test_torn_transaction_is_found() -> None:
 
 
 def test_record_twice_or_out_of_order_is_found() -> None:
-    """The second copy is a duplicate, the other breaks the order."""
     assert (found(COMMITTED, logged(0, 1, 1)), found(COMMITTED, logged(1, 0))) == (["DUPLICATE"], ["ORDER"])
 
 

@@ -23,19 +23,16 @@ BATCH = ("orders", 0, 4711)
 
 
 def a_plan(**options: object) -> Plan:
-    """Return any plan in which leaders move, with these options."""
     return dataclasses.replace(draw_plan("D1", 1), enabled=("stale metadata",)).with_options(acks=-1, **options)
 
 
 def acknowledged(order: int, *, partition: int = 0, at: float = 1.0) -> Story:
-    """Return a record that was acknowledged."""
     story = Story(RecordId(0, 0, order), order, "orders", b"", None, "send", 0.0, partition)
     story.ended_at = at
     return story
 
 
 def found_in_callbacks(*stories: Story) -> list[str]:
-    """Return the invariants that callbacks in this order break."""
     history = History()
     turns = CallbackTurns(a_plan(), history)
     for story in stories:
@@ -44,7 +41,6 @@ def found_in_callbacks(*stories: Story) -> list[str]:
 
 
 def found_in_attempts(*times: float, **options: object) -> list[str]:
-    """Return the invariants that attempts at these times break."""
     history = History()
     watch = ResendWatch(history, a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000, **options))
     for at in times:
@@ -57,7 +53,6 @@ def test_callback_before_that_of_an_earlier_record_is_found() -> None:
 
 
 def test_callbacks_of_other_partitions_and_moments_are_free() -> None:
-    """Order is promised within a partition, and a batch that fails first may end last."""
     assert found_in_callbacks(acknowledged(2), acknowledged(1, partition=1), acknowledged(0, at=2.0)) == []
 
 
@@ -73,7 +68,6 @@ def test_attempt_too_many_is_found() -> None:
 
 
 def test_pauses_that_do_not_grow_are_found() -> None:
-    """Where no leader moves, each is twice as long as the one before."""
     calm = dataclasses.replace(a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000), enabled=())
     history = History()
     watch = ResendWatch(history, calm)
@@ -121,7 +115,6 @@ WHO = (0, 1_000, 0)
 
 
 def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
-    """Return the violations when a request is refused after a millisecond, and sent again after each wait."""
     history = History()
     plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
     plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
@@ -136,7 +129,6 @@ def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
 
 
 def renewed_again_after(wait_s: float) -> list[str]:
-    """Return the violations when InitProducerId is refused, and sent again after a wait, each after a look."""
     history = History()
     plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
     plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
@@ -156,7 +148,6 @@ def test_what_was_done_may_be_asked_for_again_at_once() -> None:
 
 
 def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
-    """Return the violations when batches are sent ("send") and answered (code), by number of request."""
     history = History()
     watch = PipelineWatch(history)
     for step, number in steps:
@@ -170,13 +161,11 @@ def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
 
 
 def test_pauses_as_configured_are_right() -> None:
-    """Pauses double; they are short where the last transaction is not over yet."""
     assert (asked_again_after(0.1, 0.2, 0.4), asked_again_after(0.005, 0.01, 0.02, 0.02, code=51)) == ([], [])
 
 
 @pytest.mark.parametrize("waits_s", [(0.001,), (0.1, 0.1), (0.5,), (0.1, 0.9)])
 def test_pauses_that_are_too_short_or_too_long_are_found(waits_s: tuple[float, ...]) -> None:
-    """A first pause, one that did not grow, and one that grew too much."""
     assert asked_again_after(*waits_s) == ["PACE"]
 
 
@@ -283,7 +272,6 @@ PLACE = TopicPartition("orders", 0)
 
 
 def passed(interceptor: UsersInterceptor, *, records: int) -> int:
-    """Show it some records; return how many it lets pass."""
     count = 0
     for _ in range(records):
         try:

@@ -23,24 +23,15 @@ from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.transaction_stories import Place, TransactionEnd, TransactionStory
 
 FATAL = (ProducerFencedError, IllegalStateError)
-GIVEN_UP = 0.2
-"""Share of the transactions that their callers abort."""
+GIVEN_UP = 0.2  # share of the transactions that their callers abort
+BLOCKS = 0.7  # share of `async with` blocks; the other transactions use begin and commit
+IMPATIENT = 0.5  # share of the commits and aborts that are cancelled, and repeated
+FICKLE = 0.1  # share of the cancelled commits that are followed by an abort
 
-BLOCKS = 0.7
-"""Share of `async with` blocks; the other transactions use begin and commit."""
-
-IMPATIENT = 0.5
-"""Share of the commits and aborts that are cancelled, and repeated."""
-
-FICKLE = 0.1
-"""Share of the cancelled commits that are followed by an abort."""
-
-PREPARED = 0.3
-"""Share of the transactions by hand that are prepared first."""
+PREPARED = 0.3  # share of the transactions by hand that are prepared first
 
 MOST_ASKED = 3
-LOYAL = 0.8
-"""Share of the callers with rivals that keep the producer that they had, as another process does."""
+LOYAL = 0.8  # share of the callers with rivals that keep the producer that they had, as another process does
 
 
 class GivenUpError(Exception):

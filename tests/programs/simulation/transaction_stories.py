@@ -19,11 +19,8 @@ from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decode_records
 from tests.programs.simulation.history import Violation
 
-TORN: Final = -2
-"""Offset of a group if only some of its partitions have theirs."""
-
-STALE_GENERATION: Final = 7
-"""Id of a group without members: a coordinator refuses every call in its name."""
+TORN: Final = -2  # offset of a group if only some of its partitions have theirs
+STALE_GENERATION: Final = 7  # id of a group without members: a coordinator refuses every call in its name
 
 
 class TransactionEnd(Enum):
@@ -31,11 +28,8 @@ class TransactionEnd(Enum):
 
     OPEN = "open"
     COMMITTED = "committed"
-    ABORTED = "aborted"
-    """A commit was never asked for, or was reported as not done."""
-
-    UNKNOWN = "unknown"
-    """The commit failed, or its caller was cancelled in it."""
+    ABORTED = "aborted"  # a commit was never asked for, or was reported as not done
+    UNKNOWN = "unknown"  # the commit failed, or its caller was cancelled in it
 
 
 class Place(NamedTuple):
@@ -60,12 +54,8 @@ class TransactionStory:
     number: int
     producer: int
     began_at: float
-    records: dict[int, int] = field(default_factory=dict)
-    """Partition of each record that was taken, by its number."""
-
-    has_offset: bool = False
-    """Offsets were given, and nothing has said that they are not taken."""
-
+    records: dict[int, int] = field(default_factory=dict)  # partition of each record that was taken, by its number
+    has_offset: bool = False  # offsets were given, and nothing has said that they are not taken
     offset_places: list[TopicPartition] = field(default_factory=list)
     """The partitions of its offsets: all of them are committed, or none."""
 
@@ -81,7 +71,6 @@ class TransactionStory:
 
     @property
     def text_of_offsets(self) -> str:
-        """Return the metadata that the group's coordinator is to keep beside each offset."""
         return f"of {self.number}"
 
     def __str__(self) -> str:
@@ -96,9 +85,7 @@ class Outcome(NamedTuple):
     offsets: Mapping[str, int]
     """Committed offset of each group, the same in each of its partitions; -1: none, or `TORN`."""
 
-    fenced_at: Mapping[int, float]
-    """Virtual times when the successor of each producer had started."""
-
+    fenced_at: Mapping[int, float]  # virtual times when the successor of each producer had started
     forgotten_at: Mapping[int, float]
     """Virtual times when brokers forgot each producer whose id has expired, for the first time after its start."""
 

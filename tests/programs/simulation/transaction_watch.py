@@ -240,7 +240,6 @@ def _who_asks(exchange: Exchange) -> Claim:
 
 
 def _codes_of(answer: object) -> list[int]:
-    """All error codes in what a coordinator answers."""
     if isinstance(answer, Mapping):
         return [each for name, value in answer.items() for each in _codes_at(name, value)]
     return [code for each in answer for code in _codes_of(each)] if isinstance(answer, list) else []

@@ -39,15 +39,11 @@ from tests.programs.simulation.transaction_watch import TransactionWatch
 RELEASE_WITH_BOTH = "4.3.1"
 _AFTER_HEALING_S = 60.0
 _TICK_S = 0.1
-_MARKERS_S = 0.5
-"""An end is answered before its markers are written."""
+_MARKERS_S = 0.5  # an end is answered before its markers are written
 
 _LOOKS = 50
-_BETWEEN_BEATS = 1.0000271828
-"""Arrivals happen at round times; no look is taken at one."""
-
-_LIVES_OF_ONE = 3
-"""The one that is never started, the one that is, and the heir in the end."""
+_BETWEEN_BEATS = 1.0000271828  # arrivals happen at round times; no look is taken at one
+_LIVES_OF_ONE = 3  # the one that is never started, the one that is, and the heir in the end
 
 _FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
 _OF_ONE_PRODUCER = frozenset({"EPOCH", "IN_FLIGHT", "PACE"})
@@ -116,14 +112,12 @@ class TransactionalRun(Run):
 
     @property
     def producer(self) -> Producer:
-        """The producer that has the transactional id now."""
         return self._producer
 
     def number_of(self, producer: Producer) -> int:
         return self._numbers[producer]
 
     def begin_story(self) -> TransactionStory:
-        """A new transaction of the present producer."""
         story = TransactionStory(len(self._transactions), self._lives - 1, self._loop.time())
         self._transactions.append(story)
         return story

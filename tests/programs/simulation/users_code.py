@@ -90,7 +90,6 @@ _LONGEST: Final = 300
 
 
 def headers_for(story: Story) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of a record, which its number decides."""
     number = story.record.number
     return tuple(
         (_NAMES[(number + each) % len(_NAMES)], None if (number + each) % 7 == 0 else _value(number, each))

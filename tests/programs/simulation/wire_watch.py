@@ -53,10 +53,8 @@ _HEARD: Final = frozenset(
 _IDLE: Final = "connections_max_idle_ms"
 _NO_PAUSE: Final = (0.0, 0, 0)
 _TICK_S: Final = 0.001
-_LATE_S: Final = 0.01
-"""Tolerated lateness of closing a connection: a timer's tick, and the following turns of the loop."""
-_SILENCE_S: Final = 0.5
-"""A node that answers Metadata with silence for so long is no reason not to ask another."""
+_LATE_S: Final = 0.01  # tolerated lateness of closing a connection: a timer's tick, and the following turns of the loop
+_SILENCE_S: Final = 0.5  # a node that answers Metadata with silence for so long is no reason not to ask another
 
 
 AT_ONCE: Final = 6
@@ -65,8 +63,7 @@ a connection that was closed for being idle."""
 
 SPREAD: Final = 0.8
 
-SMALLEST_LIMIT: Final = 512
-"""Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""
+SMALLEST_LIMIT: Final = 512  # bytes to which a topic's batches are cut down at most, however small `batch_size` is
 
 LOOKS_INTO_REQUESTS: Final = 4
 """One in so many seeds decodes every Produce request when it is written, which costs a tenth of a run.
@@ -74,8 +71,7 @@ LOOKS_INTO_REQUESTS: Final = 4
 In all with outages: what is sent after batches that were given up on the wire is where identities go wrong.
 """
 
-LOOKS_AT_TIMES: Final = 8
-"""One in so many seeds, which are among those, decodes every record, too."""
+LOOKS_AT_TIMES: Final = 8  # one in so many seeds, which are among those, decodes every record, too
 
 
 class Fate(Enum):
@@ -87,22 +83,14 @@ class Fate(Enum):
 
 
 class WireWatch:
-    """Sees the frames of one run.
-
-    Args:
-        history: gets what happened, where it is recorded.
-        plan: says how many Produce requests a connection may have, and how long one may take.
-        clock: virtual seconds.
-    """
+    """Sees the frames of one run."""
 
     def __init__(  # noqa: PLR0915  # one line a fact
         self, history: History, plan: Plan, clock: Callable[[], float]
     ) -> None:
         self.violated = history.violated
-        self.error_codes: Counter[tuple[str, int]] = Counter()
-        """(API, error code) that brokers answered -> how often."""
-        self.faults: Counter[str] = Counter()
-        """Fault -> how often it had an effect."""
+        self.error_codes: Counter[tuple[str, int]] = Counter()  # (API, error code) that brokers answered -> how often
+        self.faults: Counter[str] = Counter()  # fault -> how often it had an effect
         self.requests: Counter[str] = Counter()
         self._oldest_since: dict[int, float] = {}  # connection -> when its oldest request became that
         self._refreshes: deque[float] = deque(maxlen=AT_ONCE)
@@ -203,7 +191,6 @@ class WireWatch:
         return True
 
     def left(self, transport: SimulatedTransport) -> None:
-        """Bytes that were kept leave: for as long as they did not, the connection was in use."""
         self._used[transport.number] = self._clock()
 
     def _note_question(self, transport: SimulatedTransport, *question: int) -> None:
@@ -377,7 +364,6 @@ class _Batch:
 
 @lru_cache(maxsize=1)
 def produce_in(frame: bytes, version: int) -> ProduceRequest:
-    """Decode a Produce request, once for all watches."""
     header, reader = read_request_header(memoryview(frame)[4:])
     api = ApiKey.PRODUCE
     return decode_produce(Reader(read_payload(api, header, reader), flexible=api.is_flexible(version)), version)

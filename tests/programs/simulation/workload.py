@@ -9,41 +9,23 @@ from tests.programs.simulation.history import End, History, Story
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.promise_watches import CallbackTurns
 
-TICK_S = 0.002
-"""Tolerance of a deadline: one timer tick, and the following turns of the loop."""
+TICK_S = 0.002  # tolerance of a deadline: one timer tick, and the following turns of the loop
 
 
 class Workload:
-    """Shared by all callers of one run.
-
-    Args:
-        plan: what they do.
-        producer: of which they are the callers.
-        history: gets the stories.
-        topic: to which everything goes.
-        on_beat: the next time at which something happens, not before another.
-    """
+    """Shared by all callers of one run."""
 
     def __init__(
-        self,
-        plan: Plan,
-        producer: Producer,
-        history: History,
-        *,
-        topic: str,
-        on_beat: Callable[[float], float],
+        self, plan: Plan, producer: Producer, history: History, *, topic: str, on_beat: Callable[[float], float]
     ) -> None:
         self.plan = plan
         self.producer = producer
         self.history = history
         self.topic = topic
         self.on_beat = on_beat
-        self.deliveries: list[Story] = []
-        """Stories with a delivery, in the order in which these were given."""
+        self.deliveries: list[Story] = []  # stories with a delivery, in the order in which these were given
         self.is_closing = False
-        self.healthy_since = 0.0
-        """Virtual seconds; 0.0 while things go wrong."""
-
+        self.healthy_since = 0.0  # virtual seconds; 0.0 while things go wrong
         self.now = history.clock
         self.turns = CallbackTurns(plan, history)
         self.delivery_timeout_s = plan.number("delivery_timeout_ms") / 1000
@@ -57,7 +39,6 @@ class Workload:
             self.history.violated("ENDS_ONCE", f"{name} took {took:.6f} s, more than {bound_s:.6f}")
 
     def resolve(self) -> None:
-        """Read off every delivery what its caller has not looked at yet."""
         for story in self.deliveries:
             delivery = story.delivery
             assert delivery is not None

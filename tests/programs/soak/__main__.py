@@ -33,8 +33,7 @@ ROOT = Path(__file__).parents[3]
 TOPIC = "soak"
 PARTITIONS = 6
 SHARE = 0.7
-KEPT_BYTES = 256 * 1024 * 1024
-"""Retention of each partition, on each node: a soak writes more than a disk holds."""
+KEPT_BYTES = 256 * 1024 * 1024  # retention of each partition, on each node: a soak writes more than a disk holds
 
 BROKER = {"log.retention.check.interval.ms": "5000"}
 TOPIC_SETTINGS = {
@@ -59,7 +58,6 @@ class Soak:
         self._began = time.monotonic()
 
     async def run(self) -> None:
-        """Start brokers, soak, and judge."""
         async with KafkaCluster(self.asked.kafka, nodes=3, properties=BROKER) as kafka:
             administration = Administration(kafka.bootstrap_servers)
             await administration.create(TOPIC, PARTITIONS, TOPIC_SETTINGS)
@@ -137,7 +135,6 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run and print the totals; the exit code is 1 if anything was wrong."""
     asked = arguments(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         soak = Soak(asked, Path(folder))

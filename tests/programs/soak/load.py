@@ -7,8 +7,7 @@ from aioproducer import Producer
 
 VALUE_BYTES = 100
 SLICE_S = 0.01
-LONGEST_DEBT_S = 0.5
-"""Limit for catching up: what a stop of the brokers held back beyond it is left out."""
+LONGEST_DEBT_S = 0.5  # limit for catching up: what a stop of the brokers held back beyond it is left out
 
 
 class Load:
@@ -21,11 +20,9 @@ class Load:
     def __init__(self, producer: Producer, topic: str, partitions: int) -> None:
         self._producer = producer
         self._topic = topic
-        self.accepted = [0] * partitions
-        """Records by partition; the next one's number."""
+        self.accepted = [0] * partitions  # records by partition; the next one's number
 
     async def rush(self, seconds: float) -> float:
-        """Give records as fast as they are taken; returns acknowledged records a second, the last flush included."""
         began, before = time.monotonic(), sum(self.accepted)
         while time.monotonic() - began < seconds:
             await self._give(1_000)

@@ -28,7 +28,6 @@ class PartitionLog:
 
 
 def read_partition(consumer: Consumer, topic: str, partition: int) -> PartitionLog:
-    """Read the end of one partition."""
     place = TopicPartition(topic, partition)
     first, end = consumer.get_watermark_offsets(place, timeout=SILENCE_S)
     log = PartitionLog(end)
@@ -48,7 +47,6 @@ def read_partition(consumer: Consumer, topic: str, partition: int) -> PartitionL
 
 
 def look(log: PartitionLog, message: confluent_kafka.Message, offset: int) -> None:
-    """Compare a record's number with the one before."""
     number = int((message.value() or b"-1").split(b" ")[0])
     if log.read and number != log.last_number + 1 and len(log.disorder) < 10:
         log.disorder.append(f"number {number} after {log.last_number} at offset {offset}")
@@ -57,7 +55,6 @@ def look(log: PartitionLog, message: confluent_kafka.Message, offset: int) -> No
 
 
 def main(bootstrap: str, topic: str) -> None:
-    """Read every partition, and print what was found."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "soak", "enable.auto.commit": False, "log_level": 0}
     )

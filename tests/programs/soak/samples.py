@@ -20,17 +20,13 @@ TICK_S = 0.01
 class Sample:
     at_s: float
     rss_mib: float
-    objects: int
-    """Known to the garbage collector, after a collection."""
+    objects: int  # known to the garbage collector, after a collection
     tasks: int
     files: int
     threads: int
-    lag_ms: float
-    """The latest that the loop was since the sample before."""
-    rate: float
-    """Acknowledged records a second since the sample before."""
-    buffer_mib: float
-    """Used part of `buffer_memory`."""
+    lag_ms: float  # the latest that the loop was since the sample before
+    rate: float  # acknowledged records a second since the sample before
+    buffer_mib: float  # used part of `buffer_memory`
     retried: int
     failed: int
 

@@ -37,7 +37,6 @@ def run_of(**slopes: float) -> list[Sample]:
 
 
 def log_of(**changed: object) -> Log:
-    """A partition with its thousand records."""
     whole: Log = {"end_offset": 1_000, "read": 1_000, "disorder": [], "last_number": 999}
     return {**whole, **changed}  # type: ignore[typeddict-item]  # the same fields
 

@@ -6,11 +6,8 @@ from typing import TypedDict
 
 from tests.programs.soak.samples import Sample
 
-WARM_UP = 0.25
-"""The part of the run in which caches and free lists may fill."""
-
-MOST_MEMORY_MIB = 16.0
-"""Most that memory may grow after the warm-up, by a line through all samples."""
+WARM_UP = 0.25  # the part of the run in which caches and free lists may fill
+MOST_MEMORY_MIB = 16.0  # most that memory may grow after the warm-up, by a line through all samples
 
 MOST_OBJECTS = 0.05
 
@@ -49,13 +46,7 @@ def grown(samples: Sequence[Sample]) -> list[str]:
 
 
 def wrong(logs: Mapping[int, Log], accepted: Sequence[int], failed: int) -> list[str]:
-    """Compare the log with the accepted records.
-
-    Args:
-        logs: by partition.
-        accepted: records by partition.
-        failed: records of all partitions that failed; their numbers may be missing.
-    """
+    """Compare the log with the accepted records."""
     found = []
     for partition, given in enumerate(accepted):
         log = logs[partition]

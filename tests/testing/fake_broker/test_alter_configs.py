@@ -23,7 +23,6 @@ def change(client: ModelClient, name: str, value: str) -> int:
 
 
 def test_copies_needed_take_effect() -> None:
-    """A changed `min.insync.replicas` refuses the next Produce by 19."""
     network = ModelNetwork(2)
     client = network.client()
     network.model.kill(2, network.now)
@@ -34,7 +33,6 @@ def test_copies_needed_take_effect() -> None:
 
 
 def test_fault_keeps_settings_as_they_are() -> None:
-    """The error that a test has laid down, for the topic it names."""
     network = ModelNetwork()
     network.model.faults.error(41, Where(api=ApiKey.INCREMENTAL_ALTER_CONFIGS, topic="t"))
     topic = network.model.topics.named("t")
@@ -45,20 +43,17 @@ def test_fault_keeps_settings_as_they_are() -> None:
 
 
 def test_every_setting_has_a_type() -> None:
-    """The types cover the settings of all releases, and no others."""
     assert set(TOPIC_CONFIG_TYPES) == {*TOPIC_CONFIG_DEFAULTS, *BEFORE_4_0}
 
 
 @pytest.mark.parametrize("name", [*TOPIC_CONFIG_TYPES])
 def test_every_setting_refuses_nonsense(name: str) -> None:
-    """Every setting with a type checks its values; the profile of Kafka 3 has all settings."""
     assert change(ModelNetwork(profile=PROFILES["3.9.1"]).client(), name, "non,sense") == 40
 
 
 @pytest.mark.parametrize("value", ["\u0661", "1\u0661", "\u00a01", "1_0", "", "9" * 5000])
 @pytest.mark.parametrize("name", ["min.insync.replicas", "retention.ms", "min.cleanable.dirty.ratio"])
 def test_numbers_are_a_few_ascii_digits(name: str, value: str) -> None:
-    """Other digits are refused, not stored, and raise nothing inside the model."""
     network = ModelNetwork()
     topic = network.model.topics.named("t")
 
@@ -82,7 +77,6 @@ def test_node_id_may_have_a_sign_and_zeros(api: ApiKey, node: str) -> None:
 
 
 def asked_of_node(api: ApiKey, node: str) -> int:
-    """The error of a request that changes nothing, to node 1 for the node of this name."""
     if api is ApiKey.DESCRIBE_CONFIGS:
         message = import_module("kio.schema.describe_configs.v4.request")
         resource = message.DescribeConfigsResource(resource_type=4, resource_name=node, configuration_keys=None)

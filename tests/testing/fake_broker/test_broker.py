@@ -7,12 +7,10 @@ from tests.testing.model_network import ModelNetwork, batch
 
 
 def correlation_ids(frames: list[bytes]) -> list[int]:
-    """Return the correlation ids of the responses."""
     return [int(struct.unpack_from(">i", frame)[0]) for frame in frames]
 
 
 def test_answers_come_in_order() -> None:
-    """The second request waits until the first is answered."""
     network = ModelNetwork(2, replication_delay_s=0.2)
     client = network.client()
     client.send_produce("t", batch())
@@ -38,7 +36,6 @@ def test_busy_connection_is_paused() -> None:
 
 
 def test_unknown_request_closes_the_connection() -> None:
-    """A version that is not listed also closes it."""
     network = ModelNetwork()
     unknown, too_new = network.client(), network.client()
 
@@ -61,7 +58,6 @@ def test_request_of_a_closed_connection_is_finished() -> None:
 
 
 def test_requests_are_remembered() -> None:
-    """The list has the API, the client and the time of each request."""
     client = ModelNetwork().client()
 
     client.produce("t", batch(), version=9)
@@ -71,7 +67,6 @@ def test_requests_are_remembered() -> None:
 
 
 def test_dead_broker_closes_its_connections() -> None:
-    """Connections close when the broker dies."""
     network = ModelNetwork(2)
     client = network.client(2)
 

@@ -18,7 +18,6 @@ def test_codes_are_those_of_the_producers_table() -> None:
 
 
 def test_no_other_file_of_the_model_writes_codes_down() -> None:
-    """Each is imported from there."""
     files = [path for path in MODEL.rglob("*.py") if path.name != "codes.py"]
     assigned = {
         (path.name, target.id)

@@ -9,7 +9,6 @@ from tests.testing.model_network import ModelNetwork, batch
 
 
 def deleted(network: ModelNetwork, offset: int, *, topic: str = "t", version: int = 2) -> tuple[int, int]:
-    """Return the error and the new start of partition 0."""
     message = import_module(f"kio.schema.delete_records.v{version}.request")
     place = message.DeleteRecordsPartition(partition_index=0, offset=offset)
     asked = (message.DeleteRecordsTopic(name=topic, partitions=(place,)),)
@@ -31,5 +30,4 @@ def test_start_moves_up_to_the_high_watermark(offset: int, answer: tuple[int, in
 
 
 def test_unknown_topic() -> None:
-    """3 UNKNOWN_TOPIC_OR_PARTITION."""
     assert deleted(ModelNetwork(), 0, topic="none") == (3, -1)

@@ -11,7 +11,6 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 def test_error_is_answered_n_times() -> None:
-    """Nothing is appended while the rule applies."""
     client = ModelNetwork().client()
     client.network.model.faults.error(7, PRODUCE, times=2)
 
@@ -21,7 +20,6 @@ def test_error_is_answered_n_times() -> None:
 
 
 def test_error_waits_for_its_turn() -> None:
-    """`skip` lets requests pass."""
     client = ModelNetwork().client()
     client.network.model.faults.error(7, PRODUCE, skip=1)
 
@@ -29,7 +27,6 @@ def test_error_waits_for_its_turn() -> None:
 
 
 def test_error_after_append_keeps_the_offset() -> None:
-    """The record is in the log although the response has an error."""
     client = ModelNetwork().client()
     client.network.model.faults.error_after_append(20, PRODUCE)
 
@@ -39,7 +36,6 @@ def test_error_after_append_keeps_the_offset() -> None:
 
 
 def test_unknown_error_code_can_be_sent() -> None:
-    """Both Produce and messages encoded by kio can carry it."""
     client = ModelNetwork().client()
     client.network.model.faults.error(999, Where())
     client.send(ApiKey.INIT_PRODUCER_ID, 0, struct.pack(">hi", -1, 0))
@@ -58,7 +54,6 @@ def test_records_are_refused_by_index() -> None:
 
 
 def test_partition_is_left_out() -> None:
-    """The record is appended, but missing from the response."""
     client = ModelNetwork().client()
     client.network.model.faults.omit_partition(Where(topic="t"))
 
@@ -69,7 +64,6 @@ def test_partition_is_left_out() -> None:
 
 
 def test_connection_drops_before_or_after_the_append() -> None:
-    """The client sees no difference; the log does."""
     network = ModelNetwork()
     ends = []
     for after_append in (False, True):
@@ -82,7 +76,6 @@ def test_connection_drops_before_or_after_the_append() -> None:
 
 
 def test_answer_is_delayed() -> None:
-    """The append is not delayed."""
     client = ModelNetwork().client()
     client.network.model.faults.delay(2.0, PRODUCE)
     client.send_produce("t", batch())
@@ -94,7 +87,6 @@ def test_answer_is_delayed() -> None:
 
 
 def test_request_is_delayed() -> None:
-    """The append is delayed too."""
     client = ModelNetwork().client()
     client.network.model.faults.delay(2.0, PRODUCE, after_append=False)
     client.send_produce("t", batch())
@@ -106,7 +98,6 @@ def test_request_is_delayed() -> None:
 
 
 def test_stall_ends_when_it_is_removed() -> None:
-    """The held requests are then served."""
     client = ModelNetwork().client()
     stall = client.network.model.faults.stall(Where(node_id=1))
     client.send_produce("t", batch())
@@ -120,7 +111,6 @@ def test_stall_ends_when_it_is_removed() -> None:
 
 
 def test_half_a_frame_is_sent() -> None:
-    """The connection closes after the first half."""
     client = ModelNetwork().client()
     client.network.model.faults.half_frame(PRODUCE)
 
@@ -132,7 +122,6 @@ def test_half_a_frame_is_sent() -> None:
 
 
 def test_wrong_frames_are_sent() -> None:
-    """Rules can send an unknown correlation id, garbage, or a size of 2 GiB."""
     faults = (network := ModelNetwork()).model.faults
     first_bytes = []
     for lie in (faults.wrong_correlation_id, faults.oversized_frame):
@@ -163,7 +152,6 @@ def test_throttle_is_reported_and_applied() -> None:
 
 
 def test_fault_counts_its_hits() -> None:
-    """A test can check that its fault happened."""
     client = ModelNetwork().client()
     fault = client.network.model.faults.error(7, Where(topic="t", partition=0), times=None)
     for _ in range(3):

@@ -20,7 +20,6 @@ def send_fetch(
     min_bytes: int = 1,
     max_bytes: int = 10**6,
 ) -> None:
-    """Send a Fetch of partition 0 of topic `t`."""
     message = import_module(f"kio.schema.fetch.v{version}.request")
     partition = message.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topic = client.network.model.topics.named("t")
@@ -37,13 +36,11 @@ def send_fetch(
 
 
 def fetched(client: ModelClient, version: int = 11):  # noqa: ANN201 - kio's class
-    """The one partition of the answer."""
     (topic,) = client.answer(ApiKey.FETCH, version).responses
     return topic.partitions[0]
 
 
 def offsets_in(records: bytes) -> list[int]:
-    """Return the base offsets of the batches."""
     found = []
     while records:
         offset, length = struct.unpack_from(">qi", records)
@@ -54,7 +51,6 @@ def offsets_in(records: bytes) -> list[int]:
 
 @pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_is_answered(version: int) -> None:
-    """Fetch 4 to 18, by name and by id."""
     client = ModelNetwork().client()
     client.produce("t", batch([b"a", b"b"]))
 
@@ -99,7 +95,6 @@ def test_records_above_the_high_watermark_are_hidden() -> None:
 
 
 def test_long_poll_ends_with_the_first_record() -> None:
-    """The first record ends the wait before `max_wait` is over."""
     network = ModelNetwork()
     reader, writer = network.client(), network.client()
     send_fetch(reader, 0, max_wait_ms=5000)
@@ -112,7 +107,6 @@ def test_long_poll_ends_with_the_first_record() -> None:
 
 
 def test_long_poll_ends_with_its_time() -> None:
-    """After `max_wait` the response is empty."""
     client = ModelNetwork().client()
     send_fetch(client, 0, max_wait_ms=500)
 
@@ -123,7 +117,6 @@ def test_long_poll_ends_with_its_time() -> None:
 
 @pytest.mark.parametrize("offset, error", [(0, 0), (1, 0), (2, 1), (-1, 1)])
 def test_offset_must_be_in_the_log(offset: int, error: int) -> None:
-    """Offsets before the start or after the end get OFFSET_OUT_OF_RANGE; the end itself waits."""
     client = ModelNetwork().client()
     client.produce("t", batch())
 
@@ -133,7 +126,6 @@ def test_offset_must_be_in_the_log(offset: int, error: int) -> None:
 
 
 def test_unknown_topic_id() -> None:
-    """Versions with topic ids respond with 100."""
     client = ModelNetwork().client()
     message = import_module("kio.schema.fetch.v18.request")
     partition = message.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)

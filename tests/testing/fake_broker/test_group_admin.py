@@ -10,7 +10,6 @@ NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE = 16, 15
 
 
 def with_group(network: ModelNetwork) -> tuple[int, int]:
-    """Make group `g`; returns its coordinator and another broker."""
     node_id = network.model.coordinators.node_of(CoordinatorKind.GROUP, "g", network.now)
     consumer = Consumer(network.client(node_id))
     consumer.join()
@@ -19,7 +18,6 @@ def with_group(network: ModelNetwork) -> tuple[int, int]:
 
 
 def test_only_its_coordinator_tells_of_a_group() -> None:
-    """Other brokers respond with 16, and do not list the group."""
     network = ModelNetwork(2)
     told = []
     for node_id in with_group(network):
@@ -33,7 +31,6 @@ def test_only_its_coordinator_tells_of_a_group() -> None:
 
 
 def test_asking_for_a_group_makes_none() -> None:
-    """The group is not listed after a DescribeGroups."""
     client = ModelNetwork().client()
     client.ask(ApiKey.DESCRIBE_GROUPS, 0, groups=("g",))
     client.ask(ApiKey.DELETE_GROUPS, 0, groups_names=("g",))
@@ -64,7 +61,6 @@ def test_deleted_group_takes_its_ids_back() -> None:
 
 
 def test_faults_reach_all_three() -> None:
-    """Injected errors apply to DescribeGroups, ListGroups and DeleteGroups."""
     network = ModelNetwork()
     with_group(network)
     client = network.client()

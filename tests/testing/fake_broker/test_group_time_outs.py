@@ -14,7 +14,6 @@ NOT_COORDINATOR = 16
 
 
 def keep_alive(network: ModelNetwork, consumer: Consumer, seconds: int) -> None:
-    """Send heartbeats for some seconds."""
     for _ in range(seconds // 5):
         network.advance(5)
         consumer.heartbeat()
@@ -46,7 +45,6 @@ def test_follower_that_does_not_sync_is_dropped() -> None:
 
 
 def test_member_that_synced_in_time_stays() -> None:
-    """Once all members have sent SyncGroup its deadline is cancelled."""
     network = ModelNetwork()
     leader, follower = forming(network)
     leader.sync(**{leader.member_id: b"all"})
@@ -61,7 +59,6 @@ def test_member_that_synced_in_time_stays() -> None:
 
 
 def test_time_to_sync_restarts_with_each_generation() -> None:
-    """The deadline of the previous generation drops no member."""
     network = ModelNetwork()
     leader, follower = forming(network)
     keep_alive(network, leader, 5)
@@ -116,7 +113,6 @@ def test_rebalance_may_take_a_session_where_no_time_is_named() -> None:
 
 
 def join_as_first_version(consumer: Consumer) -> None:
-    """Send JoinGroup 0."""
     message = import_module("kio.schema.join_group.v0.request")
     consumer.client.send_message(
         ApiKey.JOIN_GROUP,
@@ -176,7 +172,6 @@ def move(network: ModelNetwork, node_id: int) -> None:
 
 
 def moving() -> ModelNetwork:
-    """Two brokers, of which the first coordinates the group."""
     network = ModelNetwork(2)
     move(network, 1)
     return network

@@ -8,13 +8,10 @@ from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.groups.committed_offsets import CommittedOffset
 from tests.testing.model_network import ModelClient, ModelNetwork
 
-JOIN, SYNC, HEARTBEAT, LEAVE = 5, 3, 3, 3
-"""The versions these tests speak."""
+JOIN, SYNC, HEARTBEAT, LEAVE = 5, 3, 3, 3  # the versions these tests speak
 
 
 class Consumer:
-    """A member of group `g`."""
-
     def __init__(self, client: ModelClient, member_id: str = "", *, instance_id: str | None = None) -> None:
         self.client = client
         self.member_id = member_id
@@ -40,13 +37,11 @@ class Consumer:
         return self.joined() if self.client.received else -1
 
     def joined(self) -> int:
-        """Read the answer to `join`."""
         answer = self.client.answer(ApiKey.JOIN_GROUP, JOIN)
         self.member_id, self.generation, self.leader = answer.member_id, answer.generation_id, answer.leader
         return int(answer.error_code)
 
     def sync(self, **assignments: bytes) -> None:
-        """Send SyncGroup, as the leader with assignments."""
         message = import_module(f"kio.schema.sync_group.v{SYNC}.request")
         assigned = tuple(
             message.SyncGroupRequestAssignment(member_id=member, assignment=what)
@@ -62,7 +57,6 @@ class Consumer:
         )
 
     def synced(self) -> tuple[int, bytes]:
-        """Return the error and the assignment."""
         answer = self.client.answer(ApiKey.SYNC_GROUP, SYNC)
         return int(answer.error_code), answer.assignment
 
@@ -80,7 +74,6 @@ class Consumer:
 
 
 def settled(network: ModelNetwork) -> Consumer:
-    """One member, alone in a stable group."""
     consumer = Consumer(network.client())
     consumer.join()
     consumer.join()
@@ -90,7 +83,6 @@ def settled(network: ModelNetwork) -> Consumer:
 
 
 def forming(network: ModelNetwork) -> tuple[Consumer, Consumer]:
-    """Return leader and follower of a generation without any SyncGroup."""
     leader, follower = settled(network), Consumer(network.client())
     follower.join()
     follower.join()
@@ -100,7 +92,6 @@ def forming(network: ModelNetwork) -> tuple[Consumer, Consumer]:
 
 
 def test_member_gets_an_id_first() -> None:
-    """It gets 79 MEMBER_ID_REQUIRED, then joins, alone and leading."""
     consumer = Consumer(ModelNetwork().client())
     errors = [consumer.join(), consumer.join()]
 
@@ -109,7 +100,6 @@ def test_member_gets_an_id_first() -> None:
 
 
 def test_second_member_waits_for_the_first_to_join_again() -> None:
-    """The first learns of it by its heartbeat; then both are in the next generation."""
     network = ModelNetwork()
     first, second = settled(network), Consumer(network.client())
     second.join()
@@ -123,7 +113,6 @@ def test_second_member_waits_for_the_first_to_join_again() -> None:
 
 
 def test_leader_assigns_for_all() -> None:
-    """The other members' SyncGroup waits for the leader's."""
     network = ModelNetwork()
     first, second = forming(network)
     second.sync()
@@ -135,7 +124,6 @@ def test_leader_assigns_for_all() -> None:
 
 
 def test_session_ends_without_heartbeats() -> None:
-    """The member is unknown then, and the group empty."""
     network = ModelNetwork()
     consumer = settled(network)
 
@@ -147,7 +135,6 @@ def test_session_ends_without_heartbeats() -> None:
 
 
 def test_leaving_starts_a_rebalance() -> None:
-    """The remaining members learn of it by their heartbeats."""
     network = ModelNetwork()
     first, second = forming(network)
 
@@ -170,7 +157,6 @@ def test_member_that_does_not_join_again_is_dropped() -> None:
 
 
 def test_old_generation_is_refused() -> None:
-    """It gets 22 ILLEGAL_GENERATION; an unknown member gets 25."""
     consumer = settled(ModelNetwork())
     consumer.generation = 0
     stranger = Consumer(consumer.client, "stranger")
@@ -179,7 +165,6 @@ def test_old_generation_is_refused() -> None:
 
 
 def test_only_the_coordinator_serves_a_group() -> None:
-    """The other broker responds with 16 NOT_COORDINATOR."""
     network = ModelNetwork(2)
     found = network.client().ask(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0).node_id
     elsewhere = Consumer(network.client(3 - found))
@@ -188,7 +173,6 @@ def test_only_the_coordinator_serves_a_group() -> None:
 
 
 def test_expired_id_is_unknown() -> None:
-    """Joining with it again gets 25 UNKNOWN_MEMBER_ID."""
     network = ModelNetwork()
     consumer = settled(network)
 
@@ -198,7 +182,6 @@ def test_expired_id_is_unknown() -> None:
 
 
 def test_pending_id_expires() -> None:
-    """It expires after its session time-out; members that waited for it continue."""
     network = ModelNetwork()
     leader, pending = settled(network), Consumer(network.client())
     pending.join(session_s=6)
@@ -211,7 +194,6 @@ def test_pending_id_expires() -> None:
 
 
 def test_used_id_does_not_expire() -> None:
-    """Joining with the id cancels its time-out and starts a session."""
     network = ModelNetwork()
     consumer = Consumer(network.client())
     consumer.join(session_s=6)

@@ -29,7 +29,6 @@ def test_topic_is_made_on_first_use() -> None:
 
 
 def test_topic_is_not_made_when_it_must_not() -> None:
-    """The request or the cluster may say so."""
     by_request = ModelNetwork().client()
     by_cluster = ModelNetwork(auto_create_topics=False).client()
     topics_of(by_request, "new", auto=False)
@@ -41,13 +40,11 @@ def test_topic_is_not_made_when_it_must_not() -> None:
 
 
 def test_illegal_name_is_refused() -> None:
-    """The error is INVALID_TOPIC_EXCEPTION."""
     assert topics_of(ModelNetwork().client(), "a b") == {"a b": (17, 0)}
 
 
 @pytest.mark.parametrize("version", range(14))
 def test_every_version_lists_all_topics(version: int) -> None:
-    """Version 0 sends an empty list for that, later ones null."""
     client = ModelNetwork(2, topics={"a": 1, "b": 2}).client()
 
     answer = client.ask(ApiKey.METADATA, version, topics=() if version == 0 else None)
@@ -57,7 +54,6 @@ def test_every_version_lists_all_topics(version: int) -> None:
 
 
 def test_dead_broker_is_not_listed() -> None:
-    """Its copies are offline, and a partition with no other copy has no leader."""
     network = ModelNetwork(2, topics={"a": 1}, replication_factor=1)
     network.model.kill(1, network.now)
 
@@ -70,7 +66,6 @@ def test_dead_broker_is_not_listed() -> None:
 
 @pytest.mark.parametrize("release", PROFILES)
 def test_api_versions_lists_the_profile(release: str) -> None:
-    """Every version of ApiVersions lists the versions of the profile."""
     profile = profile_named(release)
     for version in range(profile.versions[ApiKey.API_VERSIONS][1] + 1):
         client = ModelNetwork(profile=profile).client()
@@ -81,7 +76,6 @@ def test_api_versions_lists_the_profile(release: str) -> None:
 
 
 def test_api_versions_too_new_is_answered_in_version_0() -> None:
-    """The response has error 35 and the versions of ApiVersions, so a client can retry."""
     client = ModelNetwork().client()
 
     client.send(ApiKey.API_VERSIONS, 99, b"")
@@ -99,13 +93,11 @@ def test_every_listed_version_has_its_message() -> None:
 
 
 def test_unknown_profile_says_which_there_are() -> None:
-    """A typing error is found at once."""
     with pytest.raises(ValueError, match=r"no profile of Kafka '1.0'; there are 4.3.1, 3.9.1"):
         profile_named("1.0")
 
 
 def test_producer_ids_load_for_a_while() -> None:
-    """A fresh broker answers 14; then every producer gets an id of its own."""
     client = ModelNetwork(producer_ids_load_s=1.0).client()
     codes = []
     for _ in range(3):

@@ -13,7 +13,6 @@ from tests.testing.model_network import ModelClient, ModelNetwork, batch
 def list_offset(
     client: ModelClient, timestamp: int, *, version: int = 8, topic: str = "t", epoch: int = -1
 ) -> tuple[int, int]:
-    """Return error and offset for partition 0."""
     message = import_module(f"kio.schema.list_offsets.v{version}.request")
     known = {"current_leader_epoch": epoch} if version >= 4 else {}
     partition = message.ListOffsetsPartition(partition_index=0, timestamp=timestamp, **known)
@@ -25,7 +24,6 @@ def list_offset(
 
 
 def written() -> ModelNetwork:
-    """Three batches of two records, at 1000, 3000 and 2000 ms."""
     network = ModelNetwork()
     for timestamp in (1000, 3000, 2000):
         network.client().produce("t", batch([b"a", b"b"], timestamp=timestamp))
@@ -34,19 +32,16 @@ def written() -> ModelNetwork:
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_every_version_lists_the_end(version: int) -> None:
-    """This covers ListOffsets 1 to 11."""
     assert list_offset(written().client(), -1, version=version) == (0, 6)
 
 
 @pytest.mark.parametrize("timestamp, offset", [(-1, 6), (-2, 0), (-3, 2), (-4, 0), (0, 0), (1500, 2), (3001, -1)])
 def test_times_and_their_offsets(timestamp: int, offset: int) -> None:
-    """End, start, highest time, local start, and the first record at or after a time."""
     assert list_offset(written().client(), timestamp) == (0, offset)
 
 
 @pytest.mark.parametrize("timestamp, version", [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-9, 11)])
 def test_special_timestamps_have_a_first_version(timestamp: int, version: int) -> None:
-    """Earlier versions get 35 UNSUPPORTED_VERSION, also for an unknown partition."""
     client = written().client()
 
     assert list_offset(client, timestamp, version=version) == (35, -1)
@@ -54,12 +49,10 @@ def test_special_timestamps_have_a_first_version(timestamp: int, version: int) -
 
 
 def test_empty_log_has_no_highest_time() -> None:
-    """The offset is -1."""
     assert list_offset(ModelNetwork().client(), -3) == (0, -1)
 
 
 def test_only_the_leader_of_that_epoch_answers() -> None:
-    """3 unknown, 6 not the leader, 74 older and 75 newer epoch than the leader's."""
     network = ModelNetwork(2)
     network.partition().move_leader(2, network.now)
     leader = network.client(2)
@@ -90,14 +83,12 @@ def test_epoch_tells_where_it_ended() -> None:
 
 
 def topic_key(network: ModelNetwork, version: int, *, by_id_from: int) -> dict[str, object]:
-    """Return topic `t` as a version names it."""
     topic = network.model.topics.named("t")
     assert topic is not None
     return {"topic_id": topic.topic_id} if version >= by_id_from else {"name": "t"}
 
 
 def commit(client: ModelClient, version: int, offset: int, *, generation: int = -1, member_id: str = "") -> int:
-    """Commit for group `g`; returns the error."""
     message = import_module(f"kio.schema.offset_commit.v{version}.request")
     fields: dict[str, object] = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}
     key = topic_key(client.network, version, by_id_from=10)
@@ -111,7 +102,6 @@ def commit(client: ModelClient, version: int, offset: int, *, generation: int = 
 
 
 def committed(client: ModelClient, version: int, *, everything: bool = False) -> Sequence[int]:
-    """The offsets that group `g` has committed."""
     message = import_module(f"kio.schema.offset_fetch.v{version}.request")
     key = topic_key(client.network, version, by_id_from=10)
     if version < 8:
@@ -126,7 +116,6 @@ def committed(client: ModelClient, version: int, *, everything: bool = False) ->
 
 @pytest.mark.parametrize("version", range(2, 11))
 def test_every_version_commits(version: int) -> None:
-    """This covers OffsetCommit 2 to 10, by name and by id."""
     client = ModelNetwork().client()
 
     assert (commit(client, version, 7), committed(client, 5)) == (0, [7])
@@ -134,7 +123,6 @@ def test_every_version_commits(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(1, 11))
 def test_every_version_fetches_what_was_committed(version: int) -> None:
-    """This covers OffsetFetch 1 to 10; -1 without a commit."""
     client = ModelNetwork().client()
     before = committed(client, version)
     commit(client, 8, 7)
@@ -144,7 +132,6 @@ def test_every_version_fetches_what_was_committed(version: int) -> None:
 
 @pytest.mark.parametrize("version", [2, 7, 9, 10])
 def test_everything_committed_is_fetched(version: int) -> None:
-    """Null topics fetch all committed offsets."""
     client = ModelNetwork().client()
     before = committed(client, version, everything=True)
     commit(client, 8, 7)
@@ -153,7 +140,6 @@ def test_everything_committed_is_fetched(version: int) -> None:
 
 
 def test_commit_of_a_stranger_is_refused() -> None:
-    """A commit with a generation gets 22 for an unknown group, 25 for another."""
     client = ModelNetwork().client()
     unknown = commit(client, 8, 7, generation=3)
     commit(client, 8, 7)
@@ -163,7 +149,6 @@ def test_commit_of_a_stranger_is_refused() -> None:
 
 @pytest.mark.parametrize("topics", [(), ("unknown",)])
 def test_commit_of_nothing_makes_no_group(topics: Sequence[str]) -> None:
-    """If none of the partitions exists, the coordinator is not involved."""
     network = ModelNetwork()
     message = import_module("kio.schema.offset_commit.v8.request")
     part = message.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")

@@ -6,7 +6,6 @@ from tests.testing.model_network import ModelNetwork, batch
 
 
 def test_leader_dies_and_the_next_in_sync_leads() -> None:
-    """The epoch is higher, and the dead broker leaves the ISR."""
     network = ModelNetwork(3)
 
     network.model.kill(1, network.now)
@@ -16,7 +15,6 @@ def test_leader_dies_and_the_next_in_sync_leads() -> None:
 
 
 def test_last_in_sync_replica_is_waited_for() -> None:
-    """A partition without one has no leader, until it comes back with everything it had."""
     network = ModelNetwork(2)
     network.model.kill(2, network.now)
     network.client().produce("t", batch())
@@ -46,7 +44,6 @@ def test_unclean_election_takes_anybody() -> None:
 
 
 def test_straggler_leaves_the_isr_and_comes_back() -> None:
-    """It leaves after `replica.lag.time.max`; the high watermark no longer waits for it."""
     network = ModelNetwork(2)
     network.model.hold_replication(2, network.now, held=True)
     network.client().produce("t", batch(), acks=1)
@@ -60,7 +57,6 @@ def test_straggler_leaves_the_isr_and_comes_back() -> None:
 
 
 def test_death_is_noticed_later() -> None:
-    """Until then the dead broker is still the leader in metadata."""
     network = ModelNetwork(2, failover_delay_s=2.0)
     network.model.kill(1, network.now)
     before = network.partition().leader

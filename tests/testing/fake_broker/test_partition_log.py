@@ -6,7 +6,6 @@ from tests.testing.model_network import batch
 
 
 def log_of(*sizes: int, segment_ms: int = 10**9) -> PartitionLog:
-    """Return a log of batches with these numbers of records; timestamps are 1000, 2000, ... and epochs 0, 1, ..."""
     log = PartitionLog()
     for number, size in enumerate(sizes):
         data = memoryview(batch([b"v"] * size, timestamp=1000 * (number + 1)))
@@ -29,12 +28,10 @@ def log_of(*sizes: int, segment_ms: int = 10**9) -> PartitionLog:
 
 
 def test_records_have_their_offsets() -> None:
-    """An offset is the batch's base offset plus the index in the batch."""
     assert [record.offset for record in log_of(2, 1, 3).records()] == [0, 1, 2, 3, 4, 5]
 
 
 def test_retention_drops_whole_batches_and_moves_the_start() -> None:
-    """The last batch is always kept."""
     log = log_of(2, 1, 3)
 
     log.drop_front(keep_bytes=0)
@@ -62,7 +59,6 @@ def test_reading_goes_on_after_retention() -> None:
 
 
 def test_read_batches_are_cut_off_at_the_limit() -> None:
-    """A later batch may be cut off in the middle; the first is returned whole or not at all."""
     log = log_of(1, 1, 1)
     one = log.size_bytes // 3
 
@@ -82,7 +78,6 @@ def test_nothing_is_read_past_the_end_of_a_segment() -> None:
 
 
 def test_segments_are_cut_off_with_their_batches() -> None:
-    """Batches appended after a truncation go into the segment that is left."""
     log = log_of(*[1] * 5, segment_ms=1500)
 
     log.truncate(1)
@@ -91,7 +86,6 @@ def test_segments_are_cut_off_with_their_batches() -> None:
 
 
 def test_deleting_moves_the_start_also_into_a_batch() -> None:
-    """Batches wholly before the start are deleted; the start never moves back."""
     log = log_of(2, 2, 2)
 
     log.drop_before(3)
@@ -101,7 +95,6 @@ def test_deleting_moves_the_start_also_into_a_batch() -> None:
 
 
 def test_truncation_cuts_at_a_batch_boundary() -> None:
-    """A batch that reaches past the offset goes as a whole."""
     log = log_of(2, 2, 2)
 
     cut = log.truncate(3)
@@ -110,12 +103,10 @@ def test_truncation_cuts_at_a_batch_boundary() -> None:
 
 
 def test_truncation_at_the_end_cuts_nothing() -> None:
-    """The return value says that nothing was cut."""
     assert log_of(2).truncate(2) is False
 
 
 def test_time_finds_the_first_record_at_or_after_it() -> None:
-    """The result is None if all records are older or hidden."""
     log = log_of(2, 2)
 
     found = [log.find_time(1500, limit=4), log.find_time(2001, limit=4), log.find_time(1500, limit=2)]
@@ -124,7 +115,6 @@ def test_time_finds_the_first_record_at_or_after_it() -> None:
 
 
 def test_epoch_ends_where_the_next_begins() -> None:
-    """An epoch without records is answered by the one before."""
     log = log_of(2, 2, 1)
 
     assert [log.end_of_epoch(epoch) for epoch in (-1, 0, 1, 7)] == [(-1, -1), (0, 2), (1, 4), (2, 5)]

@@ -22,7 +22,6 @@ def test_append_answers_the_base_offset() -> None:
 
 
 def test_every_version_is_answered() -> None:
-    """This covers Produce 3 to 12, by name."""
     client = ModelNetwork().client()
     offsets = []
     for version in range(3, 13):
@@ -35,7 +34,6 @@ def test_every_version_is_answered() -> None:
 
 
 def test_acks_0_gets_no_answer() -> None:
-    """The record is there all the same."""
     client = ModelNetwork().client()
 
     client.send_produce("t", batch(), acks=0)
@@ -76,7 +74,6 @@ def test_too_few_in_sync_replicas_refuses_acks_all() -> None:
 
 
 def test_acks_all_waits_for_the_copies() -> None:
-    """No answer before the follower has the batch."""
     network = ModelNetwork(2, replication_delay_s=0.5)
     client = network.client()
     client.send_produce("t", batch())
@@ -89,7 +86,6 @@ def test_acks_all_waits_for_the_copies() -> None:
 
 
 def test_acks_all_times_out_after_the_append() -> None:
-    """7 with the offset: the record is in the log."""
     network = ModelNetwork(2)
     network.model.hold_replication(2, network.now, held=True)
     client = network.client()
@@ -101,7 +97,6 @@ def test_acks_all_times_out_after_the_append() -> None:
 
 
 def test_isr_shrinks_while_acks_all_waits() -> None:
-    """It gets 20 with the offset: the record is in the log, but on too few brokers."""
     network = ModelNetwork(2, min_insync_replicas=2)
     network.model.hold_replication(2, network.now, held=True)
     client = network.client()
@@ -114,7 +109,6 @@ def test_isr_shrinks_while_acks_all_waits() -> None:
 
 
 def test_leader_moves_while_acks_all_waits() -> None:
-    """6 with the offset and the new leader."""
     network = ModelNetwork(3)
     for node in (2, 3):
         network.model.hold_replication(node, network.now, held=True)
@@ -128,7 +122,6 @@ def test_leader_moves_while_acks_all_waits() -> None:
 
 
 def test_acks_1_loses_what_was_not_copied() -> None:
-    """The leader dies; the next one has an empty log."""
     network = ModelNetwork(2)
     network.model.hold_replication(2, network.now, held=True)
     answer = network.client().produce("t", batch(), acks=1)
@@ -140,7 +133,6 @@ def test_acks_1_loses_what_was_not_copied() -> None:
 
 
 def test_duplicate_is_answered_with_its_first_offset() -> None:
-    """The duplicate is not appended again."""
     client = ModelNetwork().client()
     client.produce("t", batch([b"a", b"b"], identity=(9, 0, 0)))
     client.produce("t", batch(identity=(9, 0, 2)))
@@ -163,7 +155,6 @@ def test_sequence_decides(identity: tuple[int, int, int], error: int) -> None:
 
 
 def test_producer_state_is_cut_with_the_log() -> None:
-    """After the end of the log is lost, the lost sequence is the next one again."""
     network = ModelNetwork(2)
     client = network.client()
     client.produce("t", batch(identity=(9, 0, 0)))
@@ -192,7 +183,6 @@ def test_clean_restart_remembers_one_batch_a_producer() -> None:
 
 
 def test_topic_with_broker_time_answers_the_time() -> None:
-    """`message.timestamp.type=LogAppendTime`: every record has the broker's time."""
     network = ModelNetwork()
     client = network.client()
     timed = {"message.timestamp.type": "LogAppendTime"}
@@ -205,7 +195,6 @@ def test_topic_with_broker_time_answers_the_time() -> None:
 
 
 def test_malformed_request_closes_the_connection() -> None:
-    """Kafka also closes it without a response."""
     client = ModelNetwork().client()
 
     client.send(ApiKey.PRODUCE, 9, b"\xff\xff\xff")

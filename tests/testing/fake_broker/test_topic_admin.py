@@ -28,7 +28,6 @@ def create(client: ModelClient, name: str, **wanted: object) -> tuple[int, str |
 
 
 def test_topic_is_made_as_asked() -> None:
-    """Defaults of the cluster fill what the request leaves open."""
     network = ModelNetwork(2)
     client = network.client()
 
@@ -41,7 +40,6 @@ def test_topic_is_made_as_asked() -> None:
 
 
 def test_topic_is_placed_as_asked() -> None:
-    """The first node of an assignment is the leader."""
     network = ModelNetwork(3)
 
     create(network.client(), "placed", assignment=[(3, 1), (2, 3)])
@@ -65,7 +63,6 @@ def test_topic_is_placed_as_asked() -> None:
     ],
 )
 def test_impossible_topic_is_refused(name: str, wanted: dict[str, object], error: int) -> None:
-    """The response has Kafka's code and a text."""
     code, text = create(ModelNetwork(2).client(), name, **wanted)
 
     assert code == error
@@ -73,7 +70,6 @@ def test_impossible_topic_is_refused(name: str, wanted: dict[str, object], error
 
 
 def test_topic_is_deleted_by_name_and_by_id() -> None:
-    """3 and 100 for those that are not there, 42 for what is given twice."""
     network = ModelNetwork(topics={"a": 1, "b": 1})
     client = network.client()
     kept = network.model.topics.named("b")
@@ -97,7 +93,6 @@ def test_topic_is_deleted_by_name_and_by_id() -> None:
 
 
 def test_partitions_are_added() -> None:
-    """The number of partitions cannot shrink."""
     network = ModelNetwork()
     message = import_module("kio.schema.create_partitions.v3.request")
     errors = []
@@ -113,7 +108,6 @@ def test_partitions_are_added() -> None:
 @pytest.mark.parametrize("kind, name, error, some", [(2, "t", 0, "max.message.bytes"), (4, "1", 0, "num.partitions"),
                                                       (2, "none", 3, None), (9, "t", 42, None)])  # fmt: skip
 def test_configs_are_described(kind: int, name: str, *, error: int, some: str | None) -> None:
-    """Topics and brokers are described, with all settings or the requested ones."""
     client = ModelNetwork().client()
     message = import_module("kio.schema.describe_configs.v4.request")
     found = []

@@ -19,7 +19,6 @@ RECORDS = tuple(Record(b"k", b"%d" % number * 50, WALL_CLOCK_MS + number) for nu
 
 
 def kept(configs: dict[str, str], codec: CompressionType) -> bytes:
-    """Return the batch that the log of a topic keeps of one that was sent in a codec."""
     network = ModelNetwork()
     network.model.topics.create(TopicRequest(name="packed", partitions=1, configs=configs))
     batch = Batch(RECORDS, codec=codec, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -48,12 +47,10 @@ def test_batch_is_kept_in_the_codec_of_the_topic(setting: str, came_in: Compress
 
 @pytest.mark.parametrize("came_in", CompressionType)
 def test_batch_is_kept_as_it_came_where_the_topic_names_none(came_in: CompressionType) -> None:
-    """The default `producer` keeps the codec of the batch."""
     assert read_header(kept({}, came_in)).codec == came_in
 
 
 def test_batch_is_repacked_when_its_topic_sets_times() -> None:
-    """Codec and timestamp type are both changed in the header."""
     configs = {"compression.type": "lz4", "message.timestamp.type": "LogAppendTime"}
 
     data = kept(configs, CompressionType.GZIP)

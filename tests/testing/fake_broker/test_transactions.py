@@ -13,7 +13,6 @@ CONCURRENT = 51
 
 
 def begun(network: ModelNetwork, *, timeout_s: float = 60.0) -> ModelProducer:
-    """A producer with one record in an open transaction."""
     producer = ModelProducer(network)
     assert producer.init(timeout_s=timeout_s).error == 0
     assert producer.add_partition() == 0
@@ -22,12 +21,10 @@ def begun(network: ModelNetwork, *, timeout_s: float = 60.0) -> ModelProducer:
 
 
 def seen(network: ModelNetwork) -> list[bytes | None]:
-    """Return the committed records."""
     return [found.value for found in committed_records(network.partition())]
 
 
 def test_id_expires_when_it_is_not_used() -> None:
-    """Each use restarts the time, and an open transaction keeps the id."""
     network = ModelNetwork(transactional_id_expiration_s=10.0)
     producer = begun(network, timeout_s=600.0)
     network.advance(30.0)
@@ -46,7 +43,6 @@ def test_id_expires_when_it_is_not_used() -> None:
 
 
 def test_transaction_is_aborted_after_its_time_out() -> None:
-    """It is not aborted earlier, and its producer is fenced."""
     network = ModelNetwork(transaction_version=0)
     producer = begun(network, timeout_s=10.0)
     network.advance(9.9)
@@ -61,7 +57,6 @@ def test_transaction_is_aborted_after_its_time_out() -> None:
 
 
 def test_time_of_a_transaction_is_over_with_its_end() -> None:
-    """The next one has all of its own."""
     network = ModelNetwork()
     producer = begun(network, timeout_s=10.0)
     network.advance(8)
@@ -73,7 +68,6 @@ def test_time_of_a_transaction_is_over_with_its_end() -> None:
 
 
 def test_completing_takes_marker_delay_s() -> None:
-    """Requests meanwhile get 51 CONCURRENT_TRANSACTIONS."""
     network = ModelNetwork(marker_delay_s=0.5)
     producer = begun(network)
     ended = producer.end(commit=True).error
@@ -89,7 +83,6 @@ def test_completing_takes_marker_delay_s() -> None:
 
 
 def ended_as_version_2(network: ModelNetwork) -> ModelProducer:
-    """A producer whose transaction has ended, and with a new epoch."""
     producer = ModelProducer(network)
     producer.init()
     producer.produce(version=12)
@@ -111,7 +104,6 @@ def test_early_record_waits_for_markers_of_version_2() -> None:
 
 
 def test_early_record_is_refused_when_markers_take_long() -> None:
-    """It gets 51 CONCURRENT_TRANSACTIONS after 0.1 s; with version 1 another error, at once."""
     network = ModelNetwork(marker_delay_s=0.5)
     producer = ended_as_version_2(network)
 
@@ -196,7 +188,6 @@ def test_raised_epoch_keeps_a_transaction_from_completing() -> None:
 
 
 def test_coordinator_moves() -> None:
-    """The old one responds with 16, and the transaction continues at the new one."""
     network = ModelNetwork(2)
     producer = begun(network)
     old = producer.coordinator()
@@ -210,7 +201,6 @@ def test_coordinator_moves() -> None:
 
 
 def test_coordinator_dies() -> None:
-    """Another broker takes over, after it has loaded."""
     network = ModelNetwork(2, coordinator_load_s=1.0)
     producer = ModelProducer(network)
     producer.init()
@@ -224,7 +214,6 @@ def test_coordinator_dies() -> None:
 
 
 def test_leader_cannot_ask_a_coordinator_that_loads() -> None:
-    """Every version of Produce gets 19."""
     network = ModelNetwork(2, coordinator_load_s=1.0)
     producer = ModelProducer(network)
     producer.init()
@@ -250,7 +239,6 @@ def test_coordinator_epoch_is_in_the_marker() -> None:
 
 
 def test_upgrade_to_version_2() -> None:
-    """ApiVersions lists it under a newer epoch; from then on Produce 12 is accepted."""
     network = ModelNetwork(transaction_version=0)
     producer = begun(network)
     before = _finalized(network)
@@ -278,7 +266,6 @@ def test_downgrade_in_a_transaction_of_version_2() -> None:
 
 
 def test_release_without_the_feature_cannot_have_it() -> None:
-    """The level is refused at the start and later."""
     with pytest.raises(ValueError, match=r"Kafka 3\.9\.1 has transaction\.version 0 to 0, not 2"):
         ModelNetwork(profile=profile_named("3.9.1"), transaction_version=2)
     with pytest.raises(ValueError, match=r"not 3"):
@@ -345,7 +332,6 @@ def test_cut_log_forgets_the_transactions_that_were_in_it() -> None:
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51, 53, 90])
 def test_fault_instead_of_an_end(code: int) -> None:
-    """The fault applies once; the transaction is still open."""
     network = ModelNetwork()
     producer = begun(network)
     network.model.faults.error(code, Where(api=ApiKey.END_TXN))
@@ -354,7 +340,6 @@ def test_fault_instead_of_an_end(code: int) -> None:
 
 
 def test_fault_of_one_partition_keeps_the_others_out() -> None:
-    """The other partitions get 55 OPERATION_NOT_ATTEMPTED."""
     network = ModelNetwork(topics={"t": 2})
     producer = ModelProducer(network)
     producer.init()
@@ -364,7 +349,6 @@ def test_fault_of_one_partition_keeps_the_others_out() -> None:
 
 
 def test_connection_dropped_after_the_end() -> None:
-    """The transaction has ended; only the response is lost."""
     network = ModelNetwork()
     producer = begun(network)
     network.model.faults.drop_connection(Where(api=ApiKey.END_TXN), after_append=True)

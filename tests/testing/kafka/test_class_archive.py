@@ -15,7 +15,6 @@ ARCHIVE = f"{VERSION}-classes.jsa"
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's cache with nothing in it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache_folder().mkdir(parents=True)
     return cache_folder()

@@ -6,7 +6,6 @@ from aioproducer.testing.kafka.server_properties import FIRST_PORT, LAST_PORT, f
 
 
 def test_free_ports_are_different_and_free() -> None:
-    """The ports are outside the range of outgoing connections."""
     ports = free_ports(6)
 
     assert len(set(ports)) == 6
@@ -14,6 +13,5 @@ def test_free_ports_are_different_and_free() -> None:
 
 
 def test_port_with_a_listener_is_not_free() -> None:
-    """Any listener makes the port count as taken."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert not is_free(server.getsockname()[1])

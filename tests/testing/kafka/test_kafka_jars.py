@@ -30,22 +30,18 @@ class Machine:
         self.install("java", JAVA)
 
     def install(self, name: str, script: str) -> None:
-        """Put a program on PATH."""
         (self.programs / name).write_text(script, "utf-8")
         (self.programs / name).chmod(0o755)
 
     def maven_does(self, act: str) -> None:
-        """Put a Maven on PATH that logs its arguments and then acts."""
         self.install("mvn", MAVEN.format(log=self.log, act=act))
 
     def maven_calls(self) -> list[str]:
-        """The arguments of each call."""
         return self.log.read_text("utf-8").splitlines() if self.log.exists() else []
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine with Java and nothing cached."""
     machine = Machine(tmp_path)
     monkeypatch.setenv("PATH", f"{machine.programs}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -54,7 +50,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 async def test_jars_are_fetched_once(machine: Machine) -> None:
-    """The second caller finds them; nothing but the complete folder is left in the cache."""
     machine.maven_does('sleep 0.05; touch "$folder/kafka_2.13-$version.jar"')
 
     folders = await asyncio.gather(*(kafka_jars("4.3.1") for _ in range(5)))
@@ -67,7 +62,6 @@ async def test_jars_are_fetched_once(machine: Machine) -> None:
 
 @pytest.mark.parametrize("version, profiles", [("4.3.1", "-Pkafka-4"), ("3.9.1", "-Pkafka-3")])
 async def test_each_major_version_has_its_logger(machine: Machine, version: str, profiles: str) -> None:
-    """A profile of the POM selects it."""
     machine.maven_does('touch "$folder/kafka_2.13-$version.jar"')
 
     await kafka_jars(version)
@@ -76,7 +70,6 @@ async def test_each_major_version_has_its_logger(machine: Machine, version: str,
 
 
 async def test_failing_maven_leaves_nothing_and_says_why(machine: Machine) -> None:
-    """The next try starts afresh."""
     says = r"[ERROR] no such artifact\n[ERROR] \n[ERROR] Re-run Maven using the -X switch"
     machine.maven_does(f'touch "$folder/half.jar"; printf "{says}"; exit 1')
 
@@ -88,7 +81,6 @@ async def test_failing_maven_leaves_nothing_and_says_why(machine: Machine) -> No
 
 
 async def test_cache_that_cannot_be_written_is_one_line(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the folder and the variable that changes it."""
     machine.maven_does("exit 1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(machine.programs / "java"))
 
@@ -98,7 +90,6 @@ async def test_cache_that_cannot_be_written_is_one_line(machine: Machine, monkey
 
 
 async def test_cancelled_fetch_ends_maven(machine: Machine) -> None:
-    """Ctrl-C does not wait for a download."""
     machine.maven_does("exec sleep 30")
 
     with pytest.raises(TimeoutError):
@@ -111,13 +102,11 @@ async def test_cancelled_fetch_ends_maven(machine: Machine) -> None:
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("version", ["4", "2.8.0", "4.3.1; rm -rf /", "../4.3.1", ""])
 async def test_invalid_version_is_refused(version: str) -> None:
-    """Neither Maven nor the cache is touched."""
     with pytest.raises(BrokerStartError, match="unknown or unsupported Kafka version"):
         await kafka_jars(version)
 
 
 async def test_missing_maven_is_one_line(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the command that installs it."""
     monkeypatch.setenv("PATH", str(machine.programs))
     machine.install("java", JAVA.replace("/bin/sh", "/bin/sh"))
 

@@ -9,7 +9,6 @@ META = "#\n#Sat Nov 21 18:00:00 UTC 2026\nnode.id=1\ndirectory.id=abc\nversion=1
 
 
 def test_copy_has_the_identity_of_its_node(tmp_path: Path) -> None:
-    """Cluster, node and directory ids are rewritten, the rest is kept."""
     template = tmp_path / "template"
     template.mkdir()
     (template / "meta.properties").write_text(META, "utf-8")
@@ -24,7 +23,6 @@ def test_copy_has_the_identity_of_its_node(tmp_path: Path) -> None:
 
 
 def test_new_uuid_is_as_kafka_writes_them() -> None:
-    """It is 22 characters of URL-safe base64 and does not begin with a dash."""
     uuids = {new_uuid() for _ in range(1_000)}
 
     assert len(uuids) == 1_000

@@ -8,7 +8,6 @@ from aioproducer.testing.kafka.prerequisites import java_major_version, missing_
 
 
 def program(path: Path, says: str = "") -> str:
-    """An executable that prints `says` on standard error, as `java -version` does."""
     path.write_text(f"#!/bin/sh\necho '{says}' >&2\n", "utf-8")
     path.chmod(0o755)
     return str(path)
@@ -16,7 +15,6 @@ def program(path: Path, says: str = "") -> str:
 
 @pytest.fixture
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on PATH, empty; no JAVA_HOME."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     return tmp_path
@@ -33,20 +31,17 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=["17", "21", "8", "unknown"],
 )
 def test_java_major_version_is_read(tmp_path: Path, says: str, expected: int) -> None:
-    """Both numbering schemes of Java are understood."""
     java = program(tmp_path / "java", says)
 
     assert java_major_version(java) == expected
 
 
 def test_java_major_version_is_zero_when_it_does_not_run(tmp_path: Path) -> None:
-    """A broken installation counts as none."""
     assert java_major_version(str(tmp_path / "absent")) == 0
 
 
 @pytest.mark.usefixtures("bare_machine")
 def test_missing_for_kafka_names_java_and_maven() -> None:
-    """Each is one line, ready to paste."""
     java, maven = missing_for_kafka()
 
     assert "Java 17 is missing" in java
@@ -71,7 +66,6 @@ def test_missing_for_kafka_needs_no_maven_for_cached_jars(bare_machine: Path) ->
 
 
 def test_java_home_wins_over_path(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every Java program does it so."""
     program(bare_machine / "java", 'openjdk version "11.0.20"')
     program(bare_machine / "mvn")
     home = bare_machine / "jdk"

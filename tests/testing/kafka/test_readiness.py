@@ -11,20 +11,16 @@ from aioproducer.testing.kafka.readiness import ClusterView, ask_for_cluster
 from aioproducer.testing.kafka.server_properties import free_ports
 
 HOST = "127.0.0.1"
-ACCEPTS = struct.pack(">ihi", 18, 0, 0)
-"""Correlation id, error code, no API keys."""
+ACCEPTS = struct.pack(">ihi", 18, 0, 0)  # correlation id, error code, no API keys
 
 
 def metadata(controller_id: int) -> bytes:
-    """An answer that names two brokers, one of them without a rack."""
     brokers = struct.pack(">ih4siH1s", 1, 4, b"host", 9092, 1, b"r") + struct.pack(">ih1sih", 2, 1, b"h", 9093, -1)
     return struct.pack(">ii", 3, 2) + brokers + struct.pack(">ii", controller_id, 0)
 
 
 @contextlib.asynccontextmanager
 async def server(answers: Sequence[bytes]) -> AsyncIterator[int]:
-    """Serve each request the next of `answers`, framed, then close. Yields the port."""
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
             for answer in answers:
@@ -39,7 +35,6 @@ async def server(answers: Sequence[bytes]) -> AsyncIterator[int]:
 
 
 async def test_ready_broker_tells_of_its_cluster() -> None:
-    """It reports the number of live brokers and the controller."""
     async with server([ACCEPTS, metadata(2)]) as port:
         assert await ask_for_cluster(HOST, port) == ClusterView(brokers=2, controller_id=2)
 
@@ -56,5 +51,4 @@ async def test_broker_that_does_not_answer_yet_is_not_ready(answers: list[bytes]
 
 
 async def test_nobody_listening_is_not_ready() -> None:
-    """The usual state for the first seconds."""
     assert await ask_for_cluster(HOST, free_ports(1)[0]) is None

@@ -10,7 +10,6 @@ from aioproducer.testing.kafka.readiness import ask_for_cluster
 
 
 def port_of(kafka: KafkaCluster, node_id: int) -> int:
-    """The client port of a node."""
     return kafka.node(node_id).ports.broker_port
 
 
@@ -39,7 +38,6 @@ async def test_busy_port_is_named_before_anything_starts() -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
 async def test_single_node_is_ready_once_started(version: str, request: pytest.FixtureRequest) -> None:
-    """The node names itself as controller."""
     kafka: KafkaCluster = request.getfixturevalue(f"kafka_{version.replace('.', '')}")
 
     view = await ask_for_cluster("127.0.0.1", port_of(kafka, 1))
@@ -52,7 +50,6 @@ async def test_single_node_is_ready_once_started(version: str, request: pytest.F
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_killed_node_comes_back_on_its_port(three_kafka_nodes: KafkaCluster) -> None:
-    """The other nodes keep serving meanwhile."""
     await three_kafka_nodes.kill(2)
     assert not three_kafka_nodes.node(2).is_running
     assert await ask_for_cluster("127.0.0.1", port_of(three_kafka_nodes, 1)) is not None
@@ -68,7 +65,6 @@ async def test_killed_node_comes_back_on_its_port(three_kafka_nodes: KafkaCluste
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_node_that_cannot_start_says_why() -> None:
-    """The error has the end of its log, and no process is left."""
     kafka = KafkaCluster(properties={"num.io.threads": "none"})
 
     with pytest.raises(BrokerStartError, match=r"ended while starting[\s\S]*num\.io\.threads"):
@@ -80,7 +76,6 @@ async def test_node_that_cannot_start_says_why() -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_stopped_cluster_leaves_nothing() -> None:
-    """No process and no folder is left, also after a pause or a shutdown."""
     async with KafkaCluster(nodes=1) as kafka:
         node = kafka.node(1)
         kafka.pause(1)
@@ -95,5 +90,4 @@ async def test_stopped_cluster_leaves_nothing() -> None:
 
 
 def await_is_paused(kafka: KafkaCluster) -> bool:
-    """Whether the cluster shows a node as paused."""
     return "paused" in repr(kafka)

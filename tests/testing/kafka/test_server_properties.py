@@ -12,7 +12,6 @@ THREE = [NodePorts(node, 20_000 + node, 21_000 + node) for node in (1, 2, 3)]
 
 @pytest.mark.parametrize("quorum, replicas, in_sync", [(ONE, "1", "1"), (THREE, "3", "2")], ids=["one", "three"])
 def test_replication_follows_the_number_of_nodes(quorum: list[NodePorts], replicas: str, in_sync: str) -> None:
-    """Three nodes survive one; one node needs no other."""
     properties = server_properties(quorum[0], quorum, Path("/log"))
 
     assert properties["default.replication.factor"] == replicas
@@ -55,5 +54,4 @@ def test_clients_that_come_through_a_proxy_are_told_its_port() -> None:
 
 
 def test_properties_text_has_a_line_each() -> None:
-    """`java.util.Properties` reads this form."""
     assert properties_text({"node.id": "1", "log.dirs": "/tmp/x"}) == "node.id=1\nlog.dirs=/tmp/x\n"

@@ -25,7 +25,6 @@ time.sleep(60)
 
 
 def is_running(process_id: int) -> bool:
-    """Whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{process_id}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -61,7 +60,6 @@ def test_program_is_not_started_when_the_parent_is_gone_already() -> None:
 
 
 async def test_process_is_signalled_and_reaped(tmp_path: Path) -> None:
-    """After that it counts as ended."""
     process = JavaProcess(["/bin/sh", "-c", "echo one; echo two; exec sleep 60"], tmp_path / "log")
     before = process.is_running
 
@@ -72,7 +70,6 @@ async def test_process_is_signalled_and_reaped(tmp_path: Path) -> None:
 
 
 async def test_log_tail_shows_the_last_lines(tmp_path: Path) -> None:
-    """The tail includes what the process logged before it ended."""
     process = JavaProcess(["/bin/sh", "-c", "echo one; echo two >&2; echo three"], tmp_path / "log")
     await process.wait_for_exit()
 

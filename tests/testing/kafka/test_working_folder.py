@@ -26,7 +26,6 @@ def temporary_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_removed_folder_is_gone() -> None:
-    """Removing it again does nothing."""
     folder = WorkingFolder()
     (folder.path / "file").write_text("x", "utf-8")
 
@@ -37,7 +36,6 @@ def test_removed_folder_is_gone() -> None:
 
 
 def test_folder_of_a_dead_process_is_removed_by_the_next() -> None:
-    """A folder whose owner is alive stays."""
     mine = WorkingFolder()
     child = subprocess.run([sys.executable, "-c", OWNER_THAT_DIES], capture_output=True, text=True, check=False)
     orphan = Path(child.stdout.strip())

@@ -10,11 +10,8 @@ from tests.programs.chaos.checker.log_check import LogCheck, check_all_lives
 from tests.programs.chaos.checker.losses import Event
 from tests.programs.chaos.checker.verdict import Verdict
 
-RECOVERY_S = 10.0
-"""Limit of the first acknowledgement after healing, on top of the request timeout."""
-
-BUSY_S = 5.0
-"""Lateness of deadlines that a busy machine may cause."""
+RECOVERY_S = 10.0  # limit of the first acknowledgement after healing, on top of the request timeout
+BUSY_S = 5.0  # lateness of deadlines that a busy machine may cause
 
 CLOSE_LATE_S = 1.0
 
@@ -75,7 +72,6 @@ def lags_of(client: int, ends: list[End]) -> list[tuple[int, int]]:
 def _check_recovery(
     cell: Cell, histories: Histories, faults: list[Event], *, ends: list[End], verdict: Verdict
 ) -> None:
-    """RECOVERY of each continuously sending client, unless the cell ended before the bound had passed."""
     bound_us = cell["limits"]["request_timeout_ms"] * 1000 + int(RECOVERY_S * 1e6)
     recovered: list[float] = []
     by_fault: list[tuple[str, int, float | None]] = []

@@ -17,8 +17,7 @@ from tests.programs.chaos.checker.losses import Event
 
 class Topic(TypedDict):
     name: str
-    idempotent: bool
-    """Whether its records are sent with idempotence and acks=all, or else with acks=1."""
+    idempotent: bool  # whether its records are sent with idempotence and acks=all, or else with acks=1
 
 
 class Limits(TypedDict):
@@ -47,8 +46,7 @@ class Close(TypedDict):
 class End(TypedDict):
     clients: list[int]
     closes: list[Close]
-    errors: list[str]
-    """Messages that the process logged at ERROR, each with its cause."""
+    errors: list[str]  # messages that the process logged at ERROR, each with its cause
     errors_without_cause: list[str]
     failed_starts: int
     lags: list[tuple[int, int]]
@@ -56,16 +54,13 @@ class End(TypedDict):
 
 
 def load_cell(folder: Path) -> Cell:
-    """Read `cell.json`."""
     cell: Cell = json.loads((folder / "cell.json").read_text("utf-8"))
     return cell
 
 
 def load_events(folder: Path) -> list[Event]:
-    """Read `events.jsonl`."""
     return [json.loads(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
 
 
 def load_ends(folder: Path) -> dict[str, End]:
-    """Read what each process said, by its name."""
     return {file.stem.removeprefix("end-"): json.loads(file.read_text("utf-8")) for file in folder.glob("end-*.json")}

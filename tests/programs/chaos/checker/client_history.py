@@ -18,13 +18,10 @@ class ClientHistory:
 
     def __init__(self, client: int) -> None:
         self.client = client
-        self.outcome = bytearray()
-        """`Kind` of the outcome; INVOKE while there is none."""
+        self.outcome = bytearray()  # `Kind` of the outcome; INVOKE while there is none
         self.topic = bytearray()
-        self.partition = array("h")
-        """Asked for; replaced by what an acknowledgement says."""
-        self.is_chosen = bytearray()
-        """1 where the client left the partition to the producer."""
+        self.partition = array("h")  # asked for; replaced by what an acknowledgement says
+        self.is_chosen = bytearray()  # 1 where the client left the partition to the producer
         self.offset = array("q")
         self.sent_ms = array("q")
         self.invoked_us = array("q")
@@ -70,7 +67,6 @@ class ClientHistory:
         self.partition[n], self.offset[n] = row.partition, row.offset
 
     def first_acknowledged_after(self, time_us: int) -> int | None:
-        """Return the time of the first acknowledgement after a time."""
         index = bisect_left(self.acknowledged_us, time_us)
         return self.acknowledged_us[index] if index < len(self.acknowledged_us) else None
 
@@ -93,15 +89,11 @@ def load_histories(files: Iterable[Path], verdict: Verdict) -> Histories:
 class Deadline:
     """Longest life of a client's records."""
 
-    limit_us: int
-    """The delivery timeout, the time a call may block, and what a busy machine needs."""
-
-    lags: Sequence[tuple[int, int]]
-    """Times when the client's process did not run, in microseconds: its clock did."""
+    limit_us: int  # the delivery timeout, the time a call may block, and what a busy machine needs
+    lags: Sequence[tuple[int, int]]  # times when the client's process did not run, in microseconds: its clock did
 
 
 def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) -> int:
-    """Check that every record ended, and in time; return the longest life, in microseconds."""
     longest = 0
     for n, outcome in enumerate(history.outcome):
         if outcome == Kind.INVOKE:

@@ -25,11 +25,9 @@ FLUSH_BYTES = 1 << 16
 
 
 class Kind(enum.IntEnum):
-    INVOKE = 1
-    """The record is about to be given to the producer."""
+    INVOKE = 1  # the record is about to be given to the producer
     OK = 2
-    NOT_WRITTEN = 3
-    """Failed or refused, and certainly not in the log."""
+    NOT_WRITTEN = 3  # failed or refused, and certainly not in the log
     UNKNOWN = 4
 
 
@@ -54,7 +52,6 @@ class HistoryWriter:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, *fields: int) -> None:
-        """Append one row: all fields of `Row` but the time, which is now."""
         self._rows += ROW.pack(*fields, time.time_ns() // 1000)
         if len(self._rows) >= FLUSH_BYTES:
             self.flush()

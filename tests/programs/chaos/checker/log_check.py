@@ -27,8 +27,7 @@ class LogCheck:
         self._histories = histories
         self._verdict = verdict
         self._idempotent = idempotent
-        self._copies: dict[int, bytearray] = {}
-        """Number of copies of each n, at most 255, by client."""
+        self._copies: dict[int, bytearray] = {}  # number of copies of each n, at most 255, by client
         self._found: dict[int, bytearray] = {}
         self._last_acknowledged: dict[tuple[int, int, int], int] = {}
         """Highest n whose first copy was seen, by client, partition, and whether the producer chose it.
@@ -38,7 +37,6 @@ class LogCheck:
         self._partitions: defaultdict[int, PartitionLog] = defaultdict(PartitionLog)
 
     def run(self, events: Sequence[Event]) -> None:
-        """Read the dump through, then look for what it lacks."""
         last_offset: dict[int, int] = {}
         for row in read_dump(self._dump):
             if row.offset <= last_offset.get(row.partition, -1):
@@ -95,7 +93,6 @@ class LogCheck:
             self.counts["unknown_written"] += 1
 
     def _take_acknowledged(self, row: LogRow, history: ClientHistory, *, is_first: bool) -> None:
-        """A copy of an acknowledged record."""
         n = row.n
         found = self._found.setdefault(row.client, bytearray(len(history)))
         if (row.partition, row.offset) == (history.partition[n], history.offset[n]):
@@ -159,7 +156,6 @@ def check_all_lives(checks: Sequence[LogCheck], histories: Histories, verdict: V
 
 
 def _check_lives(topic: int, lives: Sequence[LogCheck], histories: Histories, *, verdict: Verdict) -> None:
-    """Check all lives of one topic."""
     for client, history in histories.items():
         for n in range(len(history) if topic in history.topic else 0):
             if history.topic[n] != topic or any(life.must_hold(history, n) for life in lives):

@@ -27,8 +27,7 @@ LOG_ROW = struct.Struct("<BxhiI4xQqq")
 
 class Finding(enum.IntEnum):
     OURS = 0
-    CORRUPT = 1
-    """The bytes differ from those that were sent."""
+    CORRUPT = 1  # the bytes differ from those that were sent
     MISROUTED = 2
 
 
@@ -49,26 +48,17 @@ class Covered:
     """Acknowledged records that a dump must hold: those of this topic, invoked and acknowledged between the times."""
 
     topic: int
-    topic_id: str
-    """Topic id of this life of the topic; "" if unknown."""
-
-    invoked_from_us: int = 0
-    """Later invocations can only have gone to this life of the topic."""
-
-    acknowledged_until_us: int = 2**62
-    """Later acknowledgements may be of records written after the log was read."""
-
-    ends: dict[int, int] = dataclasses.field(default_factory=dict)
-    """Offset after the last one, by partition."""
+    topic_id: str  # topic id of this life of the topic; "" if unknown
+    invoked_from_us: int = 0  # later invocations can only have gone to this life of the topic
+    acknowledged_until_us: int = 2**62  # later acknowledgements may be of records written after the log was read
+    ends: dict[int, int] = dataclasses.field(default_factory=dict)  # offset after the last one, by partition
 
 
 def save_coverage(file: Path, covered: Covered) -> None:
-    """Write what the dump `file` covers beside it."""
     _beside(file).write_text(json.dumps(dataclasses.asdict(covered)), "utf-8")
 
 
 def load_coverage(file: Path) -> Covered:
-    """Load the coverage of the dump `file`."""
     fields = json.loads(_beside(file).read_text("utf-8"))
     fields["ends"] = {int(partition): end for partition, end in fields["ends"].items()}
     return Covered(**fields)

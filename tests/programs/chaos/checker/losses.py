@@ -14,8 +14,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-LAG_US = 30_000_000
-"""A follower may be that far behind and still become leader (`replica.lag.time.max.ms`)."""
+LAG_US = 30_000_000  # a follower may be that far behind and still become leader (`replica.lag.time.max.ms`)
 
 ANSWER_US = 15_000_000
 """An acknowledgement may be read that long after its leader lost its place: a frozen node, a slow link."""
@@ -26,15 +25,12 @@ class Event(TypedDict, total=False):
 
     kind: str
     nodes: list[int]
-    clients: list[int]
-    """Clients of the stopped process: from this number, below that one; empty if there is none."""
+    clients: list[int]  # clients of the stopped process: from this number, below that one; empty if there is none
     leaders: dict[str, dict[str, int]]
     begin_us: int
     end_us: int
-    healed_us: int
-    """Time when every partition had a leader again and every port answered."""
-    moved: list[list[int]]
-    """Topic number and partition of each leader change between `begin_us` and `end_us`."""
+    healed_us: int  # time when every partition had a leader again and every port answered
+    moved: list[list[int]]  # topic number and partition of each leader change between `begin_us` and `end_us`
 
 
 class PartitionLog:

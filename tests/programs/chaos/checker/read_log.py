@@ -15,11 +15,8 @@ import confluent_kafka
 from tests.programs.chaos.checker.log_dump import LOG_ROW, Covered, Finding, save_coverage
 from tests.programs.chaos.checker.payload import decode
 
-STALLED_S = 60.0
-"""A reader that finds nothing for so long gives up."""
-
-ENDS_AGREE_S = 2.0
-"""Ends of the log that do not move for so long are its ends."""
+STALLED_S = 60.0  # a reader that finds nothing for so long gives up
+ENDS_AGREE_S = 2.0  # ends of the log that do not move for so long are its ends
 
 
 class LogNotReadableError(Exception):
@@ -27,7 +24,6 @@ class LogNotReadableError(Exception):
 
 
 def main() -> None:
-    """Read the topic that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
@@ -49,7 +45,6 @@ def main() -> None:
 
 
 def make_consumer(bootstrap: str) -> confluent_kafka.Consumer:
-    """A reader of everything, committed or not, that checks every CRC."""
     return confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -65,7 +60,6 @@ def make_consumer(bootstrap: str) -> confluent_kafka.Consumer:
 
 
 def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    """High watermark by partition."""
     found = consumer.list_topics(topic, timeout=30).topics[topic]
     if found.error is not None or not found.partitions:
         raise LogNotReadableError(f"topic {topic}: {found.error}")
@@ -80,7 +74,6 @@ def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
 
 
 def resting_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    """Return the end offsets, once they have not moved for a while."""
     ends = log_ends(consumer, topic)
     while True:
         time.sleep(ENDS_AGREE_S)
@@ -113,7 +106,6 @@ def records(consumer: confluent_kafka.Consumer, topic: str, ends: dict[int, int]
 
 
 def write_dump(out: Path, number: int, found: Iterator[confluent_kafka.Message]) -> None:
-    """Write the rows, each partition's in the order of offsets."""
     with out.open("wb", buffering=1 << 20) as rows:
         for message in found:
             rows.write(dump_row(message, number))

@@ -12,8 +12,7 @@ from tests.programs.chaos.checker.verdict import Verdict
 Transaction = tuple[str, int]
 
 
-KILLED = "killed"
-"""End of a transaction whose process did not live to write it down."""
+KILLED = "killed"  # end of a transaction whose process did not live to write it down
 
 
 class CommittedRecord(NamedTuple):

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from tests.programs.checks import CHECKS
 
-TOLD_AT_MOST = 20
-"""Violations of one check that are printed; all are counted."""
+TOLD_AT_MOST = 20  # violations of one check that are printed; all are counted
 
 
 @dataclasses.dataclass(slots=True)
@@ -28,11 +27,7 @@ class Verdict:
         return not self.violations
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "violations": dict(sorted(self.violations.items())),
-            "told": self.told,
-            "figures": self.figures,
-        }
+        return {"violations": dict(sorted(self.violations.items())), "told": self.told, "figures": self.figures}
 
     def lines(self) -> Iterator[str]:
         for check, count in sorted(self.violations.items()):

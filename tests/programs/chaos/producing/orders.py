@@ -8,25 +8,16 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Orders:
-    name: str
-    """Name of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json."""
-
-    workload: str
-    """"steady": one producer for all of the cell; "short": many short-lived ones."""
-
+    name: str  # name of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json
+    workload: str  # "steady": one producer for all of the cell; "short": many short-lived ones
     folder: str
     bootstrap: str
     topic: str
     topic_number: int
-    first_client: int
-    """Number of the first producer object; others follow."""
-
-    rate: float
-    """Records a second ("steady"), or producers a second ("short")."""
-
+    first_client: int  # number of the first producer object; others follow
+    rate: float  # records a second ("steady"), or producers a second ("short")
     seed: str
-    options: dict[str, Any]
-    """Options of `Producer`."""
+    options: dict[str, Any]  # options of `Producer`
 
     def dumps(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -24,15 +24,13 @@ class RecordingClient:
     def __init__(self, orders: Orders, client: int, history: HistoryWriter) -> None:
         self.producer = Producer(orders.bootstrap, client_id=f"chaos-{client}", **orders.options)
         self.client = client
-        self.partitions = 1
-        """Spread records evenly, at random, over this many partitions."""
+        self.partitions = 1  # spread records evenly, at random, over this many partitions
         self._topic = orders.topic
         self._topic_number = orders.topic_number
         self._history = history
         self._rng = random.Random(f"{orders.seed}/{client}")
         self._next = 0
-        self._waiting: set[int] = set()
-        """Records whose `enqueue` has not returned, and whose outcome is not known."""
+        self._waiting: set[int] = set()  # records whose `enqueue` has not returned, and whose outcome is not known
         self._raised: set[int] = set()
         """Records whose `enqueue` raised. A waiting one is reported to `on_delivery` too, before or after."""
 
@@ -73,7 +71,6 @@ class RecordingClient:
         return Close(client=self.client, seconds=seconds, timeout_s=timeout_s, began_us=began_us)
 
     def _invoke(self, stream: int) -> tuple[int, dict[str, Any]]:
-        """Choose a record and write down that it is about to be sent."""
         n, self._next = self._next, self._next + 1
         rng = self._rng
         choice = int(rng.random() * (self.partitions + 1)) - 1  # -1: the producer shall choose
@@ -89,7 +86,6 @@ class RecordingClient:
         }
 
     def _ended(self, n: int, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """Note the outcome of a record."""
         self._waiting.discard(n)
         if n in self._raised and getattr(error, "outcome", None) is Outcome.NOT_WRITTEN:
             self._raised.discard(n)
@@ -101,13 +97,11 @@ class RecordingClient:
             self._failed(n, error)
 
     def _refused(self, n: int, error: KafkaError) -> None:
-        """The call itself raised: the record was never taken."""
         if error.outcome is Outcome.UNKNOWN:
             raise AssertionError(f"a refused record cannot be UNKNOWN: {error!r}") from error
         self._history.write(Kind.NOT_WRITTEN, self._topic_number, -1, self.client, n, -1, -1)
 
     def _failed(self, n: int, error: BaseException | None) -> None:
-        """The delivery failed: its error says what is known."""
         outcome = error.outcome if isinstance(error, KafkaError) else None
         if outcome is None:
             raise AssertionError(f"a failed record without outcome: {error!r}") from error

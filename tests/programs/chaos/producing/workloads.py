@@ -12,28 +12,16 @@ from tests.programs.chaos.producing.recording_client import RecordingClient
 
 TICK_S = 0.02
 FLUSH_S = 0.1
-LAG_S = 0.05
-"""A loop that is so much late has not run."""
-
-STREAMS = 3
-"""Tasks that share one producer; the last of them never waits."""
-
-CATCH_UP_S = 1.0
-"""Limit for catching up: records that are later than this are left out."""
-
-LOOK_S = 1.0
-"""Pause between two looks of a steady client for new partitions."""
+LAG_S = 0.05  # a loop that is so much late has not run
+STREAMS = 3  # tasks that share one producer; the last of them never waits
+CATCH_UP_S = 1.0  # limit for catching up: records that are later than this are left out
+LOOK_S = 1.0  # pause between two looks of a steady client for new partitions
 
 CLOSE_S = 60.0
 
-SHORT_RECORDS = 30
-"""Topics of a short-lived producer."""
-
-SHORT_CLOSES_S = (0.0, 0.05, 0.5, 5.0, 30.0)
-"""Timeouts of a short-lived producer's close: some give it no time at all."""
-
-SHORT_AT_ONCE = 60
-"""Short-lived producers that live at the same time, at most; in trouble they cannot end."""
+SHORT_RECORDS = 30  # topics of a short-lived producer
+SHORT_CLOSES_S = (0.0, 0.05, 0.5, 5.0, 30.0)  # timeouts of a short-lived producer's close: some give it no time at all
+SHORT_AT_ONCE = 60  # short-lived producers that live at the same time, at most; in trouble they cannot end
 
 
 class Workload:
@@ -54,7 +42,6 @@ class Workload:
             flushing.cancel()
 
     async def _flush_history(self) -> None:
-        """Let others see what happened until now, and note when the process did not run."""
         while True:
             before_us, busy_us = time.time_ns() // 1000, time.process_time_ns() // 1000
             await asyncio.sleep(FLUSH_S)
@@ -66,7 +53,6 @@ class Workload:
     # One producer for all of the cell
 
     async def _steady(self) -> None:
-        """Send at a rate from several tasks."""
         client = await self._started_client()
         await client.look_for_partitions()
         async with asyncio.TaskGroup() as tasks:
@@ -79,7 +65,6 @@ class Workload:
             await asyncio.wait(running)
 
     async def _started_client(self) -> RecordingClient:
-        """The steady producer; brokers that a busy machine has only just started may be too late for its patience."""
         while True:
             client = RecordingClient(self._orders, self._orders.first_client, self._history)
             try:
@@ -110,7 +95,6 @@ class Workload:
     # Many that come and go
 
     async def _short(self) -> None:
-        """Start producers at a rate; each sends a little and closes."""
         client, rng = self._orders.first_client, random.Random(self._orders.seed)
         room = asyncio.Semaphore(SHORT_AT_ONCE)
         async with asyncio.TaskGroup() as tasks:
@@ -122,7 +106,6 @@ class Workload:
                 await asyncio.sleep(rng.expovariate(self._orders.rate))
 
     async def _short_life(self, number: int, rng: random.Random) -> None:
-        """One producer: start, a few records, close."""
         client = RecordingClient(self._orders, number, self._history)
         try:
             await client.producer.start()

@@ -50,7 +50,6 @@ class Teller(Transacting):
         self._wanted: dict[int, int] = {}
 
     async def begin_life(self) -> None:
-        """Read the balances."""
         try:
             async with asyncio.timeout(READ_S):
                 found = await read_balances(self.bootstrap, self.topic)

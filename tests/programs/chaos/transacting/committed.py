@@ -18,11 +18,8 @@ from tests.programs.chaos.transacting.bank import ACCOUNTS, AT_FIRST, TELLER, TR
 from tests.programs.chaos.transacting.history import RECORDS, What, decode_value, read_lines
 from tests.programs.chaos.transacting.processes import BANK, INPUT, INPUT_PARTITIONS, OUTPUT, TOPIC
 
-END_OF_PARTITION = -191
-"""librdkafka's own code."""
-
-CONSUME_S = 0.5
-"""Time of one poll for a number of records."""
+END_OF_PARTITION = -191  # librdkafka's own code
+CONSUME_S = 0.5  # time of one poll for a number of records
 
 
 def check_session(bootstrap: str, folder: Path, copies: int) -> Verdict:
@@ -66,7 +63,6 @@ def committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
 
 
 def group_offsets(bootstrap: str) -> list[int]:
-    """Return the copier group's offset in each partition."""
     consumer = reader(bootstrap)
     places = [confluent_kafka.TopicPartition(INPUT, number) for number in range(INPUT_PARTITIONS)]
     offsets = [place.offset for place in consumer.committed(places, 30)]

@@ -33,11 +33,7 @@ class Line(NamedTuple):
 
 
 class TransactionHistory:
-    """Appends lines.
-
-    Args:
-        file: made if it is not there. Half a line at its end, of a process that was killed, stays a line of its own.
-    """
+    """Appends lines."""
 
     def __init__(self, file: Path) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

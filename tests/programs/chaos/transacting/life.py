@@ -33,17 +33,9 @@ class AbortOnPurposeError(Exception):
 
 
 class Transacting(ABC):
-    """One producer at a time of a process, again and again.
+    """One producer at a time of a process, again and again."""
 
-    Args:
-        folder: of the session.
-        bootstrap: through the proxies.
-        topic: written to.
-        names: transactional id, and a name of its own among all that have a history.
-    """
-
-    goes_on_without_knowing = True
-    """Whether the same life begins another transaction after one of unknown end."""
+    goes_on_without_knowing = True  # whether the same life begins another transaction after one of unknown end
 
     def __init__(self, folder: str, bootstrap: str, topic: str, *names: str) -> None:
         self.stop = asyncio.Event()

@@ -13,10 +13,8 @@ TOPIC, INPUT, OUTPUT = "chaos-transactions", "chaos-input", "chaos-input-out"
 BANK = "chaos-bank"
 INPUT_PARTITIONS = 4
 COPIER = "copier"
-PREPARED = 4
-"""Transactions that each preparing process leaves."""
-PRODUCERS = 32
-"""Producers of each process that has its ids for itself: simultaneous transactions load brokers best."""
+PREPARED = 4  # transactions that each preparing process leaves
+PRODUCERS = 32  # producers of each process that has its ids for itself: simultaneous transactions load brokers best
 
 IDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -34,7 +32,6 @@ ALL_IDS = (*dict.fromkeys(each for ids in IDS.values() for each in ids), f"{INPU
 
 
 def start(name: str, arena: Arena, *, copies: int, life: int) -> TiedProcess:
-    """A process, in its first life or a later one; the copier gets the number of records to copy."""
     log_file = arena.folder / f"printed-{name}-{life}.log"
     if name == COPIER:
         orders = WorkerOrders(arena.bootstrap, INPUT, name, copies, batch=10, pause_s=0.02)

@@ -53,7 +53,6 @@ class Session:
         self._starts: Counter[str] = Counter()
 
     async def run(self, seconds: float) -> Verdict:
-        """Make faults, let all processes end, and check."""
         for number, (topic, partitions) in enumerate(TOPICS.items()):
             await self._arena.make_topic(number, Topic(name=topic, idempotent=True), partitions)
         await self._arena.wait_until_healed()
@@ -77,14 +76,12 @@ class Session:
                 await producer.enqueue(INPUT, b"%d" % number, partition=number % INPUT_PARTITIONS)
 
     def _start(self, name: str) -> None:
-        """A process, in its first life or a later one."""
         self._starts[name] += 1
         self._processes[name] = start(name, self._arena, copies=self._copies, life=self._starts[name])
 
     # Faults
 
     async def _fight(self, until: float) -> None:
-        """Strike until the time is over; all is well when this returns."""
         known, deck = {**known_faults(LONGEST_STOP_S), "cut_off": cut_off}, list[str]()
         while time.monotonic() < until:
             deck = deck or self._rng.sample(DECK, len(DECK))
@@ -120,7 +117,6 @@ class Session:
     # The end
 
     async def _end(self) -> None:
-        """Let the copier finish and the others end; then abort what killed ones have left open."""
         await self._end_copier(self._processes.pop(COPIER))
         await asyncio.gather(*(self._end_one(name, process) for name, process in self._processes.items()))
         await asyncio.gather(*(self._take_over(transactional_id) for transactional_id in ALL_IDS))

@@ -13,7 +13,6 @@ class TenRecords(Transacting):
         """Nothing depends on it."""
 
     async def fill(self, txn: Transaction, life: str, number: int) -> Delivery:
-        """Ten records, in turn to the partitions."""
         values = [Value(self.transactional_id, life, number, index).encode() for index in range(RECORDS)]
         sent = [
             await txn.enqueue(self.topic, value, partition=index % PARTITIONS) for index, value in enumerate(values)

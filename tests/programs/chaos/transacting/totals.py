@@ -22,7 +22,6 @@ class Totals:
     problems: list[str] = field(default_factory=list)
 
     def add(self, outcome: Mapping[str, Any]) -> None:
-        """One more session, given its figures."""
         self.sessions += 1
         self.seconds += outcome["seconds"]
         for kind in ("transactions", "transfers"):
@@ -35,12 +34,10 @@ class Totals:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there was a session, nothing was violated, and nothing else went wrong."""
         return bool(self.sessions) and not self.violations and not self.problems
 
     @property
     def transactions(self) -> int:
-        """All that began, but for the copier's."""
         return sum(self.ends[end] for end in ENDS)
 
     def rows(self) -> Iterator[tuple[str, int]]:
@@ -60,7 +57,6 @@ class Totals:
 
 
 def by_release(outcomes: Iterator[Mapping[str, Any]]) -> dict[str, Totals]:
-    """Totals of each release, and of all together."""
     totals: dict[str, Totals] = {}
     for outcome in outcomes:
         for name in (outcome["release"], "all"):
@@ -69,7 +65,6 @@ def by_release(outcomes: Iterator[Mapping[str, Any]]) -> dict[str, Totals]:
 
 
 def table(totals: Mapping[str, Totals]) -> Iterator[str]:
-    """A column for each release, and one for all."""
     yield f"| | {' | '.join(totals)} |"
     yield f"|---|{'---:|' * len(totals)}"
     for same in zip(*(each.rows() for each in totals.values()), strict=True):
@@ -77,5 +72,4 @@ def table(totals: Mapping[str, Totals]) -> Iterator[str]:
 
 
 def faults_told(totals: Totals) -> str:
-    """Return how often each kind of fault struck, as text."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(totals.faults.items()))
