@@ -8,7 +8,7 @@ what pyspark itself has; pyarrow and aiokafka are imported when the format is us
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aioproducer.spark.source import AioproducerDataSource as DefaultSource
+    from aioproducer.spark._source import AioproducerDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]
 
@@ -16,6 +16,6 @@ __all__ = ["DefaultSource"]
 def __getattr__(name: str) -> object:
     if name != "DefaultSource":
         raise AttributeError(name)
-    from aioproducer.spark.source import AioproducerDataSource  # noqa: PLC0415  # see above
+    from aioproducer.spark._source import AioproducerDataSource  # noqa: PLC0415  # see above
 
     return AioproducerDataSource

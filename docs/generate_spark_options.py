@@ -1,4 +1,4 @@
-"""Writes `reference/spark_options.md` from `aioproducer/spark/options.py` and the texts below.
+"""Writes `reference/spark_options.md` from `aioproducer/spark/_options.py` and the texts below.
 
 Run it after changing an option: `python docs/generate_spark_options.py`. A test fails while the page is old.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from aioproducer.spark import options
+from aioproducer.spark import _options as options
 
 PAGE = Path(__file__).parent / "reference" / "spark_options.md"
 
@@ -54,7 +54,7 @@ SOURCE_TEXTS = {
 }
 
 INTRODUCTION = """\
-<!-- Written by docs/generate_spark_options.py from aioproducer/spark/options.py and the texts it has. -->
+<!-- Written by docs/generate_spark_options.py from aioproducer/spark/_options.py and the texts it has. -->
 
 # Options of the Spark data source
 

@@ -6,6 +6,6 @@ Spark finds the format by itself, through the module `pyspark_aioproducer`. The 
 and set up a session. pyspark, pyarrow and aiokafka come with `aioproducer[spark]`; they are imported at the first call.
 """
 
-from aioproducer.spark.session import activate, check, foreach_batch, recommended_conf, register
+from aioproducer.spark._session import activate, check, foreach_batch, recommended_conf, register
 
 __all__ = ["activate", "check", "foreach_batch", "recommended_conf", "register"]

@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from aioproducer.spark.columns import sink_columns
-from aioproducer.spark.coordinators import SinkCluster
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.source import AioproducerDataSource
-from aioproducer.spark.writer import SinkWriter
+from aioproducer.spark._columns import sink_columns
+from aioproducer.spark._coordinators import SinkCluster
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._source import AioproducerDataSource
+from aioproducer.spark._writer import SinkWriter
 from examples.spark_pipeline.settings import Settings
 
 IN_BATCH = 1

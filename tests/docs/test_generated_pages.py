@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from aioproducer.spark.options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions, SourceOptions
 from docs import (
     generate_api,
     generate_errors,

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import BrokerError, KafkaError, ProducerFencedError
 from aioproducer.records import OffsetAndMetadata
-from aioproducer.spark.commit import OpenedTransaction
+from aioproducer.spark._commit import OpenedTransaction
 
 ResultT = TypeVar("ResultT")
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.columns import sink_columns
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.record_parts import SinkColumns
+from aioproducer.spark._columns import sink_columns
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._record_parts import SinkColumns
 
 HEADERS = "array<struct<key:string,value:binary>>"
 

@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import ProducerFencedError
-from aioproducer.spark.commit import (
+from aioproducer.spark._commit import (
     BatchAction,
     Preparation,
     SinkCommit,
@@ -15,7 +15,7 @@ from aioproducer.spark.commit import (
     WrittenTask,
     batch_action,
 )
-from aioproducer.spark.decision import SinkIds, TaskEntry, decode_decision
+from aioproducer.spark._decision import SinkIds, TaskEntry, decode_decision
 from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, finished, run
 
 IDS = SinkIds("sink")

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from aioproducer.errors import KafkaError
-from aioproducer.spark.commit import BatchAction, LostTransactionsError, SinkCommit, WrittenTask, batch_action
-from aioproducer.spark.decision import SinkIds, TaskEntry
+from aioproducer.spark._commit import BatchAction, LostTransactionsError, SinkCommit, WrittenTask, batch_action
+from aioproducer.spark._decision import SinkIds, TaskEntry
 from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, Row, finished, run, step
 
 BATCHES = 4

@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import OffsetAndMetadata
-from aioproducer.spark.decision import (
+from aioproducer.spark._decision import (
     MAX_METADATA_BYTES,
     Decision,
     SinkIds,

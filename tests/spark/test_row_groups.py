@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.record_parts import RowShape
-from aioproducer.spark.row_groups import find_splits, json_objects, rows_of_splits, shaped
+from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._row_groups import find_splits, json_objects, rows_of_splits, shaped
 
 MOMENT = datetime(2026, 11, 26, 5, 6, 7, tzinfo=UTC)
 

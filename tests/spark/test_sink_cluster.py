@@ -18,7 +18,7 @@ from aioproducer import (
     ProducerFencedError,
 )
 from aioproducer._admin.cluster_requests import ClusterRequests, NoResponseError
-from aioproducer.spark.commit import (
+from aioproducer.spark._commit import (
     LostTransactionsError,
     Preparation,
     SinkCommit,
@@ -26,9 +26,9 @@ from aioproducer.spark.commit import (
     UndecidedBatchError,
     WrittenTask,
 )
-from aioproducer.spark.coordinators import SinkCluster
-from aioproducer.spark.decision import SinkIds, TaskEntry
-from aioproducer.spark.options import SinkOptions
+from aioproducer.spark._coordinators import SinkCluster
+from aioproducer.spark._decision import SinkIds, TaskEntry
+from aioproducer.spark._options import SinkOptions
 from aioproducer.testing import ApiKey, FakeCluster, Where
 
 QUERY = "stream q"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.options import SinkOptions
+from aioproducer.spark._options import SinkOptions
 
 SERVERS = {"kafka.bootstrap.servers": "b1:9092"}
 EXACTLY_ONCE = {**SERVERS, "topic": "t", "exactlyOnce": "true", "sinkId": "s"}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.options import OffsetsChoice, SourceOptions, consumer_arguments
+from aioproducer.spark._options import OffsetsChoice, SourceOptions, consumer_arguments
 
 READ = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders,visits"}
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.record_parts import SinkColumns
-from aioproducer.spark.task import TaskCounts, TaskError, TaskSender
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._record_parts import SinkColumns
+from aioproducer.spark._task import TaskCounts, TaskError, TaskSender
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, LoggedRecord, Where
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
 

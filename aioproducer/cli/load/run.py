@@ -17,9 +17,9 @@ from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import tell
 from aioproducer.errors import KafkaError
-from aioproducer.spark.commit import LostTransactionsError, UnfinishedCommitError
-from aioproducer.spark.load_local import LocalLoad, is_decided
-from aioproducer.spark.row_groups import Split, find_splits
+from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
+from aioproducer.spark._load_local import LocalLoad, is_decided
+from aioproducer.spark._row_groups import Split, find_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def run_load(settings: LoadSettings, *, is_verbose: bool) -> int:
         except Exception as error:  # of Spark: py4j's and its own classes
             if settings.master is None:
                 raise
-            from aioproducer.spark.load_spark import in_one_line  # noqa: PLC0415  # needs pyspark
+            from aioproducer.spark._load_spark import in_one_line  # noqa: PLC0415  # needs pyspark
 
             code = run.tell_failed(*in_one_line(error))
     run.write_report(code)
@@ -110,7 +110,7 @@ class LoadRun:
             self._finish(load.run())
 
     def _on_spark(self, master: str) -> None:
-        from aioproducer.spark import load_spark  # noqa: PLC0415  # pyspark may not be installed
+        from aioproducer.spark import _load_spark as load_spark  # noqa: PLC0415  # pyspark may not be installed
 
         settings = self._settings
         self._query = f"run {settings.run_id}" if settings.run_id else ""
@@ -124,7 +124,7 @@ class LoadRun:
                 self._frame_on_spark(spark, tasks)
 
     def _row_groups_on_spark(self, spark: "SparkSession", tasks: int) -> None:
-        from aioproducer.spark import load_spark  # noqa: PLC0415  # as above
+        from aioproducer.spark import _load_spark as load_spark  # noqa: PLC0415  # as above
 
         if self._settings.dry_run:
             found = load_spark.dry_run(spark, self._splits, tasks=tasks, shape=self._settings.shape)
@@ -134,7 +134,7 @@ class LoadRun:
             load_spark.load_row_groups(spark, self._splits, tasks=tasks, options=options)
 
     def _frame_on_spark(self, spark: "SparkSession", tasks: int) -> None:
-        from aioproducer.spark import load_spark  # noqa: PLC0415  # as above
+        from aioproducer.spark import _load_spark as load_spark  # noqa: PLC0415  # as above
 
         settings = self._settings
         frame = load_spark.read_frame(spark, settings.paths, file_format=settings.format, sql=settings.sql)
@@ -286,7 +286,7 @@ def _task_bar(spark: "SparkSession") -> Iterator[None]:
     from rich.console import Console  # noqa: PLC0415  # only on a terminal
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn  # noqa: PLC0415  # as above
 
-    from aioproducer.spark.load_spark import task_progress  # noqa: PLC0415  # needs pyspark
+    from aioproducer.spark._load_spark import task_progress  # noqa: PLC0415  # needs pyspark
 
     over = threading.Event()
     columns = [BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn()]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import check_topic_name
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.record_parts import RowShape
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._record_parts import RowShape
 
 DEFAULT_VALUE = "value"
 PARQUET = "parquet"

@@ -12,9 +12,9 @@ from aioproducer.cli.argument_text import required_text
 from aioproducer.cli.standard_streams import tell
 from aioproducer.cli.txn.answers import LOCAL, PATIENCE_S, BootstrapServer, Timeout, answer, say, say_json
 from aioproducer.cli.txn.tables import listed_lines
-from aioproducer.spark.commit import LostTransactionsError, UnfinishedCommitError
-from aioproducer.spark.decision import Decision, SinkIds
-from aioproducer.spark.sinks import find_sink
+from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
+from aioproducer.spark._decision import Decision, SinkIds
+from aioproducer.spark._sinks import find_sink
 
 EXIT_UNFINISHED: Final = 2
 EXIT_LOST: Final = 3

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import pytest
 
-from aioproducer.spark.commit import SinkCommit
-from aioproducer.spark.coordinators import with_sink
-from aioproducer.spark.options import SinkOptions
+from aioproducer.spark._commit import SinkCommit
+from aioproducer.spark._coordinators import with_sink
+from aioproducer.spark._options import SinkOptions
 from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.crashes.driver import Driver
 from tests.spark.crashes.faulty_source import OPTION, Faults, Point

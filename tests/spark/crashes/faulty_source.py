@@ -32,12 +32,12 @@ from pyspark.sql.types import StructType
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError
 from aioproducer.records import OffsetAndMetadata
-from aioproducer.spark.columns import sink_columns
-from aioproducer.spark.commit import Preparation, SinkCommit, WrittenTask
-from aioproducer.spark.coordinators import SinkCluster
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.source import AioproducerDataSource
-from aioproducer.spark.writer import BATCH_ID, SinkStreamWriter, SinkWriter
+from aioproducer.spark._columns import sink_columns
+from aioproducer.spark._commit import Preparation, SinkCommit, WrittenTask
+from aioproducer.spark._coordinators import SinkCluster
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._source import AioproducerDataSource
+from aioproducer.spark._writer import BATCH_ID, SinkStreamWriter, SinkWriter
 
 NAME = "aioproducer_with_faults"
 OPTION = "faults"

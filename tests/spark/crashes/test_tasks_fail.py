@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from aioproducer.spark.commit import SinkCommit
+from aioproducer.spark._commit import SinkCommit
 from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.crashes.case import GATE, ROWS, MakeCase
 from tests.spark.crashes.faulty_source import Point

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from aioproducer.spark.commit import LostTransactionsError, SinkCommit
+from aioproducer.spark._commit import LostTransactionsError, SinkCommit
 from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.crashes.case import ROWS, Case, MakeCase
 from tests.spark.crashes.driver import send, wait_until

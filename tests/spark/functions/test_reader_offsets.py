@@ -6,8 +6,8 @@ import pytest
 
 from aioproducer import BlockingProducer
 from aioproducer.errors import KafkaError
-from aioproducer.spark.options import SourceOptions
-from aioproducer.spark.reader import KafkaStreamReader
+from aioproducer.spark._options import SourceOptions
+from aioproducer.spark._reader import KafkaStreamReader
 from tests.spark.functions.conftest import Topics
 
 

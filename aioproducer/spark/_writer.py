@@ -24,14 +24,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from aioproducer.spark.commit import BatchAction, Preparation, WrittenTask, batch_action, run_action
-from aioproducer.spark.coordinators import prepared, with_sink
-from aioproducer.spark.decision import SinkIds, TaskEntry
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.record_parts import SinkColumns
-from aioproducer.spark.report import batch_report, publish
-from aioproducer.spark.row_groups import rows_of_splits
-from aioproducer.spark.task import TaskCounts, TaskSender
+from aioproducer.spark._commit import BatchAction, Preparation, WrittenTask, batch_action, run_action
+from aioproducer.spark._coordinators import prepared, with_sink
+from aioproducer.spark._decision import SinkIds, TaskEntry
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._record_parts import SinkColumns
+from aioproducer.spark._report import batch_report, publish
+from aioproducer.spark._row_groups import rows_of_splits
+from aioproducer.spark._task import TaskCounts, TaskSender
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from aioproducer.errors import KafkaError
-from aioproducer.spark.commit import BatchAction, Preparation, SinkCommit, WrittenTask, run_action
-from aioproducer.spark.coordinators import prepared, with_sink
-from aioproducer.spark.decision import SinkIds, TaskEntry
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.record_parts import RowShape
-from aioproducer.spark.report import batch_report
-from aioproducer.spark.row_groups import Split, records_of
-from aioproducer.spark.task import TaskCounts, TaskSender
+from aioproducer.spark._commit import BatchAction, Preparation, SinkCommit, WrittenTask, run_action
+from aioproducer.spark._coordinators import prepared, with_sink
+from aioproducer.spark._decision import SinkIds, TaskEntry
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._report import batch_report
+from aioproducer.spark._row_groups import Split, records_of
+from aioproducer.spark._task import TaskCounts, TaskSender
 
 Told = Callable[[int, int], None]
 """Is told the rows and the bytes of each batch that was taken."""

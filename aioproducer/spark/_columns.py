@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.record_parts import RowShape, SinkColumns
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._record_parts import RowShape, SinkColumns
 
 
 class ColumnType(Protocol):

@@ -22,8 +22,8 @@ from aioproducer import Producer
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
-from aioproducer.spark.options import SinkOptions
-from aioproducer.spark.record_parts import SinkColumns
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._record_parts import SinkColumns
 
 BATCHES_ON_THE_WAY: Final = 2
 ABORT_TIMEOUT_S: Final = 2.0

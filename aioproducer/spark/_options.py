@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.decision import SinkIds
-from aioproducer.spark.record_parts import RowShape
+from aioproducer.spark._decision import SinkIds
+from aioproducer.spark._record_parts import RowShape
 
 ValueT = TypeVar("ValueT")
 

@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.record_parts import RowShape
-from aioproducer.spark.row_groups import Split, records_of
-from aioproducer.spark.session import check, recommended_conf
+from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._row_groups import Split, records_of
+from aioproducer.spark._session import check, recommended_conf
 
 FORMAT: Final = "aioproducer"
 VIEW: Final = "input"

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
-from aioproducer.spark.offsets import (
+from aioproducer.spark._offsets import (
     OffsetRange,
     Offsets,
     Place,
@@ -33,7 +33,7 @@ from aioproducer.spark.offsets import (
     ranges,
     to_json,
 )
-from aioproducer.spark.options import SourceOptions, consumer_arguments
+from aioproducer.spark._options import SourceOptions, consumer_arguments
 
 if TYPE_CHECKING:
     from aiokafka.structs import ConsumerRecord

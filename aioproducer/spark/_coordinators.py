@@ -51,9 +51,9 @@ from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, ProducerFencedError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from aioproducer.spark.commit import OpenedTransaction, Preparation, SinkCommit
-from aioproducer.spark.decision import SinkIds
-from aioproducer.spark.options import SinkOptions
+from aioproducer.spark._commit import OpenedTransaction, Preparation, SinkCommit
+from aioproducer.spark._decision import SinkIds
+from aioproducer.spark._options import SinkOptions
 
 ResultT = TypeVar("ResultT")
 

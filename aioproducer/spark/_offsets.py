@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from aioproducer.spark.options import EARLIEST, OffsetsChoice
+from aioproducer.spark._options import EARLIEST, OffsetsChoice
 
 Place: TypeAlias = tuple[str, int]
 """A topic and the number of a partition."""

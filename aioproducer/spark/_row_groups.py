@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.record_parts import RowShape
+from aioproducer.spark._record_parts import RowShape
 
 MAX_BATCH_ROWS: Final = 65_536
 MIN_BATCH_ROWS: Final = 256

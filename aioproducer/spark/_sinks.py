@@ -13,10 +13,10 @@ from aioproducer._protocol.offset_messages import (
 )
 from aioproducer._protocol.transaction_messages import CoordinatorType
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.commit import SinkCommit
-from aioproducer.spark.coordinators import SinkCluster
-from aioproducer.spark.decision import Decision, SinkIds, decode_decision
-from aioproducer.spark.options import SinkOptions
+from aioproducer.spark._commit import SinkCommit
+from aioproducer.spark._coordinators import SinkCluster
+from aioproducer.spark._decision import Decision, SinkIds, decode_decision
+from aioproducer.spark._options import SinkOptions
 
 
 @dataclass(frozen=True, slots=True)

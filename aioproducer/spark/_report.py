@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from aioproducer.spark.task import TaskCounts
+from aioproducer.spark._task import TaskCounts
 
 log: Final = logging.getLogger("aioproducer.spark")
 

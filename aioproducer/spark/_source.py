@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from aioproducer.spark.columns import sink_columns
-from aioproducer.spark.options import SinkOptions, SourceOptions
+from aioproducer.spark._columns import sink_columns
+from aioproducer.spark._options import SinkOptions, SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from aioproducer.spark.reader import KafkaReader, KafkaStreamReader
-    from aioproducer.spark.writer import SinkStreamWriter, SinkWriter
+    from aioproducer.spark._reader import KafkaReader, KafkaStreamReader
+    from aioproducer.spark._writer import SinkStreamWriter, SinkWriter
 
 COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS_COLUMN = "headers array<struct<key: string, value: binary>>"
@@ -39,19 +39,19 @@ class AioproducerDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> "KafkaReader":  # noqa: ARG002  # Spark's signature
         """Return the reader of a batch."""
-        from aioproducer.spark.reader import KafkaReader  # noqa: PLC0415  # see above
+        from aioproducer.spark._reader import KafkaReader  # noqa: PLC0415  # see above
 
         return KafkaReader(SourceOptions.parse(self.options, is_stream=False))
 
     def streamReader(self, schema: "StructType") -> "KafkaStreamReader":  # noqa: ARG002, N802  # Spark's signature
         """Return the reader of a stream."""
-        from aioproducer.spark.reader import KafkaStreamReader  # noqa: PLC0415  # see above
+        from aioproducer.spark._reader import KafkaStreamReader  # noqa: PLC0415  # see above
 
         return KafkaStreamReader(SourceOptions.parse(self.options, is_stream=True))
 
     def writer(self, schema: "StructType", overwrite: bool) -> "SinkWriter":  # noqa: ARG002, FBT001  # Spark's signature
         """Return the writer of a DataFrame."""
-        from aioproducer.spark.writer import SinkWriter  # noqa: PLC0415  # see above
+        from aioproducer.spark._writer import SinkWriter  # noqa: PLC0415  # see above
 
         options = SinkOptions.parse(self.options)
         return SinkWriter(options, sink_columns(schema, options))
@@ -62,7 +62,7 @@ class AioproducerDataSource(DataSource):
         overwrite: bool,  # noqa: ARG002, FBT001  # Spark's signature
     ) -> "SinkStreamWriter":
         """Return the writer of a stream's batches."""
-        from aioproducer.spark.writer import SinkStreamWriter  # noqa: PLC0415  # see above
+        from aioproducer.spark._writer import SinkStreamWriter  # noqa: PLC0415  # see above
 
         options = SinkOptions.parse(self.options)
         return SinkStreamWriter(options, sink_columns(schema, options))

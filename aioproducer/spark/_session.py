@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._version import VERSION
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark.options import SinkOptions
+from aioproducer.spark._options import SinkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ def register(spark: "SparkSession") -> None:
         ModuleNotFoundError: pyspark, or another package of the extra, is not installed.
     """
     _needed("pyspark.sql.datasource", "pyarrow")
-    from aioproducer.spark.source import AioproducerDataSource  # noqa: PLC0415  # imports pyspark
+    from aioproducer.spark._source import AioproducerDataSource  # noqa: PLC0415  # imports pyspark
 
     spark.dataSource.register(AioproducerDataSource)
 

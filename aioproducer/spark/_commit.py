@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Protocol
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError, ProducerFencedError, TransactionError
 from aioproducer.records import OffsetAndMetadata
-from aioproducer.spark.decision import (
+from aioproducer.spark._decision import (
     Decision,
     SinkIds,
     TaskEntry,
