@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._sender.completion import error_of_refused
-from aioproducer.errors import BufferTimeoutError, IllegalStateError, KafkaError, MetadataTimeoutError, UndeliveredError
+from aioproducer.errors import (
+    BufferTimeoutError,
+    IllegalStateError,
+    KafkaError,
+    MetadataTimeoutError,
+    UndeliveredError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -35,16 +41,22 @@ class OffsetRange(NamedTuple):
     first: int
     """-1 if a broker did not give the offset of some of them: with `acks=0`, or for a duplicate of an old batch."""
 
-    last: int  # -1 if `first` is
-    records: int  # number of records of this call in the partition
+    last: int
+    """-1 if `first` is."""
+
+    records: int
+    """Number of records of this call in the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
     """The result of one `send_many`."""
 
-    delivered: int  # number of acknowledged records
-    offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)  # their offsets, by partition
+    delivered: int
+    """Number of acknowledged records."""
+
+    offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    """Their offsets, by partition."""
 
     errors: Mapping[int, KafkaError | TypeError | ValueError] = field(default_factory=dict)
     """Errors of the other records, by position in the call, from 0, in that order."""
@@ -145,6 +157,7 @@ class BulkDelivery:
         yield from last_of.values()
 
     def _follow_moved(self) -> None:
+        """Follow the records of a batch that was split one by one."""
         if any(share.batch_result.moved for share in self._shares):
             for share in self._shares:
                 if share.batch_result.moved:
@@ -249,7 +262,8 @@ class _Admitting:
         self._enqueue = enqueue
         self._fail_unseen = fail_unseen
         self._ended: KafkaError | None = None
-        self._behind: KafkaError | None = None  # error of all rows behind the last attempt
+        self._behind: KafkaError | None = None
+        """Error of all rows behind the last attempt."""
         self._not_tried = 0
         self._refused = 0
 
@@ -276,6 +290,11 @@ class _Admitting:
             await asyncio.sleep(0)
 
     def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
+        """Note the error of a row.
+
+        Raises:
+            IllegalStateError: no row was accepted, and none will be.
+        """
         if isinstance(error, IllegalStateError) and not self._bulk.accepted:
             raise error
         refused = error_of_refused(error)
@@ -302,6 +321,7 @@ def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:
 def _count(
     offsets: dict[TopicPartition, OffsetRange], result: BatchResult, *, first: int, last: int, records: int
 ) -> None:
+    """Add records of a batch to the offset ranges, by their positions in the batch."""
     partition = result.topic_partition
     assert partition is not None, "delivered records have a partition"
     first, last = result.base_offset + first, result.base_offset + last

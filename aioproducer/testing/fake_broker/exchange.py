@@ -77,8 +77,12 @@ class SeenRequest(NamedTuple):
     version: int
     node_id: int
     client_id: str | None
-    at: float  # in seconds of the driver's clock
-    size: int  # bytes of the frame, without its length
+    at: float
+    """In seconds of the driver's clock."""
+
+    size: int
+    """Bytes of the frame, without its length."""
+
     connection_id: int
 
 
@@ -155,6 +159,7 @@ class Exchange:
         self.reply([encode_response(self.api, self.version, body)], now)
 
     def finish_silently(self, now: float) -> None:
+        """End without a response, as with `acks=0`."""
         self.broker.finish(self, None, now)
 
     def hang_up(self, reason: str) -> None:
@@ -169,6 +174,7 @@ class Exchange:
         )
 
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
+        """Return the rule of this kind that applies now, or None."""
         faults = self.cluster.faults
         return faults._take(kind, self.place(topic, partition)) if kind in faults._kinds else None
 

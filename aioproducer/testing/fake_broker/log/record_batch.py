@@ -29,12 +29,18 @@ from crc32c import crc32c
 from aioproducer.testing.fake_broker.effects import Buffer
 
 HEADER_SIZE = 61
-LENGTH_OVERHEAD = 12  # a batch is this much longer than its batchLength says
+LENGTH_OVERHEAD = 12
+"""A batch is this much longer than its batchLength says."""
+
 CRC_COVERS_FROM = 21
 MAX_SEQUENCE = 2**31 - 1
 _CODEC_BITS = 0x07
-_MORE = 0x80  # a byte of a varint that is not its last is at least this
-_NULL = 1  # the varint -1, a length where there is nothing
+_MORE = 0x80
+"""A byte of a varint that is not its last is at least this."""
+
+_NULL = 1
+"""The varint -1, a length where there is nothing."""
+
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PLACED = struct.Struct(">qii")
 
@@ -77,6 +83,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
+        """Sequence of the last record; 0 follows 2^31 - 1."""
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
 
@@ -89,6 +96,7 @@ def checksum(batch: Buffer) -> int:
 
 
 def placed(batch: memoryview, *, base_offset: int, leader_epoch: int) -> bytes:
+    """Copy a batch with its base offset and leader epoch."""
     front = _PLACED.pack(base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
     return b"".join((front, batch[16:]))
 
@@ -161,14 +169,19 @@ class LoggedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    timestamp: int  # in ms; the broker's own when the topic keeps the time of appending
+    timestamp: int
+    """In ms; the broker's own when the topic keeps the time of appending."""
+
     leader_epoch: int
-    producer_id: int  # -1 when the record was sent without idempotence
+    producer_id: int
+    """-1 when the record was sent without idempotence."""
+
     producer_epoch: int
     sequence: int
 
 
 def decode_records(batch: Buffer) -> list[LoggedRecord]:
+    """Decode all records of a batch that passed the checks."""
     header = read_header(batch)
     data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
     is_log_time = header.is_log_append_time
