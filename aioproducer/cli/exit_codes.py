@@ -13,3 +13,9 @@ EXIT_SIGNAL: Final = 128
 
 EXIT_INTERRUPTED: Final = EXIT_SIGNAL + 2
 """After Ctrl-C."""
+
+EXIT_UNFINISHED: Final = 2
+"""A batch is decided, and some of its transactions are not committed yet."""
+
+EXIT_LOST: Final = 3
+"""A batch is decided, and rows of it are missing."""
