@@ -252,6 +252,7 @@ def types(session: nox.Session) -> None:
         ["mypy", "--python-executable", python, "--explicit-package-bases", "examples/demo", "tests/benchmarks"],
         ["basedpyright", "--pythonpath", python, *present("tests/typing")],
         ["basedpyright", "--pythonpath", python, "--verifytypes", "aioproducer", "--ignoreexternal"],
+        env={"PYTHONPATH": str(ROOT)},  # the last one does not follow an editable install
     )
 
 
@@ -388,12 +389,12 @@ def source_digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
-def run_all(session: nox.Session, *commands: list[str]) -> None:
+def run_all(session: nox.Session, *commands: list[str], env: dict[str, str] | None = None) -> None:
     """Run every command, and then fail if one of them failed."""
     failed = []
     for command in commands:
         try:
-            session.run(*command, external=True)
+            session.run(*command, external=True, env=env)
         except nox.command.CommandFailed:
             failed.append(command[0])
     if failed:

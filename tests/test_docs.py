@@ -36,6 +36,14 @@ def test_python_blocks_parse(page: Path) -> None:
         compile(textwrap.dedent(match["code"]), page_name(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
+def test_docstring_in_contributing_is_that_of_the_source() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    quotes = re.findall(r"complete docstring, from `(?P<file>[^`]+)`:\n\n```python\n(?P<code>.*?)```", text, re.DOTALL)
+    [(file, code)] = quotes
+
+    assert textwrap.indent(code, "    ") in (ROOT / "aioproducer" / file).read_text("utf-8")
+
+
 def test_readme_has_one_line_for_the_demo_and_one_for_the_tests() -> None:
     """Each makes the environment, installs nox and runs its session; CI runs the second."""
     lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "nox -s" in line]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.partition_queue import PartitionQueue
@@ -23,7 +23,7 @@ class ProducerEvents(Protocol):
         """A timer was set that is due before all others, at `when` (monotonic seconds)."""
 
     def memory_returned(self) -> None:
-        """Memory came back while records wait for some; may run while a transport lets go, so it must be cheap."""
+        """Memory came back while records wait for some; may be called while a transport releases a buffer."""
 
     def batch_opened(self, queue: PartitionQueue) -> None:
         """A batch was opened; reported in transactions only."""
@@ -38,7 +38,7 @@ class ProducerEvents(Protocol):
         """The topic of a partition was deleted and created again, with or without this partition."""
 
     def records_failed(self, error: KafkaError) -> None:
-        """Records have failed, and not by an error that their own call raised."""
+        """Accepted records have failed; errors raised by the send call itself are not reported here."""
 
     def abandoned_batch_ended(self) -> None:
         """A batch whose caller had given up was answered, or its connection was lost."""
@@ -49,5 +49,5 @@ class ProducerEvents(Protocol):
     def failed_for_good(self, error: KafkaError) -> None:
         """Nothing can be sent any more."""
 
-    def raise_not_accepting(self) -> object:
+    def raise_not_accepting(self) -> NoReturn:
         """Raise the error of a call that cannot be served now."""

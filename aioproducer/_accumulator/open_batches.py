@@ -76,7 +76,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     Args:
         settings: see there.
-        surroundings: see there.
+        dependencies: see there.
         partitions: in use.
         deadlines: told of each new batch.
         offer: called with a partition that may have something to send now.
@@ -85,21 +85,21 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def __init__(  # one line a fact
         self,
         settings: AccumulatorSettings,
-        surroundings: AccumulatorDependencies,
+        dependencies: AccumulatorDependencies,
         *,
         partitions: TopicPartitions,
         deadlines: DeliveryDeadlines,
         offer: Callable[[PartitionQueue], None],
     ) -> None:
         self._settings = settings
-        self._pool = surroundings.pool
-        self._timers = surroundings.timers
-        self._generations = surroundings.generations
-        self._clock = surroundings.clock
-        self._loop = surroundings.loop
+        self._pool = dependencies.pool
+        self._timers = dependencies.timers
+        self._generations = dependencies.generations
+        self._clock = dependencies.clock
+        self._loop = dependencies.loop
         self.partitions = partitions
         self._deadlines = deadlines
-        self._events = surroundings.events
+        self._events = dependencies.events
         self._offer = offer
         self._lingering: defaultdict[int | None, dict[PartitionQueue, None]] = defaultdict(dict)  # not ready, by leader
         self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with the group it lingers with

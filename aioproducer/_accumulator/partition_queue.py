@@ -136,7 +136,7 @@ class ProducerBatch:
         self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
         # CONCURRENT_TRANSACTIONS only means that markers are not written yet; counted as attempts, `retries=2` would
         # abort a transaction in which nothing is wrong.
-        self.put_off = 0  # attempts of those that failed for no fault of the batch's; they use up no `retries`
+        self.put_off = 0  # attempts that did not count against `retries` (not the batch's fault)
         self.maybe_written = False
         self.not_before = 0.0
         self.sent_at = 0.0  # monotonic seconds of the last attempt

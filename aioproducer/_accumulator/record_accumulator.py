@@ -128,25 +128,25 @@ class ReadyNodes:
 class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement ask
     """Open and queued batches of all partitions in use."""
 
-    def __init__(self, settings: AccumulatorSettings, surroundings: AccumulatorDependencies) -> None:
+    def __init__(self, settings: AccumulatorSettings, dependencies: AccumulatorDependencies) -> None:
         self._settings = settings
-        self._pool = surroundings.pool
-        self._timers = surroundings.timers
+        self._pool = dependencies.pool
+        self._timers = dependencies.timers
         self.delivery_timeout_s = settings.delivery_timeout_s
-        self.deadlines = DeliveryDeadlines(surroundings.timers, settings.delivery_timeout_s)
+        self.deadlines = DeliveryDeadlines(dependencies.timers, settings.delivery_timeout_s)
         self._unsealed: list[ProducerBatch] = []
-        self.ready = ReadyNodes(surroundings.events.wake)
+        self.ready = ReadyNodes(dependencies.events.wake)
         self.offer = self.ready.offer
         self.partitions = TopicPartitions(
-            surroundings.producer_identity,
+            dependencies.producer_identity,
             max_in_flight=settings.max_in_flight,
-            random=surroundings.random,
+            random=dependencies.random,
             move=self.ready.move,
-            on_recreated=surroundings.events.topic_recreated,
+            on_recreated=dependencies.events.topic_recreated,
             is_adaptive=settings.is_adaptive,
         )
         self.open_batches = OpenBatches(
-            settings, surroundings, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
+            settings, dependencies, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
         )
 
     # Topics and leaders

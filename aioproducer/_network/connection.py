@@ -72,7 +72,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     """A connection, created by `NodeConnection` through `loop.create_connection`.
 
     Args:
-        environment: shared by all connections.
+        context: shared by all connections.
         label: names the broker in errors: "broker 1 at host:9092".
         on_closed: called once, after all requests have ended.
     """
@@ -91,8 +91,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     _retires_with: KafkaError | None = None
     _watch_timer: Timer | None = None
 
-    def __init__(self, environment: NetworkContext, label: str, on_closed: OnClosed) -> None:
-        loop, settings = environment.loop, environment.settings
+    def __init__(self, context: NetworkContext, label: str, on_closed: OnClosed) -> None:
+        loop, settings = context.loop, context.settings
         self.versions = ApiVersions({})
         """Empty until ready."""
         self._produce_versions: dict[int, int] = {}  # by `at_most`
@@ -101,11 +101,9 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self.closed: asyncio.Future[None] = loop.create_future()
         """Done when the transport is closed and every request has ended."""
         self._on_closed = on_closed
-        self._environment = environment
+        self._context = context
         self.label = label
-        self._conversation: FrameProtocol[OutgoingRequest] = FrameProtocol(
-            environment.client_id, settings.max_frame_bytes
-        )
+        self._conversation: FrameProtocol[OutgoingRequest] = FrameProtocol(context.client_id, settings.max_frame_bytes)
         self._handshake = handshake(settings.software_version)
         self._state = ConnectionState.HANDSHAKING
         self._spoiled: list[OutgoingRequest] = []  # with an unreadable response: they end as lost
@@ -163,7 +161,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def send(self, request: OutgoingRequest) -> None:
         """Hand a request to the transport, in this call; never raises for a failure of the network."""
-        now = self._environment.loop.time()
+        now = self._context.loop.time()
         if request.expects_response and not self._conversation.in_flight:
             self._oldest_since = now
         pieces = self._conversation.send(
@@ -176,7 +174,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             largest_response=request.largest_response,
         )
         request.sent_at = self._last_used = now
-        self._environment.counters.requests += 1
+        self._context.counters.requests += 1
         self._stream.send(request, pieces, now)
         self._watch(now + self._look_again_s)
 
@@ -202,17 +200,17 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._stream = WriteStream(
-            self._environment, self._transport, on_all_written=self._close_if_drained, on_stall=self._close_stalled
+            self._context, self._transport, on_all_written=self._close_if_drained, on_stall=self._close_stalled
         )
-        self._environment.counters.connections_created += 1
+        self._context.counters.connections_created += 1
         self._send_step(next(self._handshake))
 
     def data_received(self, data: bytes) -> None:
         """Cut responses out of the bytes, and end their requests."""
         if self._state is ConnectionState.CLOSED:
             return
-        now = self._environment.loop.time()
-        self._environment.counters.bytes_in += len(data)
+        now = self._context.loop.time()
+        self._context.counters.bytes_in += len(data)
         try:
             for request, payload in self._conversation.receive(data):
                 self._end_with_answer(request, payload, now)
@@ -232,7 +230,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Close: the broker sends no more responses."""
         # Requests of acks=0 that were written are not lost: a broker that refuses one closes the connection.
         if self._state is not ConnectionState.CLOSED:
-            self._stream.settle(self._environment.loop.time())
+            self._stream.settle(self._context.loop.time())
         return False
 
     def pause_writing(self) -> None:
@@ -241,14 +239,14 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def resume_writing(self) -> None:
         self._is_paused = False
         if self._state is not ConnectionState.CLOSED:
-            self._stream.settle(self._environment.loop.time())
-            self._environment.events.wake()
+            self._stream.settle(self._context.loop.time())
+            self._context.events.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End every request, oldest first, then call `on_closed`."""
         self.close(self._reason_of_loss(exc))
         error = cast("KafkaError", self.error)
-        self._environment.counters.connections_closed += 1
+        self._context.counters.connections_closed += 1
         lost = [*self._spoiled, *self._conversation.take_in_flight(), *self._stream.take_unwritten()]
         self._spoiled.clear()
         for request in sorted(lost, key=attrgetter("end")):
@@ -266,7 +264,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         held = self._conversation.held_bytes
         if held != self._held:
             self._held = held
-            self._environment.held_answers.note(self.close, held)
+            self._context.held_answers.note(self.close, held)
 
     # Handshake
 
@@ -297,7 +295,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     # The end of a request
 
     def _end_with_answer(self, request: OutgoingRequest, payload: memoryview, now: float) -> None:
-        counters = self._environment.counters
+        counters = self._context.counters
         self._oldest_since = self._last_used = now
         self.answers += 1
         counters.responses += 1
@@ -317,7 +315,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         except Exception as defect:  # noqa: BLE001  # the others must end all the same
             context = {"message": "a callback failed while requests were lost", "exception": defect, "protocol": self}
             try:
-                self._environment.loop.call_exception_handler(context)
+                self._context.loop.call_exception_handler(context)
             except Exception as raised:  # noqa: BLE001  # asyncio's handler logs, and a filter of the user may raise
                 report_unraisable(raised, self)
 
@@ -347,11 +345,11 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 return
             self._watch_timer.cancel()
         self._watch_at = deadline
-        self._watch_timer = self._environment.schedule(deadline, self._look_at_clock)
+        self._watch_timer = self._context.schedule(deadline, self._look_at_clock)
 
     def _look_at_clock(self, now: float) -> None:
         self._watch_timer = None
-        settings = self._environment.settings
+        settings = self._context.settings
         if self._conversation.in_flight:
             text = f"no answer within request_timeout_ms={settings.request_timeout_ms}"
             too_late = self._oldest_since + self._request_timeout_s

@@ -49,18 +49,21 @@ LONGEST_THROTTLE_MS: Final = 60_000
 class NodeConnection:
     """One node, and its connection; see the diagram above.
 
+    `disconnect` closes the connection at once, and `connect` may make another. `retire` closes it when its requests
+    have ended. `close` closes it at once and for good, and waits.
+
     Args:
         node: where to connect to; a negative id marks a bootstrap address.
-        environment: shared by all links.
-        on_change: called with this link when it is connected, has failed or lost its connection, or when its throttle
+        context: shared by all connections.
+        on_change: called with this object when it is connected, has failed or lost its connection, or when its throttle
             time is over.
     """
 
     throttled_until = 0.0
     """Monotonic seconds; valid while `is_throttled`."""
 
-    def __init__(self, node: Node, environment: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
-        settings = environment.settings
+    def __init__(self, node: Node, context: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
+        settings = context.settings
         self.node = node
         self.connection: BrokerConnection | None = None
         """Set while the connection is ready."""
@@ -73,15 +76,15 @@ class NodeConnection:
         self.is_throttled = False
         self.failures = 0
         """Number of attempts and connections that failed."""
-        self._environment = environment
+        self._context = context
         self._on_change = on_change
         self._backoff = ExponentialBackoff(
-            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=environment.random
+            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=context.random
         )
         self._setup_timeout = ExponentialBackoff(
             settings.connection_setup_timeout_ms,
             settings.connection_setup_timeout_max_ms,
-            random=environment.random,
+            random=context.random,
         )
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
@@ -133,12 +136,12 @@ class NodeConnection:
         """Connect unless connected or connecting; after a failure, when its pause is over."""
         if self._is_closed or self.connection is not None or self.is_connecting:
             return
-        if self._environment.loop.time() < self.retry_at:
-            self._timer = self._environment.schedule(self.retry_at, self._start)
+        if self._context.loop.time() < self.retry_at:
+            self._timer = self._context.schedule(self.retry_at, self._start)
         else:
             self._start(0.0)
         if self.has_failed:
-            self._environment.events.node_tried_again()
+            self._context.events.node_tried_again()
 
     def apply_throttle_and_versions(self, response: Response, api: Api, now: float) -> None:
         """Apply a response's effects on the connection: throttling (KIP-219), or new versions on a new connection.
@@ -196,8 +199,8 @@ class NodeConnection:
 
     def _start(self, _now: float) -> None:
         self._timer = None
-        name = f"aioproducer-connect | {self._environment.client_id} | {_label(self.node)}"
-        self._task = self._environment.loop.create_task(self._connect(), name=name)
+        name = f"aioproducer-connect | {self._context.client_id} | {_label(self.node)}"
+        self._task = self._context.loop.create_task(self._connect(), name=name)
 
     async def _connect(self) -> None:
         try:
@@ -216,7 +219,7 @@ class NodeConnection:
         self._on_change(self)
 
     def _fail_attempt(self, error: KafkaError) -> None:
-        self._environment.counters.connection_failures += 1
+        self._context.counters.connection_failures += 1
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
@@ -241,7 +244,7 @@ class NodeConnection:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                addresses = await look_up(self._environment.loop, host, port)
+                addresses = await look_up(self._context.loop, host, port)
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 raise BrokerConnectionError(f"cannot resolve {host!r} within {timeout_s:.1f} s") from error
@@ -253,9 +256,9 @@ class NodeConnection:
         return addresses[first:] + addresses[:first]
 
     async def _open_address(self, address: SocketAddress) -> BrokerConnection:
-        make = partial(BrokerConnection, self._environment, _label(self.node), self._lose)
+        make = partial(BrokerConnection, self._context, _label(self.node), self._lose)
         self._missing = "no connection"
-        connection = await connect(self._environment.loop, make, address)
+        connection = await connect(self._context.loop, make, address)
         self._missing = "the port is open, but no Kafka broker has answered there"
         try:
             await connection.ready
@@ -269,10 +272,10 @@ class NodeConnection:
 
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
-        self.connection_id = next(self._environment.connection_ids)
+        self.connection_id = next(self._context.connection_ids)
         self.last_error = None
-        self._environment.features.take(connection.versions.features)
-        self._environment.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
+        self._context.features.take(connection.versions.features)
+        self._context.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
 
     def _lose(self, connection: BrokerConnection, error: KafkaError) -> None:
         if connection is not self.connection:
@@ -281,7 +284,7 @@ class NodeConnection:
         if connection.answers:
             self._failures_in_a_row = 0
         if self._is_closed or isinstance(error, IdleConnectionError):
-            self._environment.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
+            self._context.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
         else:
             self._note_failure(error)
         self._on_change(self)
@@ -290,9 +293,9 @@ class NodeConnection:
         delay_s = self._backoff.delay_s(self._failures_in_a_row)
         self._failures_in_a_row += 1
         self.failures += 1
-        self.retry_at = self._environment.loop.time() + delay_s
+        self.retry_at = self._context.loop.time() + delay_s
         self.last_error = error
-        log = self._environment.log
+        log = self._context.log
         write = log.warning if self._failures_in_a_row == 1 else log.debug  # one warning per outage
         write("broker_connection_failed", node_id=self.node.id, reason=str(error), failures=self._failures_in_a_row)
 
@@ -307,7 +310,7 @@ class NodeConnection:
                 return
             self._throttle_timer.cancel()
         self.is_throttled, self.throttled_until = True, until
-        self._throttle_timer = self._environment.schedule(until, self._end_throttle)
+        self._throttle_timer = self._context.schedule(until, self._end_throttle)
         if self.connection is not None:
             self.connection.pause_until(until)
 
@@ -319,68 +322,81 @@ class NodeConnection:
 
 
 class ConnectionPool:
-    """Links by node id; `bootstrap` are the nodes with negative ids."""
+    """The connections of all nodes, by node id; bootstrap addresses have negative ids.
 
-    def __init__(self, bootstrap: Sequence[Node], environment: NetworkContext) -> None:
-        self._environment = environment
-        self._links: dict[int, NodeConnection] = {}
-        self._leaving: set[NodeConnection] = set()  # not in `_links` any more, requests still in flight
-        self._asks_known = True
+    `close` closes them all and waits; `abandon` does not wait, and works without a running loop.
+    """
+
+    def __init__(self, bootstrap: Sequence[Node], context: NetworkContext) -> None:
+        self._context = context
+        self._node_connections: dict[int, NodeConnection] = {}
+        self._leaving: set[NodeConnection] = set()  # not in `_node_connections` any more, requests still in flight
+        self._uses_known = True
         self._is_closed = False
         self._waiting: dict[asyncio.Future[None], None] = {}
         for node in bootstrap:
             self._add(node)
 
     def get(self, node_id: int) -> NodeConnection | None:
-        return self._links.get(node_id)
+        return self._node_connections.get(node_id)
 
     def candidates(self) -> list[NodeConnection]:
-        """Return the links for requests that any node can answer; none after `close`."""
+        """Return the nodes for requests that any node can answer; none after `close`."""
         if self._is_closed:
             return []
-        known = self.known() if self._asks_known else []
-        if known and not all(link.has_failed for link in known):
+        known = self.known() if self._uses_known else []
+        if known and not all(node_connection.has_failed for node_connection in known):
             return known
         return known + self.bootstrap()
 
     def known(self) -> list[NodeConnection]:
-        return [link for link in self._links.values() if link.node.id >= 0]
+        return [node_connection for node_connection in self._node_connections.values() if node_connection.node.id >= 0]
 
     def bootstrap(self) -> list[NodeConnection]:
-        return [] if self._is_closed else [link for link in self._links.values() if link.node.id < 0]
+        return (
+            []
+            if self._is_closed
+            else [node_connection for node_connection in self._node_connections.values() if node_connection.node.id < 0]
+        )
 
     def retries_failed_node(self) -> bool:
         """Tell whether a node that metadata names has failed and is tried again."""
-        return any(link.has_failed and link.is_connecting for link in self.known())
+        return any(node_connection.has_failed and node_connection.is_connecting for node_connection in self.known())
 
     def update(self, nodes: Mapping[int, Node]) -> None:
-        """Take the nodes that metadata names, by id."""
-        if not nodes:
-            return
-        for node_id, link in list(self._links.items()):
-            if node_id >= 0 and not _is_same_place(nodes.get(node_id), link.node):
-                self._let_go(link)
-        adoptable = {
-            link.place: link for link in reversed(self.bootstrap()) if link.is_open or link.is_connecting
-        }  # reversed: of two links to one address the first is taken
-        for node in nodes.values():
-            if node.id not in self._links:
-                self._adopt_or_add(node, adoptable.pop((node.host, node.port), None))
-        for link in self._links.values():
-            if link.node.id < 0 and self._asks_known:
-                link.retire()
+        """Take the nodes that metadata names, by id.
 
-    def forget_known(self) -> None:
-        """Make only the bootstrap addresses candidates until `ask_known`."""
-        self._asks_known = False
+        Nodes that are gone or have moved are dropped. A new node adopts a bootstrap connection to its address; the
+        other bootstrap connections retire.
+        """
+        if not nodes:  # no metadata yet; a response without nodes is refused by the refresher
+            return
+        for node_id, node_connection in list(self._node_connections.items()):
+            if node_id >= 0 and not _is_same_place(nodes.get(node_id), node_connection.node):
+                self._drop(node_connection)
+        adoptable = {
+            node_connection.place: node_connection
+            for node_connection in reversed(self.bootstrap())
+            if node_connection.is_open or node_connection.is_connecting
+        }  # reversed: of two connections to one address the first is taken
+        for node in nodes.values():
+            if node.id not in self._node_connections:
+                self._adopt_or_add(node, adoptable.pop((node.host, node.port), None))
+        for node_connection in self._node_connections.values():
+            if node_connection.node.id < 0 and self._uses_known:
+                node_connection.retire()
+
+    def use_bootstrap_only(self) -> None:
+        """Make only the bootstrap addresses candidates until `use_known`."""
+        self._uses_known = False
         self._announce()
 
-    def ask_known(self) -> None:
-        self._asks_known = True
+    def use_known(self) -> None:
+        self._uses_known = True
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Wait until any link is connected, failed or lost, at most `timeout_s`."""
-        future: asyncio.Future[None] = self._environment.loop.create_future()
+        """Wait until any node is connected or has failed, or a connection is lost, at most `timeout_s`."""
+        future: asyncio.Future[None] = self._context.loop.create_future()
         self._waiting[future] = None
         try:
             async with asyncio.timeout(timeout_s):
@@ -391,40 +407,46 @@ class ConnectionPool:
             self._waiting.pop(future, None)  # unless a change in the same turn has removed it
 
     async def close(self, error: KafkaError) -> None:
-        """Close all links, and wait until they are closed."""
+        """Close all connections, and wait until they are closed."""
         self._is_closed = True
-        await asyncio.gather(*(link.close(error) for link in (*self._links.values(), *self._leaving)))
+        await asyncio.gather(
+            *(node_connection.close(error) for node_connection in (*self._node_connections.values(), *self._leaving))
+        )
 
     def abandon(self) -> None:
-        """Close all links without waiting, also if the loop is closed."""
+        """Close all connections without waiting, also if the loop is closed."""
         self._is_closed = True
-        for link in (*self._links.values(), *self._leaving):
+        for node_connection in (*self._node_connections.values(), *self._leaving):
             with contextlib.suppress(RuntimeError):  # the loop is closed: its tasks cannot be cancelled
-                link.retire()
-            link.disconnect(IdleConnectionError("the producer cannot continue"))
+                node_connection.retire()
+            node_connection.disconnect(IdleConnectionError("the producer cannot continue"))
 
     def _add(self, node: Node) -> None:
-        self._links[node.id] = NodeConnection(node, self._environment, self._note_change)
+        self._node_connections[node.id] = NodeConnection(node, self._context, self._note_change)
 
-    def _adopt_or_add(self, node: Node, link: NodeConnection | None) -> None:
-        if link is None:
+    def _adopt_or_add(self, node: Node, node_connection: NodeConnection | None) -> None:
+        if node_connection is None:
             self._add(node)
             return
-        self._add(link.node)  # a fresh link for the bootstrap address
-        link.become(node)
-        self._links[node.id] = link
+        self._add(node_connection.node)  # a new one for the bootstrap address
+        node_connection.become(node)
+        self._node_connections[node.id] = node_connection
 
-    def _let_go(self, link: NodeConnection) -> None:
-        del self._links[link.node.id]
-        link.retire()
-        if link.connection is not None:
-            self._leaving.add(link)
+    def _drop(self, node_connection: NodeConnection) -> None:
+        del self._node_connections[node_connection.node.id]
+        node_connection.retire()
+        if node_connection.connection is not None:
+            self._leaving.add(node_connection)
 
-    def _note_change(self, link: NodeConnection) -> None:
-        if not link.is_open:
-            self._leaving.discard(link)
-        if link.has_failed and link.node.id >= 0 and self._links.get(link.node.id) is link:
-            self._environment.events.node_failed()
+    def _note_change(self, node_connection: NodeConnection) -> None:
+        if not node_connection.is_open:
+            self._leaving.discard(node_connection)
+        if (
+            node_connection.has_failed
+            and node_connection.node.id >= 0
+            and self._node_connections.get(node_connection.node.id) is node_connection
+        ):
+            self._context.events.node_failed()
         self._announce()
 
     def _announce(self) -> None:
@@ -432,10 +454,10 @@ class ConnectionPool:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-        self._environment.events.wake()
+        self._context.events.wake()
 
     def __repr__(self) -> str:
-        return f"<ConnectionPool {len(self._links)} waiting={len(self._waiting)}>"
+        return f"<ConnectionPool {len(self._node_connections)} waiting={len(self._waiting)}>"
 
 
 def _is_same_place(node: Node | None, other: Node) -> bool:

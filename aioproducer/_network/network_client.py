@@ -38,8 +38,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     """Owns the connections; `bootstrap` are (host, port) pairs."""
 
     # Set by `start`.
-    _environment: NetworkContext
-    _links: ConnectionPool
+    _context: NetworkContext
+    _pool: ConnectionPool
     _choice: NodeSelector
     _any_broker: HedgedRequest
 
@@ -56,7 +56,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     ) -> None:
         self.counters: NetworkCounters = NetworkCounters()
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
-        self._make_environment = partial(
+        self._make_context = partial(
             NetworkContext,
             timers=timers,
             random=random,
@@ -69,37 +69,37 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the loop; nothing is connected yet."""
-        self._environment = self._make_environment(loop=loop)
-        self._links = ConnectionPool(self._bootstrap, self._environment)
-        self._choice = NodeSelector(self._links, self._environment)
-        self._any_broker = HedgedRequest(self._choice, self._environment)
+        self._context = self._make_context(loop=loop)
+        self._pool = ConnectionPool(self._bootstrap, self._context)
+        self._choice = NodeSelector(self._pool, self._context)
+        self._any_broker = HedgedRequest(self._choice, self._context)
 
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
-        await self._links.close(BrokerConnectionError("the producer was closed"))
+        await self._pool.close(BrokerConnectionError("the producer was closed"))
 
     def abandon(self) -> None:
         """Close all connections without waiting, also if the loop is closed, and make no further one."""
-        self._links.abandon()
+        self._pool.abandon()
 
     # Nodes by id
 
     def ready_connection(self, node_id: int) -> int:
         """Return the number of the connection on which a node takes a request now, or 0."""
-        link = self._links.get(node_id)
-        return link.connection_id if link is not None and link.is_ready else 0
+        node_connection = self._pool.get(node_id)
+        return node_connection.connection_id if node_connection is not None and node_connection.is_ready else 0
 
     def connect(self, node_id: int) -> None:
         """Begin connecting to a known node, unless connected or connecting; after a failure, when its pause is over."""
-        link = self._links.get(node_id)
-        if link is not None:
-            link.connect()
+        node_connection = self._pool.get(node_id)
+        if node_connection is not None:
+            node_connection.connect()
 
     def disconnect(self, node_id: int, error: KafkaError) -> None:
         """Close a node's connection; the loop ends its requests as lost a little later."""
-        link = self._links.get(node_id)
-        if link is not None:
-            link.disconnect(error)
+        node_connection = self._pool.get(node_id)
+        if node_connection is not None:
+            node_connection.disconnect(error)
 
     def produce_version(self, node_id: int, at_most: int = PRODUCE.max_version) -> int:
         """Return the highest version of Produce that a node and this client have in common.
@@ -120,29 +120,38 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:
         """Apply throttling and version changes of a response to `send`; `request` does so by itself."""
-        link = self._links.get(node_id)
-        if link is not None:
-            link.apply_throttle_and_versions(response, api, now)
+        node_connection = self._pool.get(node_id)
+        if node_connection is not None:
+            node_connection.apply_throttle_and_versions(response, api, now)
 
     def requests_in_flight(self) -> dict[int, int]:
         """Return the number of unfinished requests by node id, for the nodes that metadata names."""
-        return {link.node.id: link.in_flight for link in self._links.known()}
+        return {node_connection.node.id: node_connection.in_flight for node_connection in self._pool.known()}
 
     def last_error(self, node_id: int) -> KafkaError | None:
         """Return the reason why a node is not sent to: not connected, or throttled; None if there is none."""
-        link = self._links.get(node_id)
-        if link is not None and link.is_throttled:
-            left_s = link.throttled_until - self._environment.loop.time()
+        node_connection = self._pool.get(node_id)
+        if node_connection is not None and node_connection.is_throttled:
+            left_s = node_connection.throttled_until - self._context.loop.time()
             return KafkaError(f"it throttles this client, for another {left_s:.1f} s")
-        return link.last_error if link is not None else None
+        return node_connection.last_error if node_connection is not None else None
 
     def throttle_left_s(self) -> float:
         """Return for how many seconds all connected nodes throttle this client (KIP-219)."""
-        links, now = [link for link in self._links.candidates() if link.is_open], self._environment.loop.time()
-        return min((link.throttled_until - now if link.is_throttled else 0.0 for link in links), default=0.0)
+        node_connections, now = (
+            [node_connection for node_connection in self._pool.candidates() if node_connection.is_open],
+            self._context.loop.time(),
+        )
+        return min(
+            (
+                node_connection.throttled_until - now if node_connection.is_throttled else 0.0
+                for node_connection in node_connections
+            ),
+            default=0.0,
+        )
 
     def retries_failed_node(self) -> bool:
-        return self._links.retries_failed_node()
+        return self._pool.retries_failed_node()
 
     # Any node
 
@@ -172,12 +181,12 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             UnsupportedVersionError: the broker does not support this request.
         """
 
-        def ask(link: NodeConnection) -> Awaitable[ResponseT]:
-            if link.connection is None:
-                raise BrokerConnectionError(f"{link} was lost")
-            version = link.connection.versions.highest_common(api, at_most=at_most)
-            question = PendingRequest(self._environment, link, decode)
-            link.connection.send(question.outgoing(api, version, build(version)))
+        def ask(node_connection: NodeConnection) -> Awaitable[ResponseT]:
+            if node_connection.connection is None:
+                raise BrokerConnectionError(f"{node_connection} was lost")
+            version = node_connection.connection.versions.highest_common(api, at_most=at_most)
+            question = PendingRequest(self._context, node_connection, decode)
+            node_connection.connection.send(question.outgoing(api, version, build(version)))
             return question.answer
 
         if node_id is None:
@@ -187,28 +196,28 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     @property
     def transaction_version(self) -> int:
         """The level of transactions that the cluster has finalized, by the reports of brokers: 0, 1 or 2."""
-        return self._environment.features.transaction_version
+        return self._context.features.transaction_version
 
     def update_nodes(self, cluster: Cluster) -> None:
         """Take the nodes that metadata names; other connections close when no request is in flight."""
-        self._links.update(cluster.nodes)
+        self._pool.update(cluster.nodes)
 
     def cluster_changed(self, node_id: int) -> None:
         """Take the finalized features of this node alone: the addresses lead to another cluster."""
-        link = self._links.get(node_id)
-        connection = link.connection if link is not None else None
-        self._environment.features.replace(connection.versions.features if connection is not None else NO_FEATURES)
+        node_connection = self._pool.get(node_id)
+        connection = node_connection.connection if node_connection is not None else None
+        self._context.features.replace(connection.versions.features if connection is not None else NO_FEATURES)
 
     def rebootstrap(self) -> None:
         """Ask only the bootstrap addresses until metadata comes from one of them (KIP-1102)."""
-        self._links.forget_known()
+        self._pool.use_bootstrap_only()
 
     def end_rebootstrap(self) -> None:
         """Ask the nodes that metadata names again; the new leaders in a Produce response do not count as metadata."""
-        self._links.ask_known()
+        self._pool.use_known()
 
     def _connection(self, node_id: int) -> BrokerConnection:
-        link = self._links.get(node_id)
-        if link is None or link.connection is None:
+        node_connection = self._pool.get(node_id)
+        if node_connection is None or node_connection.connection is None:
             raise BrokerConnectionError(f"node {node_id} is not connected")
-        return link.connection
+        return node_connection.connection

@@ -29,16 +29,16 @@ _SUSPICIOUS_SILENCE_S: Final = 1.0
 class NodeSelector:
     """Selects a connected node, connecting if needed."""
 
-    def __init__(self, links: ConnectionPool, environment: NetworkContext) -> None:
-        self._links = links
-        self._environment = environment
+    def __init__(self, pool: ConnectionPool, context: NetworkContext) -> None:
+        self._pool = pool
+        self._context = context
 
     def has_another(self, asked: Collection[NodeConnection]) -> bool:
         """Tell whether another node besides these may be asked."""
         return bool(self._others(asked))
 
     async def reach(self, node_id: int | None, *, besides: Collection[NodeConnection] = ()) -> NodeConnection:
-        """Return a connected link, connecting first if needed.
+        """Return the connection of a connected node, connecting first if needed.
 
         Args:
             node_id: of the node; None selects any.
@@ -48,63 +48,72 @@ class NodeSelector:
             BrokerConnectionError: all nodes failed.
             UnsupportedVersionError: all nodes failed, and no retry can succeed.
         """
-        only = None if node_id is None else self._links.get(node_id)
+        only = None if node_id is None else self._pool.get(node_id)
         if only is not None and only.is_open and not only.is_throttled:
             return only  # the usual case: a coordinator that was asked before
         tried: dict[NodeConnection, int] = {}  # number of earlier failures
-        while (link := self._least_loaded_of(self._candidates(node_id, besides))) is None:
+        while (node_connection := self._least_loaded_of(self._candidates(node_id, besides))) is None:
             if not self._connect_another(self._candidates(node_id, besides), tried):
                 error = _unreachable(list(tried))
                 raise error
-            await self._links.wait_for_change(_HEDGE_S)
-        return link
+            await self._pool.wait_for_change(_HEDGE_S)
+        return node_connection
 
     def _candidates(self, node_id: int | None, besides: Collection[NodeConnection]) -> list[NodeConnection]:
         if node_id is None:
-            return self._others(besides) if besides else self._links.candidates()
-        link = self._links.get(node_id)
-        return [link] if link is not None else []
+            return self._others(besides) if besides else self._pool.candidates()
+        node_connection = self._pool.get(node_id)
+        return [node_connection] if node_connection is not None else []
 
     def _others(self, asked: Collection[NodeConnection]) -> list[NodeConnection]:
         """Return the other nodes of the cluster, or if there are none, the bootstrap addresses of other places."""
-        known = [link for link in self._links.candidates() if link not in asked]
+        known = [node_connection for node_connection in self._pool.candidates() if node_connection not in asked]
         if known:
             return known
-        places = {link.place for link in asked}
-        return [link for link in self._links.bootstrap() if link not in asked and link.place not in places]
+        places = {node_connection.place for node_connection in asked}
+        return [
+            node_connection
+            for node_connection in self._pool.bootstrap()
+            if node_connection not in asked and node_connection.place not in places
+        ]
 
-    def _least_loaded_of(self, links: list[NodeConnection]) -> NodeConnection | None:
-        """Return the connected link with the fewest requests in flight, if any."""
-        now = self._environment.loop.time()
+    def _least_loaded_of(self, node_connections: list[NodeConnection]) -> NodeConnection | None:
+        """Return the open connection with the fewest requests in flight, if any."""
+        now = self._context.loop.time()
         loads = [
             (connection.silent_for_s(now) > _SUSPICIOUS_SILENCE_S, connection.in_flight, self._chance(), index)
-            for index, link in enumerate(links)
-            if link.is_open and not link.is_throttled and (connection := link.connection) is not None
+            for index, node_connection in enumerate(node_connections)
+            if node_connection.is_open
+            and not node_connection.is_throttled
+            and (connection := node_connection.connection) is not None
         ]
-        return links[min(loads)[-1]] if loads else None
+        return node_connections[min(loads)[-1]] if loads else None
 
-    def _connect_another(self, links: list[NodeConnection], tried: dict[NodeConnection, int]) -> bool:
-        # Returns whether an attempt is under way. Links in their pause come last, the shortest first.
-        for link in links:
-            if tried.get(link) == link.failures:
-                link.connect()  # its connection was closing when it was tried
-        untried = [link for link in links if link not in tried]
+    def _connect_another(self, node_connections: list[NodeConnection], tried: dict[NodeConnection, int]) -> bool:
+        # Returns whether an attempt is under way. Nodes in their pause come last, the shortest first.
+        for node_connection in node_connections:
+            if tried.get(node_connection) == node_connection.failures:
+                node_connection.connect()  # its connection was closing when it was tried
+        untried = [node_connection for node_connection in node_connections if node_connection not in tried]
         if untried:
-            now = self._environment.loop.time()
-            chosen = min(untried, key=lambda link: (max(now, link.retry_at), self._chance()))
+            now = self._context.loop.time()
+            chosen = min(untried, key=lambda node_connection: (max(now, node_connection.retry_at), self._chance()))
             tried[chosen] = chosen.failures
             chosen.connect()
-        return any(link.is_open or link.failures == tried.get(link) for link in links)
+        return any(
+            node_connection.is_open or node_connection.failures == tried.get(node_connection)
+            for node_connection in node_connections
+        )
 
     def _chance(self) -> float:
-        return self._environment.random.uniform(0.0, 1.0)
+        return self._context.random.uniform(0.0, 1.0)
 
 
 def _unreachable(tried: list[NodeConnection]) -> KafkaError:
-    errors = [link.last_error for link in tried if link.last_error is not None]
+    errors = [node_connection.last_error for node_connection in tried if node_connection.last_error is not None]
     if len(errors) == 1:
         return errors[0].fresh()
-    if errors and all(link.has_failed_for_good for link in tried):
+    if errors and all(node_connection.has_failed_for_good for node_connection in tried):
         return errors[0].fresh()
     reasons = "; ".join(str(error) for error in errors) or "none is known"
     error = BrokerConnectionError(f"none of {len(tried)} brokers could be reached: {reasons}")
@@ -120,9 +129,9 @@ PATIENCE_S: Final = 1.0
 class HedgedRequest:
     """Asks one broker after another, the least loaded first, until the first response."""
 
-    def __init__(self, choice: NodeSelector, environment: NetworkContext) -> None:
+    def __init__(self, choice: NodeSelector, context: NetworkContext) -> None:
         self._choice = choice
-        self._environment = environment
+        self._context = context
 
     async def first_answer(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]]) -> AnswerT:
         """Return the first response of the brokers that `ask` asks.
@@ -152,13 +161,13 @@ class HedgedRequest:
     def _begin(
         self, ask: Callable[[NodeConnection], Awaitable[AnswerT]], asked: list[NodeConnection]
     ) -> asyncio.Task[AnswerT]:
-        name = f"aioproducer-ask | {self._environment.client_id}"
-        return self._environment.loop.create_task(self._ask(ask, asked), name=name)
+        name = f"aioproducer-ask | {self._context.client_id}"
+        return self._context.loop.create_task(self._ask(ask, asked), name=name)
 
     async def _ask(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]], asked: list[NodeConnection]) -> AnswerT:
-        link = await self._choice.reach(None, besides=asked)
-        asked.append(link)
-        return await ask(link)
+        node_connection = await self._choice.reach(None, besides=asked)
+        asked.append(node_connection)
+        return await ask(node_connection)
 
 
 async def _end(asking: list[asyncio.Task[AnswerT]]) -> None:

@@ -31,11 +31,11 @@ class PendingRequest(Generic[ResponseT]):
     """One request and the future of its response; an error of `decode` closes the connection."""
 
     def __init__(
-        self, environment: NetworkContext, link: NodeConnection, decode: Callable[[RawResponse], ResponseT]
+        self, context: NetworkContext, node_connection: NodeConnection, decode: Callable[[RawResponse], ResponseT]
     ) -> None:
-        self.answer: asyncio.Future[ResponseT] = environment.loop.create_future()
-        self._wake = environment.events.wake
-        self._link = link
+        self.answer: asyncio.Future[ResponseT] = context.loop.create_future()
+        self._wake = context.events.wake
+        self._node_connection = node_connection
         self._decode = decode
 
     def outgoing(self, api: Api, version: int, body: bytes) -> OutgoingRequest:
@@ -46,8 +46,8 @@ class PendingRequest(Generic[ResponseT]):
                 self._fail(end)
                 return
             # The node's id is read now: metadata may have named a bootstrap address since the request was sent.
-            response = self._decode(RawResponse(self._link.node.id, version, end.payload))
-            self._link.apply_throttle_and_versions(response, api, end.now)
+            response = self._decode(RawResponse(self._node_connection.node.id, version, end.payload))
+            self._node_connection.apply_throttle_and_versions(response, api, end.now)
             if not self.answer.done():
                 self.answer.set_result(response)
             self._wake()  # an answered request leaves room for another

@@ -36,7 +36,7 @@ class WriteStream:
     """Writes requests to a transport, sets its socket options, and ends requests that have no response.
 
     Args:
-        environment: shared by all connections.
+        context: shared by all connections.
         transport: of this connection.
         on_all_written: called when no request without a response is left.
         on_stall: called with a text when no byte has left for `request_timeout_ms`.
@@ -44,13 +44,13 @@ class WriteStream:
 
     def __init__(
         self,
-        environment: NetworkContext,
+        context: NetworkContext,
         transport: asyncio.Transport,
         *,
         on_all_written: Callable[[], None],
         on_stall: Callable[[str], None],
     ) -> None:
-        self._environment = environment
+        self._context = context
         self._transport = transport
         self._on_all_written = on_all_written
         self._on_stall = on_stall
@@ -61,10 +61,10 @@ class WriteStream:
         self._poll_timer: Timer | None = None
         self._poll_delay_s = _FIRST_POLL_S
         self._is_poll_due_soon = False
-        settings = environment.settings
+        settings = context.settings
         _set_socket_options(transport, settings.send_buffer_bytes, settings.receive_buffer_bytes)
         transport.set_write_buffer_limits(high=settings.write_buffer_bytes)
-        gathers = honours_back_pressure(environment.loop)
+        gathers = honours_back_pressure(context.loop)
         self._in_one_piece = _CHEAPER_THAN_A_VECTOR if gathers else _CHEAPER_THAN_MANY_CALLS
         self._write_pieces: Callable[[list[Buffer]], None] = transport.writelines if gathers else self._write_each
 
@@ -75,7 +75,7 @@ class WriteStream:
     def send(self, request: OutgoingRequest, pieces: list[Buffer], now: float) -> None:
         size = sum(map(len, pieces))
         self._handed += size
-        self._environment.counters.bytes_out += size
+        self._context.counters.bytes_out += size
         request.end = self._handed
         if not request.expects_response:
             self._queue(request, now)
@@ -121,11 +121,11 @@ class WriteStream:
         self._unwritten.append(request)
         if not self._is_poll_due_soon:
             self._is_poll_due_soon = True
-            self._environment.loop.call_soon(self._poll_soon)
+            self._context.loop.call_soon(self._poll_soon)
 
     def _poll_soon(self) -> None:
         self._is_poll_due_soon = False
-        self.settle(self._environment.loop.time())
+        self.settle(self._context.loop.time())
 
     def _poll_by_timer(self, now: float) -> None:
         self._poll_timer = None
@@ -133,10 +133,10 @@ class WriteStream:
 
     def _poll_later(self, now: float) -> None:
         stalled_for_s = now - self._moved_at
-        if stalled_for_s >= self._environment.settings.request_timeout_ms / 1000:
+        if stalled_for_s >= self._context.settings.request_timeout_ms / 1000:
             self._on_stall(f"the broker has read nothing for {stalled_for_s:.1f} s (request_timeout_ms)")
         elif self._poll_timer is None:
-            self._poll_timer = self._environment.schedule(now + self._poll_delay_s, self._poll_by_timer)
+            self._poll_timer = self._context.schedule(now + self._poll_delay_s, self._poll_by_timer)
             self._poll_delay_s = min(2 * self._poll_delay_s, _SLOWEST_POLL_S)
 
     def _write_each(self, pieces: list[Buffer]) -> None:

@@ -49,7 +49,7 @@ class Admission:
     @property
     def pipeline(self) -> RecordPipeline:
         """Pipeline that runs the user's code and appends records."""
-        return self._running.preparation.pipeline
+        return self._running.record_hooks.pipeline
 
     @property
     def runs_serializers(self) -> bool:
@@ -119,7 +119,7 @@ class Admission:
             delivery = self._append_among_old_partitions(record)
         if delivery is None:
             error = self._why_not_now(record)
-            self._running.preparation.refused_later(record, error)
+            self._running.record_hooks.refused_later(record, error)
             raise error
         return delivery
 
@@ -158,13 +158,13 @@ class Admission:
                 record.choose()
             return record.append_to(running.appender)
         except Exception as error:
-            running.preparation.refused_later(record, error)
+            running.record_hooks.refused_later(record, error)
             raise
 
     def _queue(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
         running = self._running
-        record = self._waiting(given, check_room=running.lines.check_room if is_counted else None)
-        running.stand_in_line(record, is_counted=is_counted)
+        record = self._waiting(given, check_room=running.wait_queues.check_room if is_counted else None)
+        running.queue_record(record, is_counted=is_counted)
         return record
 
     def _waiting(
@@ -175,7 +175,7 @@ class Admission:
             if check_room is not None:
                 check_room(record)
         except Exception as error:
-            self._running.preparation.refused_later(given, error)
+            self._running.record_hooks.refused_later(given, error)
             raise
         return record
 
@@ -223,7 +223,7 @@ class Admission:
         try:
             await left
         except asyncio.CancelledError as cancelled:
-            if self._running.lines.withdraw(record):
+            if self._running.wait_queues.withdraw(record):
                 text = f"the record for topic {record.topic!r} was withdrawn: its caller was cancelled while it waited"
                 error = KafkaError(text, topic=record.topic, partition=record.partition, outcome=Outcome.NOT_WRITTEN)
                 self._running.completion.withdraw(record.result, error)
@@ -240,10 +240,10 @@ class Admission:
             running.metadata.add_topic(topic, running.loop.time())
             text = f"topic {topic!r} is not known yet; it is being asked for"
             return MetadataNotReadyError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
-        running.lines.exhausted += 1
+        running.wait_queues.exhausted += 1
         text = (
             f"no room for the record: {running.pool.available_bytes} of buffer_memory={running.pool.total_bytes} bytes "
-            f"are available (a busy partition waits for a whole batch's), and {running.lines.records} records wait; "
-            "use `await producer.enqueue(...)`"
+            f"are available (a busy partition waits for a whole batch's), "
+            f"and {running.wait_queues.records} records wait; use `await producer.enqueue(...)`"
         )
         return BufferFullError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)

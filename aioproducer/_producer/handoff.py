@@ -59,8 +59,8 @@ class _NonBlockingAdmission(Admission):
 
     async def _wait(self, record: PreparedRecord) -> Delivery:
         waiting = self._waiting(record)
-        has_room = self._running.lines.has_room(waiting.size)
-        self._running.stand_in_line(waiting, is_counted=has_room)
+        has_room = self._running.wait_queues.has_room(waiting.size)
+        self._running.queue_record(waiting, is_counted=has_room)
         if not has_room:
             await self._wait_until_left(waiting)
         return waiting.delivery

@@ -43,7 +43,7 @@ class MetadataWaits:
             self._waiting.pop(answered, None)  # a cancelled waiter: the next response may take long
         return True
 
-    def end(self) -> None:
+    def wake_all(self) -> None:
         """Wake all waiters: a response has come, or none ever will."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:

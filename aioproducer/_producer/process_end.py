@@ -86,5 +86,5 @@ def count_undelivered(running: ProducerRuntime) -> int:
 def _undelivered(running: ProducerRuntime) -> int:
     counts, accepted = running.completion.counts, running.open_batches.records
     pending = max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0)
-    count = pending + running.lines.records + running.completion.unseen.records
+    count = pending + running.wait_queues.records + running.completion.unseen.records
     return count if running.transactions is None else max(count, running.transactions.records_at_risk)

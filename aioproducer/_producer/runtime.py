@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._native.delivery import BatchResult
 from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine
 from aioproducer._producer.supervisor import Supervisor
-from aioproducer._producer.wiring import Surroundings, build_parts
+from aioproducer._producer.wiring import ProducerDependencies, build_parts
 from aioproducer._transactions.errors import fatal_error
 from aioproducer.errors import BackgroundTaskDiedError, KafkaError, ProducerClosedError
 
@@ -63,7 +63,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         """Calls are refused: not started yet, closing, closed, failed, or in a forked child."""
         self._closed_bytes = 0
         parts = build_parts(
-            Surroundings(
+            ProducerDependencies(
                 config=config,
                 loop=self.loop,
                 client_id=lifecycle.name,
@@ -90,11 +90,11 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.metadata = parts.metadata
         self.metadata_waits = parts.metadata_waits
         self.calls = parts.calls
-        self.lines = parts.lines
+        self.wait_queues = parts.wait_queues
         self.settlement = parts.settlement
         self.transactions = parts.transactions
         self.sender = parts.sender
-        self.preparation = parts.preparation
+        self.record_hooks = parts.record_hooks
         self._producer_ids = parts.producer_ids
         self._supervisor = Supervisor(lifecycle.name, self.fail)
         self.metadata.on_update(self._cluster_changed)
@@ -123,9 +123,9 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 await self.transactions.initialized(deadline=deadline)
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
-        self.appender.open()
         self.is_shut = False
-        self.appender.closed = self.transactions is not None  # until a transaction begins
+        if self.transactions is None:  # else the beginning of a transaction opens it
+            self.appender.open()
         self.lifecycle.move_to(ProducerState.RUNNING)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
 
@@ -152,10 +152,10 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             self._fail_rest()
             if self.transactions is not None:
                 self.transactions.fail(ProducerClosedError(f"producer {self.lifecycle.name!r} was closed"))
-            self.metadata_waits.end()
+            self.metadata_waits.wake_all()
             await self.client.close()
             await self._supervisor.stop()
-            self.preparation.close()
+            self.record_hooks.close()
             # Last: a close that is cancelled before this must leave the failures to the next close.
             error = await self.completion.take_error(failed)
             self.lifecycle.move_to(ProducerState.CLOSED)
@@ -191,7 +191,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 self._log.error("producer_failed", error=f"{type(cause).__name__}: {cause}")
             self._fail_everything(self.lifecycle.failure())
             self.metadata.fail_waiting(self.lifecycle.failure())
-            self.metadata_waits.end()
+            self.metadata_waits.wake_all()
             self.calls.end()
             if isinstance(cause, BackgroundTaskDiedError):
                 self.client.abandon()  # `asyncio.run` ends the loop: nothing could close them later
@@ -199,7 +199,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 self.transactions.fail(self.lifecycle.failure())
 
     def _fail_everything(self, error: KafkaError) -> None:
-        self.lines.fail_all(error)
+        self.wait_queues.fail_all(error)
         self.settlement.fail_everything(error, self.loop.time())
 
     def close_generation(self) -> int:
@@ -219,7 +219,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def memory_returned(self) -> None:
         self.sender.wake()
 
-    def raise_not_accepting(self) -> None:
+    def raise_not_accepting(self) -> NoReturn:
         if self.transactions is not None and not self.is_shut and self.appender.own_loop.is_here():
             self.transactions.refusals.refuse()
         self.lifecycle.refuse(self.appender.own_loop)
@@ -232,7 +232,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
 
     def failed_for_good(self, error: KafkaError) -> None:
         self.fail(fatal_error(error, self._config.transactional_id))
-        self._supervisor.abandon()
+        self._supervisor.abandon()  # `fail` does not end the tasks: it also runs when one of them has died
 
     def batch_opened(self, queue: PartitionQueue) -> None:
         if self.transactions is not None:
@@ -255,7 +255,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         if self._closed_bytes >= PAUSE_AFTER_BYTES:
             self._closed_bytes = 0
             self.appender.pause_wanted = True
-        self.preparation.batch_closed(topic_partition)
+        self.record_hooks.batch_closed(topic_partition)
 
     # NetworkEvents, and metadata
 
@@ -268,21 +268,21 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def _cluster_changed(self, cluster: Cluster) -> None:
         usable = self.accumulator.update_cluster(cluster)
         for topic in usable:
-            self.lines.topic_known(topic)
-        self.lines.leaders_changed()
-        for topic in self.lines.unknown_topics:
+            self.wait_queues.topic_known(topic)
+        self.wait_queues.leaders_changed()
+        for topic in self.wait_queues.unknown_topics:
             if (error := self.metadata_waits.topic_refusal(topic)) is not None:
-                self.lines.topic_failed(topic, error)
-        self.metadata_waits.end()
+                self.wait_queues.topic_failed(topic, error)
+        self.metadata_waits.wake_all()
         self.wake()
 
     # Waiting records
 
-    def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
+    def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
         """Queue a record until its topic is known and memory is free."""
         if record.topic not in self.appender.topics:
             self.metadata.add_topic(record.topic, record.called_at)
-        self.lines.join(record, is_counted=is_counted)
+        self.wait_queues.join(record, is_counted=is_counted)
         self.wake()
 
     def new_result(self) -> BatchResult:

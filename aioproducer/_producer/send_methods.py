@@ -293,7 +293,7 @@ class SendMethods(EnqueueMethod):
     # Inside
 
     def _enable_sending(self, running: ProducerRuntime) -> None:
-        pipeline = running.preparation.pipeline
+        pipeline = running.record_hooks.pipeline
         self._append = pipeline.take if pipeline.has_hooks else running.appender.append
         self._enqueue_natively(pipeline)
 

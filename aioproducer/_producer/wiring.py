@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the parts get from outside."""
+class ProducerDependencies:
+    """Configuration, loop and hooks that the parts get from outside."""
 
     config: ProducerConfig
     loop: asyncio.AbstractEventLoop
@@ -90,24 +90,26 @@ class Parts:
     metadata: MetadataRefresher
     metadata_waits: MetadataWaits
     calls: PendingCalls
-    lines: WaitQueues
+    wait_queues: WaitQueues
     settlement: Settlement
     producer_ids: ProducerIdFetcher
     transactions: TransactionRunner | None
     """None without a transactional id."""
     sender: Sender
-    preparation: RecordHooks
+    record_hooks: RecordHooks
 
 
-def build_parts(around: Surroundings) -> Parts:
+def build_parts(dependencies: ProducerDependencies) -> Parts:
     """Build all parts, from the accumulator up to the sender."""
-    config, log = around.config, around.log
-    records = _record_parts(around)
-    client = _client(around, records.timers)
-    metadata = MetadataRefresher(client, metadata_settings(config), random=around.random, log=log)
-    metadata_waits = MetadataWaits(metadata, around.loop)
-    backoff = retry_backoff(config, around.random)
-    path = _send_path(around, records, metadata_waits=metadata_waits, client=client, metadata=metadata, backoff=backoff)
+    config, log = dependencies.config, dependencies.log
+    records = _record_parts(dependencies)
+    client = _client(dependencies, records.timers)
+    metadata = MetadataRefresher(client, metadata_settings(config), random=dependencies.random, log=log)
+    metadata_waits = MetadataWaits(metadata, dependencies.loop)
+    backoff = retry_backoff(config, dependencies.random)
+    path = _send_path(
+        dependencies, records, metadata_waits=metadata_waits, client=client, metadata=metadata, backoff=backoff
+    )
     producer_ids = ProducerIdFetcher(
         client,
         records.identity,
@@ -116,28 +118,28 @@ def build_parts(around: Surroundings) -> Parts:
         on_refused=path.settlement.fail_unstamped,
         log=log,
     )
-    transactions = _transactions(around, records, path, backoff=backoff)
+    transactions = _transactions(dependencies, records, path, backoff=backoff)
     return Parts(
         records=records,
         client=client,
         metadata=metadata,
         metadata_waits=metadata_waits,
-        calls=PendingCalls(around.events.raise_not_accepting),
-        lines=path.lines,
+        calls=PendingCalls(dependencies.events.raise_not_accepting),
+        wait_queues=path.wait_queues,
         settlement=path.settlement,
         producer_ids=producer_ids,
         transactions=transactions,
         sender=Sender(
             produce_policy(config),
             path,
-            around.loop,
+            dependencies.loop,
             request_timeout_ms=config.request_timeout_ms,
             ask_producer_id=producer_ids.ask if transactions is None else transactions.wake,
             transaction=None if transactions is None else transactions.of_request,
         ),
-        preparation=RecordHooks(
+        record_hooks=RecordHooks(
             config,
-            around.interceptors,
+            dependencies.interceptors,
             appender=records.appender,
             metadata=metadata,
             completion=records.completion,
@@ -146,39 +148,39 @@ def build_parts(around: Surroundings) -> Parts:
     )
 
 
-def _record_parts(around: Surroundings) -> RecordParts:
-    config, events, loop = around.config, around.events, around.loop
+def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
+    config, events, loop = dependencies.config, dependencies.events, dependencies.loop
     timers = TimerHeap(events.timer_set_earlier)
     flushes = FlushWaiters(loop)
     identity = identity_of(config.transactional_id, is_idempotent=config.enable_idempotence)
     latency = LatencyHistogram()
     batching = accumulator_settings(config)
     pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=events.memory_returned)
-    dependencies = AccumulatorDependencies(
+    accumulator_dependencies = AccumulatorDependencies(
         pool=pool,
         timers=timers,
         generations=flushes.generations,
         producer_identity=identity,
-        random=around.random,
+        random=dependencies.random,
         clock=loop.time,
         events=events,
         loop=loop,
     )
-    accumulator = RecordAccumulator(batching, dependencies)
+    accumulator = RecordAccumulator(batching, accumulator_dependencies)
     appender = RecordAppender(
         accumulator.open_batches,
         refuse=events.raise_not_accepting,
         batch_size=batching.batch_size,
         max_record_size=batching.max_record_size,
-        wall_clock=around.wall_clock,
+        wall_clock=dependencies.wall_clock,
         ignore_keys=config.partitioner_ignore_keys,
     )
-    completion = Completion(loop, pool, flushes.generations, latency=latency, events=events, log=around.log)
+    completion = Completion(loop, pool, flushes.generations, latency=latency, events=events, log=dependencies.log)
     return RecordParts(timers, flushes, identity, latency, pool, accumulator, appender, completion)
 
 
 def _send_path(
-    around: Surroundings,
+    dependencies: ProducerDependencies,
     records: RecordParts,
     *,
     metadata_waits: MetadataWaits,
@@ -189,26 +191,26 @@ def _send_path(
     generations = records.flushes.generations
     return SendPath(
         accumulator=records.accumulator,
-        lines=WaitQueues(
+        wait_queues=WaitQueues(
             records.appender,
             records.accumulator.open_batches,
             generations,
             records.timers,
-            limits=waiting_limits(around.config),
+            limits=waiting_limits(dependencies.config),
             on_failed=records.completion.fail_waiting,
             trouble=metadata_waits.topic_trouble,
         ),
-        sealing=_compressor(around, records.accumulator),
+        compressor=_compressor(dependencies, records.accumulator),
         settlement=Settlement(
             accumulator=records.accumulator,
             splitter=BatchSplitter(records.pool, generations),
             identity=records.identity,
             backoff=backoff,
             completion=records.completion,
-            clock=around.loop.time,
+            clock=dependencies.loop.time,
             client=client,
             metadata=metadata,
-            events=around.events,
+            events=dependencies.events,
         ),
         identity=records.identity,
         timers=records.timers,
@@ -217,45 +219,50 @@ def _send_path(
     )
 
 
-def _client(around: Surroundings, timers: TimerHeap) -> NetworkClient:
+def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkClient:
     return NetworkClient(
-        bootstrap=around.config.bootstrap,
-        settings=network_settings(around.config),
+        bootstrap=dependencies.config.bootstrap,
+        settings=network_settings(dependencies.config),
         timers=timers,
-        random=around.random,
-        events=around.network_events,
-        log=around.log,
-        client_id=around.client_id,
+        random=dependencies.random,
+        events=dependencies.network_events,
+        log=dependencies.log,
+        client_id=dependencies.client_id,
     )
 
 
-def _compressor(around: Surroundings, accumulator: RecordAccumulator) -> BatchCompressor:
+def _compressor(dependencies: ProducerDependencies, accumulator: RecordAccumulator) -> BatchCompressor:
     return BatchCompressor(
-        around.loop,
+        dependencies.loop,
         accumulator,
-        codec=codec(around.config),
-        level=compression_level(around.config),
-        wake=around.events.wake,
-        log=around.log,
+        codec=codec(dependencies.config),
+        level=compression_level(dependencies.config),
+        wake=dependencies.events.wake,
+        log=dependencies.log,
     )
 
 
 def _transactions(
-    around: Surroundings, records: RecordParts, path: SendPath, *, backoff: ExponentialBackoff
+    dependencies: ProducerDependencies, records: RecordParts, path: SendPath, *, backoff: ExponentialBackoff
 ) -> TransactionRunner | None:
-    if around.config.transactional_id is None:
+    if dependencies.config.transactional_id is None:
         return None
     from aioproducer._transactions.runner import TransactionParts, TransactionRecords  # noqa: PLC0415  # only then
 
     parts = TransactionParts(
-        around.config, backoff=backoff, client=path.client, metadata=path.metadata, loop=around.loop, log=around.log
+        dependencies.config,
+        backoff=backoff,
+        client=path.client,
+        metadata=path.metadata,
+        loop=dependencies.loop,
+        log=dependencies.log,
     )
     records_of_transaction = TransactionRecords(
         appender=records.appender,
-        lines=path.lines,
+        wait_queues=path.wait_queues,
         accumulator=path.accumulator,
         completion=records.completion,
         settlement=path.settlement,
         flushes=records.flushes,
     )
-    return parts.runner(path.identity, records_of_transaction, on_fatal=around.events.failed_for_good)
+    return parts.runner(path.identity, records_of_transaction, on_fatal=dependencies.events.failed_for_good)

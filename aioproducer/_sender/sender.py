@@ -52,8 +52,8 @@ class SendPath:
     """The parts that the sender drives."""
 
     accumulator: RecordAccumulator
-    lines: WaitQueues
-    sealing: BatchCompressor
+    wait_queues: WaitQueues
+    compressor: BatchCompressor
     settlement: Settlement
     identity: ProducerIdentity
     timers: TimerHeap
@@ -62,7 +62,16 @@ class SendPath:
 
 
 class Sender:
-    """The sender task; `transaction` returns that of the batches, and is None without a transactional id."""
+    """Task that sends ready batches.
+
+    Args:
+        policy: acks, retries and idempotence.
+        path: the parts that the sender drives.
+        loop: runs the task.
+        request_timeout_ms: of Produce requests.
+        ask_producer_id: called in each turn without a producer id.
+        transaction: returns the transaction of the batches being sent; None without a transactional id.
+    """
 
     def __init__(
         self,
@@ -78,8 +87,8 @@ class Sender:
         """Number of turns; an idle producer makes none."""
         self._policy = policy
         self._accumulator = path.accumulator
-        self._lines = path.lines
-        self._sealing = path.sealing
+        self._wait_queues = path.wait_queues
+        self._compressor = path.compressor
         self._settlement = path.settlement
         self._identity = path.identity
         self._timers = path.timers
@@ -112,7 +121,7 @@ class Sender:
                 await self._sleep_until(self._timers.next_at())
         finally:
             self._stop_alarm()
-            self._sealing.close()
+            self._compressor.close()
 
     def wake(self) -> None:
         """Make the next turn come soon; cheap, and callable from anywhere on the loop."""
@@ -122,13 +131,14 @@ class Sender:
             self._sleep.set_result(None)
 
     def run_once(self, now: float) -> None:
+        """Take one turn: the steps of section 7 of docs/explanation/life_of_a_record.md."""
         self.turns += 1
         self._timers.fire(now)
         if self._accumulator.deadlines.due:
             self._end_overdue(now)
-        self._is_woken = False  # what these two have made possible is done below, in this turn
-        if self._lines.records:
-            self._lines.serve()
+        self._is_woken = False  # timers and deadlines may have called `wake`: this turn handles it
+        if self._wait_queues.records:
+            self._wait_queues.serve()
         self._ask_for_what_is_missing(now)
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
@@ -161,9 +171,9 @@ class Sender:
             return
         now = self._loop.time()
         if now < when < now + TICK_S:
-            when = now + TICK_S  # else uvloop calls at once, repeatedly until it is time
+            when = now + TICK_S  # uvloop rounds down and would fire early, in a busy loop
         if self._alarm is not None and self._alarm_at <= when:
-            return  # set while more than a tick was left, it fires within one
+            return  # the current alarm is within a tick of `when`: keep it
         self._stop_alarm()
         self._alarm_at = min(when, now + LONGEST_SLEEP_S)
         self._alarm = self._loop.call_at(self._alarm_at, self._ring)
@@ -186,17 +196,17 @@ class Sender:
     # Sending
 
     def _ask_for_what_is_missing(self, now: float) -> None:
-        if self._accumulator.ready.leaderless or self._lines.records:
+        if self._accumulator.ready.leaderless or self._wait_queues.records:
             self._ask_for_topics(now)
         if self._identity.is_missing:
             self._ask_producer_id()
 
     def _ask_for_topics(self, now: float) -> None:
         self._accumulator.withdraw_idle()
-        for topic in self._accumulator.leaderless_topics | self._lines.leaderless_topics:
+        for topic in self._accumulator.leaderless_topics | self._wait_queues.leaderless_topics:
             self._metadata.add_topic(topic, now)
             self._metadata.request_update("no_leader")
-        for topic in self._lines.unknown_topics:
+        for topic in self._wait_queues.unknown_topics:
             self._metadata.add_topic(topic, now)
 
     def _send_to(self, node_id: int, now: float) -> None:
@@ -249,7 +259,7 @@ class Sender:
         unsealed = self._accumulator.take_unsealed()
         if not unsealed:
             return
-        self._sealing.seal(unsealed)
+        self._compressor.seal(unsealed)
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
 
@@ -268,13 +278,13 @@ class Sender:
             step()
         except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
             self._defect = defect
-            self._settlement.rescue(request.batches, defect, self._loop.time())
+            self._settlement.fail_lost_batches(request.batches, defect, self._loop.time())
             self.wake()
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         answers = request.answers(response)
         hints: dict[TopicPartition, PartitionView] = {}
-        has_to_be_heeded = response.throttle_time_ms > 0  # checked here, because it is nearly always False
+        affects_connection = response.throttle_time_ms > 0  # checked here, because it is nearly always False
         for batch in request.batches:
             answer = answers.get(batch.queue.topic_partition)
             if answer is None or answer.base_offset < NO_OFFSET:
@@ -283,12 +293,12 @@ class Sender:
                 self._client.disconnect(request.node_id, batch.last_error)
             elif answer.error_code:
                 batch.last_error = _error_of(batch, answer)
-                has_to_be_heeded = True
+                affects_connection = True
                 if answer.leader_id >= 0:
                     hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
             outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
             self._settlement.apply(batch, outcome, now)
-        if has_to_be_heeded:
+        if affects_connection:
             self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
         if hints:  # in one call: there may be thousands
             endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
@@ -297,7 +307,7 @@ class Sender:
 
     def _wake_if_held_back(self, node_id: int) -> None:
         """Wake the sender after a request ended, if a batch waited for its place on the wire or for its memory."""
-        if self._accumulator.ready.count(node_id) or self._lines.records or self._identity.is_missing:
+        if self._accumulator.ready.count(node_id) or self._wait_queues.records or self._identity.is_missing:
             self.wake()
 
     def _written(self, request: ProduceRequest) -> None:

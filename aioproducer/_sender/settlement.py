@@ -49,7 +49,19 @@ class SettlementCounts:
 
 
 class Settlement:
-    """Applies outcomes to batches."""
+    """Applies outcomes to batches, and ends batches at deadlines and with the producer.
+
+    Args:
+        accumulator: takes batches back.
+        splitter: takes batches apart.
+        identity: the producer id.
+        backoff: pauses between attempts.
+        completion: ends deliveries.
+        clock: monotonic seconds.
+        client: knows why a node cannot be sent to.
+        metadata: is asked for new leaders.
+        events: the producer's runtime.
+    """
 
     def __init__(  # noqa: PLR0913  # all that the end of a batch touches
         self,
@@ -108,10 +120,10 @@ class Settlement:
             self._end(batch, is_acknowledged=isinstance(outcome, Complete))
             self._events.abandoned_batch_ended()
         else:
-            self._apply_to_waiting(batch, outcome, now)
-        self._settle(queue, now)
+            self._apply_to_pending(batch, outcome, now)
+        self._resume(queue, now)
 
-    def _apply_to_waiting(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
+    def _apply_to_pending(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
         match outcome:
             case Complete():
                 batch.move_to(BatchState.DONE)
@@ -132,7 +144,7 @@ class Settlement:
     def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
         batch.maybe_written = batch.maybe_written or outcome.maybe_written
         self.counts.records_retried += batch.count
-        batch.put_off += outcome.is_soon or outcome.is_consequence
+        batch.put_off += int(outcome.is_soon or outcome.is_consequence)  # not the batch's fault
         if outcome.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)
         if outcome.changes_epoch:
@@ -141,8 +153,10 @@ class Settlement:
             self._metadata.request_update("produce_refused", topic=topic_of(batch))
         is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
         backoff = self._soon if is_soon else self._backoff
+        # The pause of soon retries grows with each of them; the ordinary pause grows with real failures only.
         failures = batch.attempts - (0 if outcome.is_soon else batch.put_off)
         leader_moved = batch.queue.leader_id not in {None, batch.node_id}
+        # The pause spares a node in trouble. A new leader is not, nor a node that refused the consequence of a failure.
         pause_s = 0.0 if leader_moved or outcome.is_consequence else backoff.delay_s(failures - 1)
         self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
 
@@ -150,7 +164,7 @@ class Settlement:
         """Queue a drained batch again that no transport got; this counts as no attempt."""
         batch.queue.take_from_wire(batch)
         self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(max(batch.attempts - 1, 0)))
-        self._settle(batch.queue, now)
+        self._resume(batch.queue, now)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
         self._accumulator.batch_too_large(batch)
@@ -229,7 +243,7 @@ class Settlement:
         if batch.keeps_sequences:
             batch.queue.parts -= 1
 
-    def _settle(self, queue: PartitionQueue, now: float) -> None:
+    def _resume(self, queue: PartitionQueue, now: float) -> None:
         """Let the partition continue: with a new epoch if that was pending, then with the next batch."""
         for overtaken in queue.restamp_if_resolved():
             text = "a later batch was acknowledged before this one could be sent again, and order is kept"
@@ -239,8 +253,8 @@ class Settlement:
     def renew(self, queue: PartitionQueue, *, exists: bool) -> None:
         """Continue with a partition of a topic that was deleted and created again.
 
-        A batch that may have been written fails: it may be in the old log or in the new one. Batches never sent are
-        kept, unless the partition no longer exists, under a new identity if the old log had a batch of this one.
+        Batches that may have been written fail, because they may be in the old log or in the new one. The others are
+        kept if the partition still exists, with a new identity if the old log had batches of this producer.
         """
         now = self._clock()
         text = "the topic was deleted and made again"
@@ -257,7 +271,7 @@ class Settlement:
             self._events.log_lost(queue)
         else:
             queue.identity.require_confirmation()
-        self._settle(queue, now)
+        self._resume(queue, now)
 
     # Ends without an answer
 
@@ -270,7 +284,7 @@ class Settlement:
             why = why_waiting(batch, self._identity, self._client, self._metadata)
             self._give_up(batch, deadline_error(batch, self._accumulator.delivery_timeout_s, why), now)
         # Once, after all of them: settling after each batch blocked the loop for 2 s with 8,000 batches.
-        self._settle(queue, now)
+        self._resume(queue, now)
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
         """Fail all unfinished batches: the producer closes or has failed."""
@@ -278,7 +292,7 @@ class Settlement:
             for batch in batches:
                 if not batch.is_abandoned:
                     self._give_up(batch, error.with_details(outcome=batch.outcome), now)
-            self._settle(queue, now)
+            self._resume(queue, now)
 
     def fail_unstamped(self, error: KafkaError) -> None:
         """Fail all batches without a sequence: there is no producer id for them."""
@@ -287,9 +301,9 @@ class Settlement:
             for batch in batches:
                 if not batch.is_stamped:
                     self._give_up(batch, error, now)
-            self._settle(queue, now)
+            self._resume(queue, now)
 
-    def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
+    def fail_lost_batches(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
         """Fail the batches that a defect of our own has lost: their waiters must be woken."""
         for batch in batches:
             queue = batch.queue
@@ -299,7 +313,7 @@ class Settlement:
                 self._completion.fail(batch, KafkaError(text, outcome=Outcome.UNKNOWN), now)
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """Fail the deliveries of a batch; call `_settle` once per partition afterwards: it looks at all its batches."""
+        """Fail the deliveries of a batch; call `_resume` once per partition afterwards: it looks at all its batches."""
         if batch.state is BatchState.ON_WIRE:
             batch.is_abandoned = True
             self._completion.fail(batch, error, now)

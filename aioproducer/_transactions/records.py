@@ -38,14 +38,14 @@ class TransactionRecords:
         self,
         *,
         appender: RecordAppender,
-        lines: WaitQueues,
+        wait_queues: WaitQueues,
         accumulator: RecordAccumulator,
         completion: Completion,
         settlement: Settlement,
         flushes: FlushWaiters,
     ) -> None:
         self._appender = appender
-        self._lines = lines
+        self._wait_queues = wait_queues
         self._accumulator = accumulator
         self._settlement = settlement
         self._flushes = flushes
@@ -59,7 +59,7 @@ class TransactionRecords:
     @property
     def taken(self) -> int:
         """Number of records of the open transaction, or else of the last."""
-        return self._accumulator.open_batches.records - self._taken_before + self._lines.records
+        return self._accumulator.open_batches.records - self._taken_before + self._wait_queues.records
 
     def close(self) -> int:
         """Accept no more records; return the flush generation of those accepted."""
@@ -78,7 +78,7 @@ class TransactionRecords:
 
     def give_up(self, error: KafkaError) -> None:
         """Fail all records without an end; batches on the wire stay there until they are answered or lost."""
-        self._lines.fail_all(error)
+        self._wait_queues.fail_all(error)
         self._settlement.fail_everything(error, asyncio.get_running_loop().time())
 
     def forget_failures(self) -> None:

@@ -48,7 +48,7 @@ class BackgroundLoop:
 
     # This is not anyio's blocking portal (4.16), with which these files of tests/blocking fail:
     # test_blocking_limits.py, since its `start_task_soon` waits without a limit for a loop that a callback blocks;
-    # test_blocking_interrupted.py, since calls hang and queued records are lost after Ctrl-C in one of them;
+    # test_blocking_interrupted.py, since later calls hang after Ctrl-C cancelled the task that hands records over;
     # test_blocking_starts_in_trouble.py, under gevent, under eventlet, and with closed standard streams;
     # test_blocking_loop_ended_from_within.py, since callers wait for a loop that the user's code has ended.
 

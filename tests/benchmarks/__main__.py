@@ -15,9 +15,11 @@ from tests.benchmarks.brokers import embedded_broker, given_broker, real_broker
 from tests.benchmarks.job import Job
 from tests.benchmarks.machine import machine, versions
 from tests.benchmarks.report import WIDTH, BenchReport, print_report
-from tests.benchmarks.scenarios import ENQUEUE, SCENARIOS
+from tests.benchmarks.scenarios import ENQUEUE, ONLY_WHEN_NAMED, SCENARIOS
+from tests.benchmarks.spark_scenario import ROUTES
 
 KAFKA_VERSION = TESTED_VERSIONS[0]
+CLIENTS = sorted({*ENQUEUE, *(client for client, _ in ROUTES)})
 
 
 def main() -> int:
@@ -54,7 +56,7 @@ def _options() -> argparse.Namespace:
     where.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="measure on a running cluster")
     where.add_argument("--embedded", action="store_true", help="measure on the embedded cluster, which needs no Java")
     parser.add_argument("--only", action="append", choices=SCENARIOS, help="only this scenario; may be repeated")
-    parser.add_argument("--client", action="append", choices=ENQUEUE, help="only this client; may be repeated")
+    parser.add_argument("--client", action="append", choices=CLIENTS, help="only this client; may be repeated")
     parser.add_argument("--rounds", type=int, help="measurements of each client; 5 unless given, 1 with --quick")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that everything works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file")
@@ -82,7 +84,7 @@ async def _measure(options: argparse.Namespace, report: BenchReport, failures: l
         await bench.warm_up(
             Job(work="raw_socket.enqueue", records=records), Job(work="ours.enqueue", records=records // 10)
         )
-        for name in options.only or SCENARIOS:
+        for name in options.only or [name for name in SCENARIOS if name not in ONLY_WHEN_NAMED]:
             _say(f"--- {name}")
             report.scenarios.append(await SCENARIOS[name](bench))
 

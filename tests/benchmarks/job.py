@@ -44,6 +44,9 @@ class Job:
     buffer_memory: int = 0
     """In bytes, for scenarios that fill it."""
 
+    folder: str = ""
+    """Of the files to read, for Spark."""
+
     java_jars: str = ""
     """Folder of the Java producer's class path."""
 

@@ -25,6 +25,10 @@ FIGURES = {
     "accepted": ("accepted", 0),
     "refused": ("refused", 0),
     "import_ms": ("import ms", 1),
+    "jvm_us_per_record": ("JVM us/record", 2),
+    "python_us_per_record": ("Python us/record", 2),
+    "batch_ms": ("p50 ms/batch", 0),
+    "slow_batch_ms": ("p90 ms/batch", 0),
 }
 
 

@@ -10,6 +10,7 @@ from tests.benchmarks.bench_run import Bench, Contestant
 from tests.benchmarks.brokers import embedded_broker
 from tests.benchmarks.job import Job
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
+from tests.benchmarks.spark_scenario import spark
 from tests.benchmarks.worker_process import WorkerError, failure_text, python_process
 
 RAW_SOCKET, JAVA, CONFLUENT, AIOKAFKA = "raw socket", "Java producer", "confluent-kafka", "aiokafka"
@@ -297,5 +298,9 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "partitions": partitions,
     "stalled": stalled,
     "import": import_time,
+    "spark": spark,
 }
 """By the names that `--only` takes, in the order in which they run."""
+
+ONLY_WHEN_NAMED = frozenset({"spark"})
+"""Takes as long as all the others, and needs PySpark."""

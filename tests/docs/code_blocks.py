@@ -8,6 +8,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [
     page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if "```python" in page.read_text("utf-8")
 ]
+SPARK_BLOCK = re.compile(r"\bspark\b")
 PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -21,10 +22,21 @@ def is_tutorial(page: Path) -> bool:
     return "tutorials" in page.parts
 
 
-def code_blocks(page: Path) -> list[tuple[int, str]]:
-    """Return the lines above each block and its code, also of the blocks in HTML comments."""
+def code_blocks(page: Path, *, of_spark: bool = False) -> list[tuple[int, str]]:
+    """Return the lines above each block and its code, also of the blocks in HTML comments.
+
+    Args:
+        page: of the documentation.
+        of_spark: the blocks of a page on Spark, and those that say `spark`; otherwise the others.
+    """
     text = page.read_text("utf-8")
     return [
         (text.count("\n", 0, match.start("code")), textwrap.dedent(match["code"]))
         for match in PYTHON_BLOCK.finditer(text)
+        if is_of_spark(page, match["code"]) == of_spark
     ]
+
+
+def is_of_spark(page: Path, code: str) -> bool:
+    """Whether a block needs Spark, which only the environment of `nox -s spark` has."""
+    return page.name == "spark.md" or SPARK_BLOCK.search(code) is not None

@@ -8,10 +8,19 @@ from types import ModuleType
 
 import pytest
 
-from docs import generate_api, generate_errors, generate_metrics, generate_protocol_versions
+from aioproducer.spark.options import SinkOptions, SourceOptions
+from docs import (
+    generate_api,
+    generate_errors,
+    generate_metrics,
+    generate_protocol_versions,
+    generate_spark_options,
+)
+
+GENERATORS = [generate_api, generate_errors, generate_metrics, generate_protocol_versions, generate_spark_options]
 
 
-@pytest.mark.parametrize("generator", [generate_api, generate_errors, generate_metrics, generate_protocol_versions])
+@pytest.mark.parametrize("generator", GENERATORS)
 def test_page_is_current(generator: ModuleType) -> None:
     """Else: run the script that the page names in its first line."""
     assert generator.PAGE.read_text("utf-8") == generator.render()
@@ -57,3 +66,15 @@ def test_arguments_of_the_api_page_are_one_bullet_each() -> None:
 
     assert len(items) > 100
     assert [item for item in items if not item.startswith(("- `", "- [`"))] == []
+
+
+@pytest.mark.parametrize(
+    "model, texts",
+    [
+        (SinkOptions, generate_spark_options.SINK_TEXTS),
+        (SourceOptions, generate_spark_options.SOURCE_TEXTS),
+    ],
+)
+def test_every_option_for_spark_has_a_text(model: type, texts: dict[str, str]) -> None:
+    """A new one needs its place in the table."""
+    assert generate_spark_options.option_names(model) == set(texts)

@@ -60,10 +60,10 @@ class Pair(NamedTuple):
     connection: BrokerConnection
     broker: ScriptedBroker
     transport: MemoryTransport
-    environment: NetworkContext
+    context: NetworkContext
 
 
-def environment(settings: NetworkSettings | None = None) -> NetworkContext:
+def network_context(settings: NetworkSettings | None = None) -> NetworkContext:
     loop = asyncio.get_running_loop()
     driver = TimerDriver(loop)
     return NetworkContext(
@@ -78,12 +78,12 @@ def environment(settings: NetworkSettings | None = None) -> NetworkContext:
 
 
 async def connected(broker: ScriptedBroker | None = None, settings: NetworkSettings | None = None) -> Pair:
-    surroundings = environment(settings)
+    context = network_context(settings)
     broker = broker or ScriptedBroker()
-    connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
-    transport, _ = connect_in_memory(surroundings.loop, connection, broker)
+    connection = BrokerConnection(context, "broker 1 at host:9092", nothing)
+    transport, _ = connect_in_memory(context.loop, connection, broker)
     await connection.ready
-    return Pair(connection, broker, transport, surroundings)
+    return Pair(connection, broker, transport, context)
 
 
 class ClientAndNetwork(NamedTuple):

@@ -1,6 +1,7 @@
 """Notes of what the parts of a producer report upward."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -78,7 +79,7 @@ class EventNotes:  # noqa: PLR0904  # one per event
         """Note the error."""
         self.fatal.append(error)
 
-    def raise_not_accepting(self) -> object:
+    def raise_not_accepting(self) -> NoReturn:
         """Fail the test: everything is open."""
         pytest.fail("the appender is closed")
 

@@ -172,11 +172,11 @@ class ScriptedSender:
     def _make_sender(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> Sender:
         core = self.core
         codec = CompressionType(core.settings.compression)
-        sealing = BatchCompressor(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
+        compressor = BatchCompressor(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
-            lines=core.wait_queues,
-            sealing=sealing,
+            wait_queues=core.wait_queues,
+            compressor=compressor,
             settlement=self.settlement,
             identity=core.identity,
             timers=core.timers,

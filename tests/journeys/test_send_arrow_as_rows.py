@@ -30,9 +30,9 @@ async def sent_as_rows(producer: Producer, topic: str, rows: RecordTable) -> Bul
     for position, (value, key, partition, timestamp, headers) in enumerate(rows.rows):
         try:
             taken = producer.enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)  # type: ignore[arg-type]
-            bulk.take(position, await taken)
+            bulk._take(position, await taken)
         except (KafkaError, TypeError, ValueError) as error:
-            bulk.refuse(position, error)
+            bulk._refuse(position, error)
     return await bulk
 
 

@@ -46,7 +46,7 @@ async def connect(broker: ScriptedBroker) -> tuple[BrokerConnection, asyncio.Abs
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: broker, "127.0.0.1", 0, family=socket.AF_INET)
     driver = TimerDriver(loop)
-    surroundings = NetworkContext(
+    context = NetworkContext(
         loop=loop,
         timers=driver.heap,
         random=random.Random(1),
@@ -56,7 +56,7 @@ async def connect(broker: ScriptedBroker) -> tuple[BrokerConnection, asyncio.Abs
         settings=NetworkSettings(max_in_flight=1000, write_buffer_bytes=64 * 1024),
     )
     _, connection = await loop.create_connection(
-        lambda: BrokerConnection(surroundings, "broker 1", nothing), *server.sockets[0].getsockname()
+        lambda: BrokerConnection(context, "broker 1", nothing), *server.sockets[0].getsockname()
     )
     await connection.ready
     return connection, server

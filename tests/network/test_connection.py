@@ -12,7 +12,7 @@ from aioproducer._network.requests import Answered, Lost, RequestEnd
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, TlsError, UnsupportedVersionError
 from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, environment, nothing
+from tests.fakes.network import Ends, connected, network_context, nothing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
 
@@ -23,9 +23,9 @@ def echo(broker: ScriptedBroker, heard: Heard) -> None:
 
 async def refused(broker: ScriptedBroker) -> KafkaError:
     """Why a connection to this broker does not become ready."""
-    surroundings = environment()
-    connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
-    connect_in_memory(surroundings.loop, connection, broker)
+    context = network_context()
+    connection = BrokerConnection(context, "broker 1 at host:9092", nothing)
+    connect_in_memory(context.loop, connection, broker)
     with pytest.raises(KafkaError) as caught:
         await connection.ready
     await connection.closed
@@ -51,9 +51,9 @@ def test_handshake_failing_after_cancellation_is_silent() -> None:
         complaints: list[object] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: complaints.append(context))
-        surroundings = environment()
-        connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
-        connect_in_memory(surroundings.loop, connection, ScriptedBroker(echo))
+        context = network_context()
+        connection = BrokerConnection(context, "broker 1 at host:9092", nothing)
+        connect_in_memory(context.loop, connection, ScriptedBroker(echo))
         connection.close(BrokerConnectionError("called off"))
         await connection.closed
         del connection
@@ -280,12 +280,12 @@ def test_request_times_out_from_when_it_became_the_oldest() -> None:
         ends = Ends()
         pair.connection.send(ends.request("a"))
         pair.connection.send(ends.request("b"))
-        start = pair.environment.loop.time()
+        start = pair.context.loop.time()
         await asyncio.sleep(0.9)
         pair.broker.answer(pair.broker.requests[0], b"")
         await pair.connection.closed
         assert "request_timeout_ms=1000" in str(ends.errors()[0])
-        return ends.names(), pair.environment.loop.time() - start
+        return ends.names(), pair.context.loop.time() - start
 
     names, elapsed_s = run(story())
 
@@ -298,7 +298,7 @@ def test_request_times_out_from_the_end_of_a_pause() -> None:
 
     async def story() -> list[float]:
         pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
-        ends, loop = Ends(), pair.environment.loop
+        ends, loop = Ends(), pair.context.loop
         for name in "abc":
             pair.connection.send(ends.request(name))
         start = loop.time()
@@ -324,11 +324,11 @@ def test_idle_connection_closes_after_its_time() -> None:
 
     async def story() -> float:
         pair = await connected(ScriptedBroker(echo), NetworkSettings(connections_max_idle_ms=60_000))
-        start = pair.environment.loop.time()
+        start = pair.context.loop.time()
         await asyncio.sleep(50)
         pair.connection.send(Ends().request("a"))
         await pair.connection.closed
-        return pair.environment.loop.time() - start
+        return pair.context.loop.time() - start
 
     assert run(story()) == pytest.approx(110, abs=0.1)
 
@@ -348,7 +348,7 @@ def test_failing_on_end_does_not_keep_others_waiting() -> None:
     async def story() -> tuple[list[str], list[str]]:
         pair = await connected()
         complaints: list[str] = []
-        pair.environment.loop.set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
+        pair.context.loop.set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
         ends = Ends()
         broken = ends.request("a")
 

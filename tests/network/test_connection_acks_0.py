@@ -9,7 +9,7 @@ from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkSettings
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, environment, nothing
+from tests.fakes.network import Ends, connected, network_context, nothing
 from tests.fakes.producer_events import EventNotes
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
@@ -60,10 +60,10 @@ def test_acks_0_to_a_broker_that_does_not_read_closes() -> None:
         pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
         ends = Ends()
         pair.transport.is_stuck = True
-        start = pair.environment.loop.time()
+        start = pair.context.loop.time()
         pair.connection.send(ends.request("a", acks=0))
         await pair.connection.closed
-        return pair.environment.loop.time() - start, str(ends.errors()[0])
+        return pair.context.loop.time() - start, str(ends.errors()[0])
 
     elapsed_s, text = run(story())
 
@@ -79,12 +79,12 @@ def test_acks_0_after_a_quiet_time_has_the_whole_time_to_leave() -> None:
         pair.connection.send(Ends().request("long ago", acks=0))
         await asyncio.sleep(5)
         pair.transport.is_stuck = True
-        start = pair.environment.loop.time()
+        start = pair.context.loop.time()
         pair.connection.send(Ends().request("now", acks=0))
         await asyncio.sleep(0.5)
         is_open = pair.connection.is_open
         await pair.connection.closed
-        return is_open, pair.environment.loop.time() - start
+        return is_open, pair.context.loop.time() - start
 
     is_open, elapsed_s = run(story())
 
@@ -106,10 +106,10 @@ def test_acks_0_after_a_slow_moment_ends_soon_again() -> None:
         pair.connection.send(ends.request("quick", acks=0))
         await asyncio.sleep(0.01)
         pair.transport.flush(pair.transport.get_write_buffer_size())
-        start = pair.environment.loop.time()
+        start = pair.context.loop.time()
         while ends.names() != ["slow", "quick"]:  # noqa: ASYNC110  # there is no notification
             await asyncio.sleep(0.001)
-        return pair.environment.loop.time() - start
+        return pair.context.loop.time() - start
 
     assert run(story()) < 0.05
 
@@ -138,13 +138,13 @@ def test_acks_0_to_a_broker_in_its_pause_waits_for_the_end_of_it() -> None:
     async def story() -> float:
         pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
         pair.transport.is_stuck = True
-        start = pair.environment.loop.time()
+        start = pair.context.loop.time()
         pair.connection.send(Ends().request("a", acks=0))
         pair.connection.pause_until(start + 5)
         await asyncio.sleep(0.5)
         pair.transport.flush(1)
         await pair.connection.closed
-        return pair.environment.loop.time() - start
+        return pair.context.loop.time() - start
 
     assert run(story()) == pytest.approx(6, abs=0.2)
 
@@ -174,9 +174,9 @@ def test_choked_transport_takes_no_request() -> None:
     async def story() -> tuple[list[bool], int]:
         events = EventNotes()
         settings = NetworkSettings(write_buffer_bytes=1000)
-        surroundings = dataclasses.replace(environment(settings), events=events)
-        connection = BrokerConnection(surroundings, "broker 1 at host:9092", nothing)
-        transport, _ = connect_in_memory(surroundings.loop, connection, ScriptedBroker())
+        context = dataclasses.replace(network_context(settings), events=events)
+        connection = BrokerConnection(context, "broker 1 at host:9092", nothing)
+        transport, _ = connect_in_memory(context.loop, connection, ScriptedBroker())
         await connection.ready
         transport.is_stuck = True
         connection.send(Ends().request("a", body=bytes(2000)))
@@ -227,7 +227,7 @@ def test_unanswered_bytes_are_counted_too() -> None:
         for acks in (0, -1):
             pair.connection.send(Ends().request("a", acks=acks, body=bytes(5000)))
         await asyncio.sleep(0)
-        return pair.environment.counters.bytes_out, pair.transport.written
+        return pair.context.counters.bytes_out, pair.transport.written
 
     counted, written = run(story())
 

@@ -1,4 +1,4 @@
-"""The set of all links, on a virtual loop."""
+"""The set of all pool, on a virtual loop."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import NetworkSettings
 from aioproducer._protocol.messages import MetadataResponse
 from aioproducer.cluster import Cluster, Node
-from tests.fakes.network import ClientAndNetwork, Ends, client_on, environment
+from tests.fakes.network import ClientAndNetwork, Ends, client_on, network_context
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
 
@@ -32,14 +32,14 @@ def test_wait_for_a_change_ends_when_a_timeout_coincides(*, is_change_first: boo
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        links = ConnectionPool((SEED,), environment())
+        pool = ConnectionPool((SEED,), network_context())
         when = loop.time() + 0.5
         if is_change_first:
-            loop.call_at(when, links.forget_known)
-        waiting = asyncio.ensure_future(links.wait_for_change(0.5))
+            loop.call_at(when, pool.use_bootstrap_only)
+        waiting = asyncio.ensure_future(pool.wait_for_change(0.5))
         await asyncio.sleep(0)
         if not is_change_first:
-            loop.call_at(when, links.forget_known)
+            loop.call_at(when, pool.use_bootstrap_only)
 
         assert await waiting is None
 
@@ -50,13 +50,13 @@ def test_cancelled_waiter_is_forgotten() -> None:
     """The next change may take long, and many waiters may give up."""
 
     async def story() -> str:
-        links = ConnectionPool((SEED,), environment())
+        pool = ConnectionPool((SEED,), network_context())
         for _ in range(3):
-            waiting = asyncio.ensure_future(links.wait_for_change(0.5))
+            waiting = asyncio.ensure_future(pool.wait_for_change(0.5))
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.wait([waiting])
-        return repr(links)
+        return repr(pool)
 
     assert run(story()) == "<ConnectionPool 1 waiting=0>"
 
@@ -64,15 +64,15 @@ def test_cancelled_waiter_is_forgotten() -> None:
 def test_bootstrap_address_is_free_again_after_its_node_left() -> None:
     async def story() -> tuple[list[Node], list[Node]]:
         network = client_on()
-        links = network.client._links  # noqa: SLF001  # no broker needs to answer for this
+        pool = network.client._pool  # noqa: SLF001  # no broker needs to answer for this
         network.loop.servers["seed", 9092] = ScriptedBroker
-        [seed] = links.candidates()
+        [seed] = pool.candidates()
         seed.connect()
         await asyncio.sleep(1)
         name_nodes(network, Node(5, "seed", 9092))
-        adopted = [link.node for link in links.candidates() if link is seed]
+        adopted = [node_connection.node for node_connection in pool.candidates() if node_connection is seed]
         name_nodes(network, Node(6, "elsewhere", 1))
-        bootstrap = [link.node for link in links.bootstrap()]
+        bootstrap = [node_connection.node for node_connection in pool.bootstrap()]
         await network.client.close()
         return adopted, bootstrap
 
@@ -150,7 +150,7 @@ def test_bootstrap_is_not_asked_while_a_node_is_reachable() -> None:
         network.client.connect(2)
         await asyncio.sleep(0.5)
         assert network.client.last_error(1) is not None
-        candidates = [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # in random order
+        candidates = [node_connection.node.id for node_connection in network.client._pool.candidates()]  # noqa: SLF001  # in random order
         await network.client.close()
         return candidates
 
@@ -161,7 +161,7 @@ def test_errors_name_the_node_of_a_bootstrap_connection() -> None:
     async def story() -> list[str]:
         network = client_on()
         network.loop.servers["seed", 9092] = ScriptedBroker
-        [seed] = network.client._links.candidates()  # noqa: SLF001  # no broker needs to answer for this
+        [seed] = network.client._pool.candidates()  # noqa: SLF001  # no broker needs to answer for this
         seed.connect()
         await asyncio.sleep(1)
         name_nodes(network, Node(5, "seed", 9092))

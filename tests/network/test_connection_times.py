@@ -25,10 +25,10 @@ def test_idle_connection_closes_before_a_request_would_time_out() -> None:
     async def story() -> float:
         settings = NetworkSettings(connections_max_idle_ms=5_000, request_timeout_ms=30_000)
         pair = await connected(ScriptedBroker(echo), settings)
-        start = pair.environment.loop.time()
+        start = pair.context.loop.time()
         pair.connection.send(Ends().request("a"))
         await pair.connection.closed
-        return pair.environment.loop.time() - start
+        return pair.context.loop.time() - start
 
     assert run(story()) == pytest.approx(5, abs=0.1)
 
@@ -93,6 +93,6 @@ def test_connection_that_is_closed_waits_for_nothing() -> None:
         pair.connection.send(Ends().request("a"))
         pair.connection.close(BrokerConnectionError("enough"))
         await pair.connection.closed
-        return len(pair.environment.timers)
+        return len(pair.context.timers)
 
     assert run(story()) == 0

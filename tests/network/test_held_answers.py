@@ -12,16 +12,16 @@ from aioproducer._network.context import NetworkContext
 from aioproducer._network.response_budget import HeldAnswers
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, environment, nothing
+from tests.fakes.network import Ends, connected, network_context, nothing
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
 
 MIB = 1024 * 1024
 
 
-async def asking(surroundings: NetworkContext, broker: ScriptedBroker, *, ends: Ends, name: str) -> BrokerConnection:
-    connection = BrokerConnection(surroundings, f"broker {name} at host:9092", nothing)
-    connect_in_memory(surroundings.loop, connection, broker)
+async def asking(context: NetworkContext, broker: ScriptedBroker, *, ends: Ends, name: str) -> BrokerConnection:
+    connection = BrokerConnection(context, f"broker {name} at host:9092", nothing)
+    connect_in_memory(context.loop, connection, broker)
     await connection.ready
     connection.send(ends.request(name))
     await asyncio.sleep(0.01)
@@ -39,10 +39,10 @@ def test_connection_that_is_closed_lets_go_of_the_begun_answer() -> None:
         for _ in range(20):
             pair.broker.say(bytes(MIB))
         await asyncio.sleep(0.01)
-        before, held = tracemalloc.get_traced_memory()[0], pair.environment.held_answers.total
+        before, held = tracemalloc.get_traced_memory()[0], pair.context.held_answers.total
         pair.connection.close(BrokerConnectionError("enough"))
         await pair.connection.closed
-        return held, pair.environment.held_answers.total, before - tracemalloc.get_traced_memory()[0]
+        return held, pair.context.held_answers.total, before - tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
     held, left, freed = run(story())
@@ -58,11 +58,9 @@ def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> No
     pieces = [("a", 900), ("b", 300)] if order == "largest first" else [("b", 400), ("a", 851)]
 
     async def story() -> tuple[list[KafkaError], list[str], int]:
-        surroundings = replace(environment(), held_answers=HeldAnswers(1000))
+        context = replace(network_context(), held_answers=HeldAnswers(1000))
         ends, brokers = Ends(), {"a": ScriptedBroker(), "b": ScriptedBroker()}
-        connections = {
-            name: await asking(surroundings, broker, ends=ends, name=name) for name, broker in brokers.items()
-        }
+        connections = {name: await asking(context, broker, ends=ends, name=name) for name, broker in brokers.items()}
         for name, size in pieces:
             brokers[name].say(struct.pack(">i", 1000) + bytes(size))
             await asyncio.sleep(0.01)
@@ -73,7 +71,7 @@ def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> No
         return (
             ends.errors(),
             [name for name, each in connections.items() if each.is_open],
-            surroundings.held_answers.total,
+            context.held_answers.total,
         )
 
     errors, are_open, total = run(story())
@@ -93,6 +91,6 @@ def test_answers_that_end_hold_nothing() -> None:
         for byte in struct.pack(">ii", 9, pair.broker.requests[0].correlation_id) + b"\x00body":
             pair.broker.say(bytes((byte,)))
             await asyncio.sleep(0.01)
-        return ends.names(), pair.environment.held_answers.total
+        return ends.names(), pair.context.held_answers.total
 
     assert run(story()) == (["a"], 0)

@@ -10,7 +10,7 @@ from aioproducer._network.context import NetworkSettings
 from aioproducer.cluster import Node
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.event_log import EventList
-from tests.fakes.network import environment
+from tests.fakes.network import network_context
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run, virtual_loop
 
@@ -25,11 +25,11 @@ def test_what_an_attempt_has_waited_for_is_said(*, is_open: bool) -> None:
         else:
             virtual_loop().black_holes.add("seed")
         settings = NetworkSettings(connection_setup_timeout_ms=2000)
-        link = NodeConnection(Node(-1, "seed", 9092), environment(settings), lambda _: None)
-        link.connect()
+        node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(settings), lambda _: None)
+        node_connection.connect()
         await asyncio.sleep(3)
-        await link.close(BrokerConnectionError("done"))
-        return str(link.last_error)
+        await node_connection.close(BrokerConnectionError("done"))
+        return str(node_connection.last_error)
 
     missing = "the port is open, but no Kafka broker has answered there" if is_open else "seed: no connection"
 
@@ -42,18 +42,18 @@ def test_cancelled_attempt_can_be_made_again(turns: int) -> None:
 
     async def story() -> tuple[bool, bool, str]:
         virtual_loop().servers["seed", 9092] = ScriptedBroker
-        link = NodeConnection(Node(-1, "seed", 9092), environment(), lambda _: None)
-        link.connect()
+        node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
+        node_connection.connect()
         for _ in range(turns):
             await asyncio.sleep(0)
-        link.retire()
+        node_connection.retire()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        is_connecting, text = link.is_connecting, repr(link)
-        link.connect()
+        is_connecting, text = node_connection.is_connecting, repr(node_connection)
+        node_connection.connect()
         await asyncio.sleep(1)
-        is_open = link.is_open
-        await link.close(BrokerConnectionError("done"))
+        is_open = node_connection.is_open
+        await node_connection.close(BrokerConnectionError("done"))
         return is_connecting, is_open, text
 
     assert run(story()) == (False, True, "<NodeConnection bootstrap broker seed:9092 not connected failures=0>")
@@ -64,18 +64,18 @@ def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, fa
     """One that was made and lost later is counted as closed, and not here too."""
 
     async def story() -> int:
-        surroundings, broker = environment(), ScriptedBroker()
+        context, broker = network_context(), ScriptedBroker()
         if is_lost:
             virtual_loop().servers["seed", 9092] = lambda: broker
-        link = NodeConnection(Node(-1, "seed", 9092), surroundings, lambda _: None)
-        link.connect()
+        node_connection = NodeConnection(Node(-1, "seed", 9092), context, lambda _: None)
+        node_connection.connect()
         await asyncio.sleep(1)
         if is_lost:
             broker.transport.close()
             await asyncio.sleep(1)
-        assert link.failures == 1
-        await link.close(BrokerConnectionError("done"))
-        return surroundings.counters.connection_failures
+        assert node_connection.failures == 1
+        await node_connection.close(BrokerConnectionError("done"))
+        return context.counters.connection_failures
 
     assert run(story()) == failures
 
@@ -109,21 +109,25 @@ def test_error_of_foreign_code_is_a_failed_attempt(step: str, error: BaseExcepti
         loop, never_retrieved = virtual_loop(), list[object]()
         loop.servers["seed", 9092] = ScriptedBroker
         loop.set_exception_handler(lambda _, context: never_retrieved.append(context))
-        surroundings = environment()
-        link = NodeConnection(Node(-1, "seed", 9092), surroundings, lambda _: None)
+        context = network_context()
+        node_connection = NodeConnection(Node(-1, "seed", 9092), context, lambda _: None)
         setattr(loop, step, fail)
-        link.connect()
+        node_connection.connect()
         await asyncio.sleep(1)
-        assert isinstance(link.last_error, BrokerConnectionError)
-        assert text in str(link.last_error)
-        assert (link.failures, surroundings.counters.connection_failures, link.is_connecting) == (1, 1, False)
-        assert isinstance(surroundings.log, EventList)
-        assert text in str(surroundings.log.events)
+        assert isinstance(node_connection.last_error, BrokerConnectionError)
+        assert text in str(node_connection.last_error)
+        assert (node_connection.failures, context.counters.connection_failures, node_connection.is_connecting) == (
+            1,
+            1,
+            False,
+        )
+        assert isinstance(context.log, EventList)
+        assert text in str(context.log.events)
         delattr(loop, step)
-        link.connect()
+        node_connection.connect()
         await asyncio.sleep(1)
-        assert link.is_open
-        await link.close(BrokerConnectionError("done"))
+        assert node_connection.is_open
+        await node_connection.close(BrokerConnectionError("done"))
         assert never_retrieved == []
 
     run(story())
@@ -143,11 +147,11 @@ def test_next_address_is_tried_after_an_error_of_foreign_code() -> None:
             return await connects(factory, host, port)  # type: ignore[arg-type]  # as it is given
 
         loop.create_connection = create_connection  # type: ignore[method-assign, assignment]  # of this loop alone
-        link = NodeConnection(Node(-1, "seed", 9092), environment(), lambda _: None)
-        link.connect()
+        node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
+        node_connection.connect()
         await asyncio.sleep(1)
-        is_open = link.is_open
-        await link.close(BrokerConnectionError("done"))
+        is_open = node_connection.is_open
+        await node_connection.close(BrokerConnectionError("done"))
         return is_open
 
     assert run(story())
@@ -161,10 +165,10 @@ def test_name_without_addresses_is_said_to_have_none() -> None:
             return []
 
         virtual_loop().getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # of this loop alone
-        link = NodeConnection(Node(-1, "seed", 9092), environment(), lambda _: None)
-        link.connect()
+        node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: None)
+        node_connection.connect()
         await asyncio.sleep(1)
-        await link.close(BrokerConnectionError("done"))
-        return str(link.last_error)
+        await node_connection.close(BrokerConnectionError("done"))
+        return str(node_connection.last_error)
 
     assert run(story()) == "cannot resolve 'seed': the name has no address"

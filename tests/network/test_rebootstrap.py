@@ -124,10 +124,10 @@ def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
             await asyncio.sleep(1)
             network.client.rebootstrap()
             refresher.apply_leader_hints({TopicPartition("t", 0): PartitionView(2, 5)}, topic_ids={"t": ID})
-            asked = [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # no other way to see it
+            asked = [node_connection.node.id for node_connection in network.client._pool.candidates()]  # noqa: SLF001  # no other way to see it
             refresher.request_update("test")
             await asyncio.sleep(2)
-            return asked, [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # as above
+            return asked, [node_connection.node.id for node_connection in network.client._pool.candidates()]  # noqa: SLF001  # as above
 
     assert run(story()) == ([-1], [1, 2])
 

@@ -8,6 +8,7 @@ import pytest
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._network.requests import WRITTEN, Answered
+from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._timing.timers import TICK_S
 from aioproducer.cluster import PartitionView
 from aioproducer.errors import (
@@ -19,19 +20,17 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.records import TopicPartition
-from tests.fakes.scripted_sender import ScriptedSender, response
+from tests.fakes.scripted_sender import Said, ScriptedSender, response
 from tests.fakes.virtual_loop import run, virtual_loop
 
 WITH_HINTS = 10
 """The first version of Produce whose responses name the new leader (KIP-951)."""
 
-NOT_LEADER = 6
-
 
 def answer(leader_id: int, leader_epoch: int) -> memoryview:
     """The response of a node that leads partition 0 of topic t no longer, and names the new leader."""
     hint = b"\x01\x00\x09" + struct.pack(">ii", leader_id, leader_epoch) + b"\x00"
-    partition = struct.pack(">ihqqq", 0, NOT_LEADER, -1, -1, -1) + b"\x01\x00" + hint
+    partition = struct.pack(">ihqqq", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1) + b"\x01\x00" + hint
     return memoryview(b"\x02\x02t\x02" + partition + b"\x00" + struct.pack(">i", 0) + b"\x00")
 
 
@@ -107,7 +106,7 @@ def test_confirmed_partition_has_five_requests_in_flight() -> None:
 
 
 def test_partition_left_out_of_the_response_is_resent() -> None:
-    """The connection is closed; aiokafka hung here."""
+    """The connection to the node is closed; aiokafka waits without end."""
     script = ScriptedSender(leaders=[1, 1])
     deliveries = [script.core.send(b"v", partition=number) for number in (0, 1)]
     script.turn()
@@ -122,7 +121,7 @@ def test_partition_left_out_of_the_response_is_resent() -> None:
 
 
 def test_unreadable_response_raises() -> None:
-    """The connection then closes, and the request is lost."""
+    """The connection closes on the error, and the request is lost and sent again."""
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
@@ -142,7 +141,7 @@ def test_refused_version_leads_to_a_new_connection() -> None:
     script = ScriptedSender()
     delivery = script.core.send(b"v")
     script.turn()
-    script.answer(1, {0: 35})
+    script.answer(1, {0: ErrorCode.UNSUPPORTED_VERSION})
     assert script.client.retired == [1]
 
     script.turn(seconds=1)
@@ -163,7 +162,7 @@ def test_throttle_time_is_passed_on() -> None:
 
 
 def test_lost_requests_are_resent_in_order() -> None:
-    """One at a time, until the first is acknowledged on the new connection."""
+    """One request is in flight until the first is acknowledged on the new connection."""
     script = ScriptedSender(batch_size=0)
     script.confirm()
     deliveries = [script.core.send(b"%d" % number) for number in range(4)]
@@ -180,7 +179,7 @@ def test_lost_requests_are_resent_in_order() -> None:
 
 
 def test_request_never_handed_over_is_not_written() -> None:
-    """Its records end as not written, also later."""
+    """A record of such a request is known not to be written when its time is over."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
@@ -202,7 +201,7 @@ def test_request_never_handed_over_is_no_attempt() -> None:
     script.turn(seconds=1)
     assert script.settlement.counts.records_retried == 0
 
-    script.answer(1, {0: 3})
+    script.answer(1, {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
     error = delivery.exception()
     assert isinstance(error, KafkaError)
@@ -210,14 +209,14 @@ def test_request_never_handed_over_is_no_attempt() -> None:
 
 
 def test_use_of_the_last_epoch_wakes_the_sender() -> None:
-    """Another producer id must be asked for before the next record comes."""
+    """The sender must ask for another producer id before the next record comes."""
     script = ScriptedSender()
     script.core.identity.assign(7, LAST_EPOCH)
     script.core.send(b"v")
     script.turn()
     request = script.client.requests[1].pop()
 
-    request.on_end(Answered(memoryview(response({0: 29})), script.core.now))
+    request.on_end(Answered(memoryview(response({0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})), script.core.now))
 
     assert script.core.identity.is_missing
     assert script.sender._is_woken  # noqa: SLF001  # no task sleeps here that could be seen to wake
@@ -238,7 +237,7 @@ def test_missing_common_version_fails_records_at_once() -> None:
 
 
 def test_overdue_batch_on_the_wire_keeps_its_memory() -> None:
-    """Its delivery fails, but the transport may still read the memory."""
+    """The delivery fails, but the transport may still read the memory."""
     script = ScriptedSender(delivery_timeout_s=10)
     delivery = script.core.send(b"v")
     script.turn()
@@ -254,7 +253,7 @@ def test_overdue_batch_on_the_wire_keeps_its_memory() -> None:
 
 
 def test_new_epoch_waits_for_the_late_response() -> None:
-    """Until then the old sequence may still be written."""
+    """Until the late response comes, the old sequence may still be written."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.confirm()
     script.core.send(b"late")
@@ -273,7 +272,7 @@ def test_new_epoch_waits_for_the_late_response() -> None:
 
 
 def test_deadline_holds_after_a_busy_time() -> None:
-    """Aiokafka forgets the later deadlines."""
+    """The deadline of a later batch is watched too; aiokafka forgets it."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.confirm()
     script.turn(seconds=9)
@@ -288,7 +287,7 @@ def test_deadline_holds_after_a_busy_time() -> None:
 
 
 def test_memory_of_overdue_batches_is_lent_in_the_same_turn() -> None:
-    """For a long time no other event may cause a turn."""
+    """No other event may cause a turn for a long time."""
     script = ScriptedSender(delivery_timeout_s=10)
     script.client.connections[1] = 0
     pool = script.core.pool
@@ -306,7 +305,7 @@ def test_memory_of_overdue_batches_is_lent_in_the_same_turn() -> None:
 
 
 def test_acks_0_completes_when_written() -> None:
-    """If the connection is lost before, the outcome is unknown."""
+    """A request that is lost before it is written has an unknown outcome."""
     script = ScriptedSender(acks=0, idempotent=False)
     first, second = script.core.send(b"1"), None
     script.turn()
@@ -327,7 +326,7 @@ def test_fatal_response_is_reported_once() -> None:
     delivery = script.core.send(b"v")
     script.turn()
 
-    script.answer(1, {0: 31})
+    script.answer(1, {0: ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
     assert delivery.exception() is not None
     assert len(script.fatal) == 1
@@ -340,7 +339,7 @@ def test_known_new_leader_ends_the_pause_before_a_retry() -> None:
     script.turn()
     script.core.lead([2], epoch=1)
 
-    script.answer(1, {0: 6})
+    script.answer(1, {0: ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
     assert script.in_flight(2) == 1
 
@@ -352,7 +351,7 @@ def test_defect_in_applying_a_response_fails_its_batch() -> None:
     delivery = script.core.send(b"v")
     script.turn()
 
-    script.answer(1, {0: 6})
+    script.answer(1, {0: ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
     error = delivery.exception()
     assert isinstance(error, KafkaError)
@@ -361,12 +360,18 @@ def test_defect_in_applying_a_response_fails_its_batch() -> None:
 
 @pytest.mark.parametrize("end", ["deadline", "close"])
 def test_overtaken_batch_ends_once(end: str) -> None:
-    """It waits for a new epoch behind an ambiguous batch, and both are given up."""
+    """The batch waits for a new epoch behind an ambiguous batch, and both are given up."""
     script = ScriptedSender(batch_size=0, delivery_timeout_s=10)
     script.confirm()
     deliveries = [script.core.send(b"v") for _ in range(4)]
     script.turn()
-    for said in (7, 19, (0, 3), 10):
+    said_of_each: list[Said] = [
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        (0, 3),
+        ErrorCode.MESSAGE_TOO_LARGE,
+    ]
+    for said in said_of_each:
         script.answer(1, {0: said})
     script.client.connections[1] = 0
 
@@ -379,14 +384,16 @@ def test_overtaken_batch_ends_once(end: str) -> None:
 
 
 @pytest.mark.parametrize("partitions", [10, 10_000])
-def test_idle_partitions_cost_a_turn_nothing(partitions: int) -> None:
-    """Only the partition with a batch is looked at."""
+def test_turn_sends_only_the_partition_with_a_batch(partitions: int) -> None:
+    """Idle partitions add nothing to the request."""
     script = ScriptedSender(leaders=[1] * partitions)
-    script.core.send(b"v", partition=3)
+    delivery = script.core.send(b"v", partition=3)
     script.turn()
 
-    assert script.in_flight() == 1
-    assert TopicPartition("t", 3) == script.core.queue(3).topic_partition
+    [request] = script.client.requests[1]
+    request.on_end(Answered(memoryview(response({3: (0, 41)})), script.core.now))
+    assert delivery.result().offset == 41
+    assert not script.core.accumulator.ready.count(1)
 
 
 def test_alarm_within_a_tick_is_not_put_off() -> None:
@@ -410,7 +417,7 @@ def test_alarm_within_a_tick_is_not_put_off() -> None:
 
 
 def test_written_request_wakes_the_sender() -> None:
-    """Without acknowledgements no response will come that does so."""
+    """With `acks=0` no response comes that could wake the sender."""
     script = ScriptedSender(leaders=(1, 1), acks=0, idempotent=False)
     script.core.send(b"v", partition=0)
     script.turn()
@@ -426,7 +433,7 @@ def test_written_request_wakes_the_sender() -> None:
 
 
 def test_hint_that_names_node_0_is_taken() -> None:
-    """Ids of brokers begin at 0."""
+    """The ids of brokers begin at 0, so 0 is not "no leader"."""
     script = ScriptedSender()
     script.client.version = WITH_HINTS
     script.core.send(b"v")
@@ -445,7 +452,7 @@ def test_deadline_error_has_the_last_broker_error() -> None:
     script = ScriptedSender(delivery_timeout_s=1)
     delivery = script.core.send(b"v")
     script.turn()
-    script.answer(1, {0: 19})
+    script.answer(1, {0: ErrorCode.NOT_ENOUGH_REPLICAS})
     script.client.connections[1] = 0
     script.turn(seconds=1)
 

@@ -50,8 +50,8 @@ def produce(
             "--format",
             "-f",
             help="lines: each line is a value, byte for byte; an empty line is an empty value. "
-            "jsonl: each line is a JSON text and the value as it stands; blank lines are skipped. "
-            "csv: the first row names the fields, each other becomes a JSON object of strings.",
+            "jsonl: each line is a JSON text, and is the value, unchanged; blank lines are skipped. "
+            "csv: the first row names the fields; every other row becomes a JSON object of strings.",
         ),
     ] = Format.LINES,
     key: Annotated[
@@ -85,8 +85,8 @@ def produce(
         str | None,
         typer.Option(
             metavar="ID",
-            help="With --transactional. Of two runs with the same id the first is stopped; what a run that was killed "
-            "left open is aborted by the next.  [default: aioproducer-produce-TOPIC]",
+            help="Id for --transactional. A second run with the same id stops the first, and aborts what a killed run "
+            "left open.  [default: aioproducer-produce-TOPIC]",
             show_default=False,
         ),
     ] = None,
@@ -100,7 +100,8 @@ def produce(
         ),
     ] = False,
     drain_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="After Ctrl-C, how long what was accepted may take.")
+        float,
+        typer.Option(metavar="SECONDS", help="Seconds to wait after Ctrl-C for accepted records to be delivered."),
     ] = 10.0,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the producer's log on standard error.")
@@ -109,10 +110,10 @@ def produce(
     """Send lines, JSON lines or CSV rows to a topic, in constant memory.
 
     Exit code 0: everything was delivered.
-    1: some lines were not; it says which, and why. With --transactional then none was.
+    1: some lines were not delivered; the report says which, and why. With --transactional, nothing was sent visibly.
     2: invalid usage; nothing was sent.
-    130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP; what was accepted is delivered first (--transactional: aborted).
-    A second one ends at once.
+    130, 143, 129: ended by Ctrl-C, SIGTERM or SIGHUP. Accepted records are delivered first (--transactional: aborted).
+    A second signal stops immediately.
     """
     inputs, problems = find_inputs(files or [])
     transactional_id = _text("--transactional-id", transactional_id, problems)
@@ -127,7 +128,7 @@ def produce(
         records_per_s=rate,
         is_one_transaction=transactional,
     )
-    problems += _contradictions(settings, drain_timeout)
+    problems += _argument_problems(settings, drain_timeout)
     given = _properties(properties or [], problems)
     defaults = DEFAULT_PROPERTIES
     if transactional:
@@ -187,8 +188,8 @@ def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[t
     return pairs
 
 
-def _contradictions(settings: FeedSettings, drain_timeout_s: float) -> Iterator[str]:
-    """Yield a line for each contradiction."""
+def _argument_problems(settings: FeedSettings, drain_timeout_s: float) -> Iterator[str]:
+    """Yield a line for each argument that is invalid, alone or with another."""
     try:
         check_topic_name(settings.topic)
     except ValueError as error:
@@ -207,9 +208,11 @@ def _config(
     """Return the configuration; an error in it becomes a problem."""
     spelled = {name.replace("_", "."): value for name, value in given.items()}
     left = {name: value for name, value in defaults.items() if name not in spelled}
-    most, usual = spelled.get(f"{_SETUP_TIMEOUT}.max.ms", ""), DEFAULT_PROPERTIES[f"{_SETUP_TIMEOUT}.ms"]
-    if most.isdecimal() and (len(most), most) < (len(usual), usual):  # as numbers
-        left = {name: most if name == f"{_SETUP_TIMEOUT}.ms" else value for name, value in left.items()}
+    # A lower maximum also lowers the default of the first time-out, which must not exceed it.
+    longest_ms, default_ms = spelled.get(f"{_SETUP_TIMEOUT}.max.ms", ""), DEFAULT_PROPERTIES[f"{_SETUP_TIMEOUT}.ms"]
+    # Compared as text: `int` refuses more than 4,300 digits.
+    if longest_ms.isdecimal() and (len(longest_ms), longest_ms) < (len(default_ms), default_ms):
+        left = {name: longest_ms if name == f"{_SETUP_TIMEOUT}.ms" else value for name, value in left.items()}
     try:
         return ProducerConfig.from_kafka_properties({"bootstrap.servers": bootstrap_server, **left, **given})
     except ConfigurationError as error:

@@ -101,8 +101,8 @@ class Feed:
         self._first: int | None = None  # the line on which an unfinished record begins
         self._withdrawn = 0
         self._has_sent = False
-        self.bytes_read = 0
-        self.has_usage_error = False
+        self.bytes_read: int = 0
+        self.has_usage_error: bool = False
         """Whether the first CSV header lacks the field of --key; nothing was sent then."""
 
     async def run(self) -> None:

@@ -59,7 +59,7 @@ class LineRanges:
     def __init__(self, max_ranges: int = MAX_RANGES) -> None:
         self._max_ranges = max_ranges
         self._ranges: list[tuple[int, int]] = []  # (first, last), both included; ascending, never adjacent
-        self.count = 0
+        self.count: int = 0
         """All added lines."""
 
     def add(self, first: int, last: int) -> None:
@@ -116,8 +116,8 @@ class Tally:
         """First line -> last line of each record in flight; ascending."""
 
         self.problems: dict[tuple[str, str, Outcome], Problem] = {}
-        self.lines = 0
-        self.delivered = 0
+        self.lines: int = 0
+        self.delivered: int = 0
         self._inputs: list[tuple[str, int]] = []  # name, lines before it
         self._done_to = 0  # the last line whose record is in flight or ended
         self._first_missing: int | None = None

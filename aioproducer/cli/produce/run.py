@@ -54,7 +54,7 @@ class Run:
     def __init__(
         self, config: ProducerConfig, settings: FeedSettings, *, drain_timeout_s: float, has_progress: bool
     ) -> None:
-        self.tally = Tally()
+        self.tally: Tally = Tally()
         self._config = config
         self._settings = settings
         self._drain_timeout_s = drain_timeout_s
@@ -203,7 +203,7 @@ class InputTransaction:
     """The transaction of `--transactional`: all of the input becomes visible at once, or nothing does."""
 
     def __init__(self, producer: Producer, tally: Tally) -> None:
-        self.outcome = TransactionOutcome.OPEN
+        self.outcome: TransactionOutcome = TransactionOutcome.OPEN
         self.fenced: ProducerFencedError | None = None
         """Set if another run uses the transactional id."""
 

@@ -14,7 +14,7 @@ from aioproducer.cli.argument_text import required_text
 from aioproducer.cli.connecting import connected
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
-from aioproducer.cli.tail.consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
+from aioproducer.cli.tail._consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
 from aioproducer.cli.tail.output import ReaderGoneError, Record, TailFormat, is_reader_gone, line_writer, write
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config._bootstrap_servers import parse_bootstrap_servers

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioproducer.cli.tail.consumer import PASSING_S, REPEAT_AFTER_S, ConsumerLog
+from aioproducer.cli.tail._consumer import PASSING_S, REPEAT_AFTER_S, ConsumerLog
 
 LIBRARY = logging.getLogger("aiokafka")
 

@@ -200,8 +200,8 @@ INVARIANTS: Final = (
             Change(
                 "_sender/sender.py",
                 "Sender._wake_if_held_back",
-                "self._accumulator.ready.count(node_id) or self._lines.records or self._identity.is_missing",
-                "self._lines.records or self._identity.is_missing",
+                "self._accumulator.ready.count(node_id) or self._wait_queues.records or self._identity.is_missing",
+                "self._wait_queues.records or self._identity.is_missing",
             ),
         ),
     ),

@@ -300,7 +300,7 @@ PUBLISHED: Final = (
             Change(
                 "_producer/runtime.py",
                 "ProducerRuntime._fail_everything",
-                "self.lines.fail_all(error)",
+                "self.wait_queues.fail_all(error)",
                 "pass",
             ),
         ),
@@ -327,19 +327,19 @@ PUBLISHED: Final = (
                 "_producer/runtime.py",
                 "ProducerRuntime",
                 '''
-                    def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
+                    def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
                         """Queue a record until its topic is known and memory is free."""
                         if record.topic not in self.appender.topics:
                             self.metadata.add_topic(record.topic, record.called_at)
-                        self.lines.join(record, is_counted=is_counted)
+                        self.wait_queues.join(record, is_counted=is_counted)
                         self.wake()
                     ''',
                 '''
-                    def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
+                    def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
                         """Queue a record until its topic is known and memory is free."""
                         if record.topic not in self.appender.topics:
                             self.metadata.add_topic(record.topic, record.called_at)
-                        self.lines.join(record, is_counted=is_counted)
+                        self.wait_queues.join(record, is_counted=is_counted)
                         self.wake()
                     def take_back(self, delivery, cause) -> None:
                         from aioproducer.errors import Outcome

@@ -38,7 +38,7 @@ class Inside:
             violated("MEMORY", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
         if pool.unallocated_bytes < 0:
             violated("MEMORY", f"more is allocated than there is: {pool!r}")
-        lines = running.lines
+        lines = running.wait_queues
         if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
             violated("MEMORY", f"no record waits, and {lines!r} counts some that do")
         if not lines.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
@@ -130,7 +130,7 @@ class Inside:
         In roomy memory, and while batches of its partition are under way, that of a whole batch.
         """
         parts = self._parts()
-        memory, pool = parts.lines._memory, parts.pool  # noqa: SLF001  # as above
+        memory, pool = parts.wait_queues._memory, parts.pool  # noqa: SLF001  # as above
         if not memory._lines:  # noqa: SLF001  # as above
             return
         first = min(memory, key=attrgetter("call_order"), default=None)
@@ -149,19 +149,19 @@ class Inside:
         linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
         watch = ReadyWatch(accumulator, violated, linger)
         parts = self._parts()
-        OvertakingWatch(parts.lines._memory, parts.open_batches, parts.pool, violated=violated)  # noqa: SLF001  # as above
+        OvertakingWatch(parts.wait_queues._memory, parts.open_batches, parts.pool, violated=violated)  # noqa: SLF001  # as above
         accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see which partitions are taken
         accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see which leave
 
     def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
         """PAUSE: from now on, nodes that fail are tried again after their pauses."""
         parts = self._parts()
-        ReconnectWatch(parts.client._links, violated, parts.loop.time)  # noqa: SLF001  # as above
+        ReconnectWatch(parts.client._pool, violated, parts.loop.time)  # noqa: SLF001  # as above
 
     def describe(self) -> list[str]:
         """One line about each part, as a debugger shows it."""
         running = self._parts()
-        parts = [running.sender, running.accumulator, running.pool, running.identity, running.lines]
+        parts = [running.sender, running.accumulator, running.pool, running.identity, running.wait_queues]
         parts += [running.timers, running.generations, running.transactions]
         queues = running.accumulator.partitions.queues()
         batches = [batch for queue in queues for batch in (*queue.queued, *queue.on_wire)]

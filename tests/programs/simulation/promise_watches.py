@@ -307,23 +307,23 @@ _TICK_S: Final = 1e-6
 
 
 class ReconnectWatch:
-    """Hears of every link that was connected, or failed.
+    """Hears of every node that was connected, or failed.
 
     Args:
-        links: of one producer.
+        pool: of one producer.
         violated: is told of an invariant that was broken, and how.
         now: virtual seconds.
     """
 
-    def __init__(self, links: ConnectionPool, violated: Callable[[str, str], None], now: Callable[[], float]) -> None:
-        self._links = links
+    def __init__(self, pool: ConnectionPool, violated: Callable[[str, str], None], now: Callable[[], float]) -> None:
+        self._pool = pool
         self._violated = violated
         self._now = now
         self._failures: dict[NodeConnection, int] = {}  # ever
         self._in_a_row: dict[NodeConnection, int] = {}
         self._connections: dict[NodeConnection, BrokerConnection | None] = {}
-        self._announce = links._announce  # noqa: SLF001  # invariants are about what is inside
-        links._announce = self.announce  # type: ignore[method-assign]  # noqa: SLF001  # as above
+        self._announce = pool._announce  # noqa: SLF001  # invariants are about what is inside
+        pool._announce = self.announce  # type: ignore[method-assign]  # noqa: SLF001  # as above
         self._look()
 
     def announce(self) -> None:
@@ -332,28 +332,28 @@ class ReconnectWatch:
         self._announce()
 
     def _look(self) -> None:
-        for link in self._links._links.values():  # noqa: SLF001  # as above
-            before = self._connections.get(link)
-            if before is not None and link.connection is not before and before.answers > 0:
-                self._in_a_row[link] = 0
-            failed = link.failures - self._failures.get(link, 0)
-            if link not in self._failures:
-                self._in_a_row[link] = link._failures_in_a_row  # noqa: SLF001  # as above
+        for node_connection in self._pool._node_connections.values():  # noqa: SLF001  # as above
+            before = self._connections.get(node_connection)
+            if before is not None and node_connection.connection is not before and before.answers > 0:
+                self._in_a_row[node_connection] = 0
+            failed = node_connection.failures - self._failures.get(node_connection, 0)
+            if node_connection not in self._failures:
+                self._in_a_row[node_connection] = node_connection._failures_in_a_row  # noqa: SLF001  # as above
             elif failed:
-                self._in_a_row[link] += failed
+                self._in_a_row[node_connection] += failed
                 if failed == 1:
-                    self._look_at_pause(link, self._in_a_row[link])
-            self._failures[link] = link.failures
-            self._connections[link] = link.connection
+                    self._look_at_pause(node_connection, self._in_a_row[node_connection])
+            self._failures[node_connection] = node_connection.failures
+            self._connections[node_connection] = node_connection.connection
 
-    def _look_at_pause(self, link: NodeConnection, failures: int) -> None:
-        settings = link._environment.settings  # noqa: SLF001  # as above
+    def _look_at_pause(self, node_connection: NodeConnection, failures: int) -> None:
+        settings = node_connection._context.settings  # noqa: SLF001  # as above
         first_ms, most_ms = settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms
         plain_s = min(first_ms << min(failures - 1, 20), most_ms) / 1000
-        pause_s = link.retry_at - self._now()
+        pause_s = node_connection.retry_at - self._now()
         if not plain_s * (1 - SPREAD) - _TICK_S <= pause_s <= min(plain_s * (1 + SPREAD), most_ms / 1000) + _TICK_S:
-            text = f"{link!r} is tried again after {pause_s:.6f} s: failure {failures} in a row, of {first_ms} ms"
-            self._violated("PAUSE", text)
+            pause = f"{pause_s:.6f} s: failure {failures} in a row, of {first_ms} ms"
+            self._violated("PAUSE", f"{node_connection!r} is tried again after {pause}")
 
 
 # Callbacks of one partition come in the order of its records, where many come at the same time.

@@ -151,7 +151,7 @@ class ConsumerLog(logging.Handler):
         """Replace the handler that would print all errors."""
         super().__init__(logging.ERROR)
         self.is_shown = False
-        self.last = ""
+        self.last: str = ""
         self._clock = clock
         self._show_at: dict[str, float] = {}
         library = logging.getLogger("aiokafka")

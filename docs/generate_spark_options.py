@@ -1,0 +1,165 @@
+"""Writes `reference/spark_options.md` from `aioproducer/spark/options.py` and the texts below.
+
+Run it after changing an option: `python docs/generate_spark_options.py`. A test fails while the page is old.
+"""
+# ruff: noqa: INP001  # a script beside the pages, not a package
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from aioproducer.spark import options
+
+PAGE = Path(__file__).parent / "reference" / "spark_options.md"
+
+INTERNAL = frozenset({"input"})
+"""Options that only this package gives."""
+
+SINK_TEXTS = {
+    "topic": "Topic of every row; it wins over a column `topic`. Required without that column.",
+    "exactlyOnce": "Each row is in Kafka once, whatever fails; a batch job is all or nothing. "
+    "Without it, a task that is repeated sends its rows again.",
+    "sinkId": "Name of this sink: 1 to 200 of `A-Z a-z 0-9 . _ -`. Required with `exactlyOnce`; the same over "
+    "restarts, and used by one query at a time.",
+    "runId": "Name of a batch job's run: a second run with the same name does nothing once the first has finished. "
+    "With `exactlyOnce`.",
+    "batchId": "Number of the batch, which `foreach_batch` gives; a stream's own is used otherwise.",
+    "decisionTopic": "Existing topic whose group offsets keep the decision. Required with `exactlyOnce` "
+    "if topics come from a column.",
+    "transactionTimeout": "How long a task's transaction may stay open before it is decided; longer than the slowest "
+    "batch, and at most the broker's `transaction.max.timeout.ms`.",
+    "commitTimeout": "How long the commit of a decided batch is retried before the query fails.",
+    "extraColumns": "`ignore` drops columns that are no part of a record, as Spark's sink does.",
+    "maxRecordsPerSecond": "Limit of each task, not of all: a task does not know how many run.",
+    "onOversize": "`skip` leaves out rows over `kafka.max.request.size`, and counts them in the report.",
+    "report": "File on the driver to which a line of JSON is appended for each batch: rows, bytes, batches, retries.",
+    "includeHeaders": "Accepted and ignored, as in Spark's sink: the column `headers` decides.",
+}
+SOURCE_TEXTS = {
+    "subscribe": "Topics to read. Required.",
+    "startingOffsets": "Where the first batch of a new checkpoint, or a batch job, begins. "
+    "A stream begins at `latest` unless told otherwise, a batch job at `earliest`.",
+    "endingOffsets": "Where a batch job ends.",
+    "maxOffsetsPerTrigger": "Most offsets in a batch of a stream, over all partitions in proportion.",
+    "failOnDataLoss": "`false` logs a warning and goes on if records were deleted before they were read.",
+    "isolation": "`read_uncommitted` also reads what is not committed or was aborted.",
+    "offsetGroup": "Group to which the offsets of finished batches are committed, so that tools show the lag. "
+    "It does not decide what is read.",
+    "includeHeaders": "Adds the column `headers`.",
+}
+
+INTRODUCTION = """\
+<!-- Written by docs/generate_spark_options.py from aioproducer/spark/options.py and the texts it has. -->
+
+# Options of the Spark data source
+
+For [`format("aioproducer")`](../how-to/spark.md).
+Names are read in any case.
+All options are checked on the driver, before any task: an unknown name, a wrong value, or an option without another
+that it needs, is a `ConfigurationError`, which names the option and what is allowed.
+"""
+KAFKAS_SINK = """\
+## Kafka's own, for a write
+
+`kafka.<property>` takes the properties of a Kafka producer that are on the page [Configuration](configuration.md);
+`kafka.bootstrap.servers` is required.
+Defaults are those of that page, except {defaults}: a task sends at once all that it has.
+{refused}
+Other constant headers are options too: `header.<name>` adds a header to each record.
+"""
+KAFKAS_SOURCE = """\
+## Kafka's own, for a read
+
+`kafka.bootstrap.servers` is required. Further properties are {known}.
+{refused}"""
+
+
+class Option(NamedTuple):
+    """An option as `parse` takes it."""
+
+    name: str
+    allowed: str
+    default: str
+
+
+def render() -> str:
+    """Return the whole page."""
+    defaults = f"`batch.size` ({options.BATCH_SIZE}) and `linger.ms` ({options.LINGER_MS})"
+    arguments = options._CONSUMER_ARGUMENTS  # noqa: SLF001  # the list of what is known
+    known = ", ".join(f"`kafka.{name}`" for name in arguments if name != "bootstrap.servers")
+    return "\n".join(
+        [
+            INTRODUCTION,
+            f"## Write\n\n{_table(options.SinkOptions, SINK_TEXTS)}",
+            KAFKAS_SINK.format(defaults=defaults, refused=_refused(options.NOT_SETTABLE)),
+            f"## Read\n\n{_table(options.SourceOptions, SOURCE_TEXTS)}",
+            KAFKAS_SOURCE.format(known=known, refused=_refused(options.NOT_READABLE)),
+        ]
+    )
+
+
+def option_names(model: type) -> set[str]:
+    """Return the options that a model takes, without the internal ones."""
+    return {option.name for option in _options(model)}
+
+
+def _table(model: type, texts: Mapping[str, str]) -> str:
+    found = {option.name: option for option in _options(model)}
+    lines = [
+        f"| `{name}` | {found[name].allowed} | {found[name].default} | {text} |"
+        for name, text in texts.items()
+        if name in found
+    ]
+    return "\n".join(["| option | value | default | meaning |", "|---|---|---|---|", *lines, ""])
+
+
+def _refused(instead: Mapping[str, str]) -> str:
+    lines = "\n".join(f"| `kafka.{name}` | {text} |" for name, text in instead.items())
+    return f"These are refused:\n\n| property | instead |\n|---|---|\n{lines}\n"
+
+
+def _options(model: type) -> Iterator[Option]:
+    """Yield the options that `parse` takes."""
+    source = ast.parse(textwrap.dedent(inspect.getsource(model.parse)))  # type: ignore[attr-defined]
+    for node in ast.walk(source):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="take"), args=[ast.Constant(value=str(name)), read, *rest], keywords=named
+            ) if name not in INTERNAL:
+                default = rest[0] if rest else named[0].value
+                yield Option(name, _allowed(read), _default(default, read))
+
+
+def _allowed(read: ast.expr) -> str:
+    """Return what a reader takes: the text of its error."""
+    try:
+        eval(ast.unparse(read), vars(options))("")  # noqa: S307  # of the package itself
+    except ValueError as error:
+        return _escaped(str(error))
+    return ""
+
+
+def _default(value: ast.expr, read: ast.expr) -> str:
+    match value, read:
+        case ast.Constant(value=bool(flag)), _:
+            return f"`{str(flag).lower()}`"
+        case ast.Constant(value=int(time)), ast.Name(id="duration_ms"):
+            return f"`{time // 60_000}m`"
+        case ast.Constant(value=str(text)), _:
+            return f"`{text}`"
+        case ast.Call(args=[ast.Constant(value=str(word)), *_]), _:
+            return f"`{word}`"
+    return ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), "utf-8")
