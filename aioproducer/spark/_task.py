@@ -213,6 +213,9 @@ class TaskRun:
         """Abort the transaction and close, within two seconds; a broker that does not answer times it out."""
         # What is not delivered is said by the error that is on its way.
         with anyio.move_on_after(ABORT_TIMEOUT_S), suppress(KafkaError):
+            if self._is_transactional:
+                await self._producer.abort_transaction()  # a close without time sends no EndTxn, and readers would wait
+        with suppress(KafkaError):
             await self._producer.close(timeout=0)
 
 

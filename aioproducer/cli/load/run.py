@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_SIGNAL
+from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT_UNFINISHED
 from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import tell
@@ -23,11 +23,6 @@ from aioproducer.spark._row_groups import Split, find_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-EXIT_UNFINISHED: Final = 2
-"""Decided, and some of it not committed yet."""
-EXIT_LOST: Final = 3
-"""Decided, and rows of it are missing."""
 
 _EXIT_CODES: Final = {UnfinishedCommitError.__name__: EXIT_UNFINISHED, LostTransactionsError.__name__: EXIT_LOST}
 

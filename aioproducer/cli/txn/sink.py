@@ -2,22 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
 from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer._admin.transactions import CoordinatedTransaction, Transactions
 from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.exit_codes import EXIT_LOST, EXIT_UNFINISHED
 from aioproducer.cli.standard_streams import tell
 from aioproducer.cli.txn.answers import LOCAL, PATIENCE_S, BootstrapServer, Timeout, answer, say, say_json
 from aioproducer.cli.txn.tables import listed_lines
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark._decision import Decision, SinkIds
 from aioproducer.spark._sinks import find_sink
-
-EXIT_UNFINISHED: Final = 2
-EXIT_LOST: Final = 3
 
 Sink: TypeAlias = Annotated[str, typer.Option("--sink", metavar="ID", help="The sinkId.", show_default=False)]
 Topic: TypeAlias = Annotated[
