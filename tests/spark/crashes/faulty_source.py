@@ -241,4 +241,4 @@ async def end_transactions(
 
 SinkCommit.prepare, SinkCommit.commit = prepare, commit  # type: ignore[method-assign]
 SinkCluster.write_decision, SinkCluster.end_transactions = write_decision, end_transactions  # type: ignore[method-assign]
-SinkCluster._commit_offsets = commit_offsets  # noqa: SLF001  # type: ignore[assignment, method-assign]
+SinkCluster._commit_offsets = commit_offsets  # type: ignore[assignment, method-assign]  # noqa: SLF001

@@ -29,6 +29,7 @@ OTHERS = [
 def kill_in_turn(case: Case, deaths: Sequence[tuple[str, Point]]) -> None:
     """Each driver recovers what the one before it left, goes on, and dies at its own point; the last lives."""
     died_of: tuple[str, Point] | None = None
+    rows = 0
     for number, death in enumerate([*deaths, None]):
         points = [] if death is None else [death[1]]
         with case.driver(*points, cores=2 + number % 2) as driver:

@@ -43,7 +43,7 @@ class Topic:
     """
 
     def __init__(self, bootstrap_servers: str, name: str) -> None:
-        self._bootstrap = {"bootstrap.servers": bootstrap_servers}
+        self._bootstrap: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers}
         self.name = name
 
     def create(self) -> None:
