@@ -84,7 +84,7 @@ class TransactionMethods:
         try:
             await runner.begin(deadline=deadline)
         except BaseException:
-            runner.turns.give(turn)
+            runner.lock.give(turn)
             raise
         turn.transaction = runner.number
         self._enable_sending(running)
@@ -250,11 +250,11 @@ def _check_prepared(prepared: object) -> None:
 
 async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
     if wait:
-        return await runner.turns.take(deadline)
-    if runner.turns.ends_with_transaction:  # a commit or abort that its caller gave up releases the lock soon
+        return await runner.lock.take(deadline)
+    if runner.lock.ends_with_transaction:  # a commit or abort that its caller gave up releases the lock soon
         await runner.endings.end_of_last(deadline)
-        runner.turns.pass_on()
-    return runner.turns.take_now()
+        runner.lock.pass_on()
+    return runner.lock.take_now()
 
 
 ABORT_AFTER_CANCEL_S = 5.0
@@ -370,13 +370,13 @@ class TransactionBlock:
         if self._transaction is not None:
             raise IllegalStateError("a transaction is entered once: call producer.transaction() for each")
         runner, deadline = self._runner, self._runner.waits.deadline()
-        self._turn = turn = await runner.turns.take(deadline)
+        self._turn = turn = await runner.lock.take(deadline)
         try:
             await runner.begin(deadline=deadline)
             self._in_hand = runner.endings.in_hand()
             self._transaction = self._make_or_abandon()
         except BaseException:
-            runner.turns.give(turn)
+            runner.lock.give(turn)
             raise
         return self._transaction
 
@@ -400,7 +400,7 @@ class TransactionBlock:
                 await self._abort_because_of(error)
         finally:
             self._in_hand.abandon()
-            self._runner.turns.give(self._turn)
+            self._runner.lock.give(self._turn)
 
     async def _commit(self) -> None:
         try:

@@ -39,7 +39,6 @@ class TransactionCompleter:
         manager: decides.
         records: of the open transaction.
         waits: callers of commit and abort.
-        turns: tasks that want to begin a transaction.
         loop: for the time.
         wake: called when there may be a request to send.
     """
@@ -59,7 +58,7 @@ class TransactionCompleter:
         self._manager = manager
         self._records = records
         self._waits = waits
-        self.turns = TransactionLock(loop, self.is_open)
+        self.lock = TransactionLock(loop, self.is_open)
         self._loop = loop
         self._wake = wake
         self._ending: TransactionResult | None = None
@@ -269,10 +268,10 @@ class TransactionCompleter:
         """
         if ending.is_told or self._is_abandoned:
             self._stop_patience()
-            self.turns.transaction_ended(ending.number)
+            self.lock.transaction_ended(ending.number)
         elif ending.is_left and self._patience is None and not self.is_closing:
             # Not at once: the second commit of a caller that gave up would commit what the next transaction has begun.
-            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self.turns.transaction_ended, ending.number)
+            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self.lock.transaction_ended, ending.number)
 
     def _stop_patience(self) -> None:
         if self._patience is not None:
@@ -285,7 +284,7 @@ class TransactionCompleter:
         """Abort the open transaction because the producer closes; a running commit may end."""
         self.is_closing = True
         self._stop_patience()
-        self.turns.end(ProducerClosedError(CLOSING))
+        self.lock.end(ProducerClosedError(CLOSING))
         self._waits.tell()
         while self.refusals.is_open and not self._is_kept:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:

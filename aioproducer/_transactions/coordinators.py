@@ -86,7 +86,7 @@ class Coordinators:
                 at_most=request.at_most,
             )
         except UnsupportedVersionError as error:
-            self.manager.refused(request, error)
+            self.manager.unsupported(request, error)
         except _CalledOffError as error:
             self._log.debug("transaction_request_called_off", request=request.api.name, reason=str(error))
             self.manager.unanswered(request, None, was_sent=False, now=self._clock())

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from aioproducer._timing.retry_backoff import ExponentialBackoff
     from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
-_OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING, TransactionState.PREPARING))
+_MAY_STILL_COMMIT: Final = frozenset(
+    (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING, TransactionState.PREPARING)
+)
 _MAY_ABORT: Final = frozenset(
     (
         TransactionState.IN_TRANSACTION,
@@ -196,7 +198,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
 
     def use(self, queue: PartitionQueue, now: float) -> bool:
         """Note that a partition has a record of the transaction; return whether it may be sent at once."""
-        if self.state not in _OPEN or queue.identity.is_send_allowed or queue in self._joining:
+        if self.state not in _MAY_STILL_COMMIT or queue.identity.is_send_allowed or queue in self._joining:
             return False
         if self.is_v2 and self._marker_backoff.is_over(now):
             self._join([queue])
@@ -226,7 +228,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             self._fail_transaction(error)
 
     def _fail_transaction(self, error: KafkaError) -> None:
-        if self.state in _OPEN:
+        if self.state in _MAY_STILL_COMMIT:
             self._open.is_outdated = isinstance(error, BrokerError) and error.code in FENCED_CODES
             self.error = abortable_error(error)
             self._move_to(TransactionState.ABORTABLE_ERROR)
@@ -246,7 +248,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._end_prepare()
         if self._is_asking or now < self.next_at(now):
             return None
-        if self.is_v2 and self.state in _OPEN and self._joining:
+        if self.is_v2 and self.state in _MAY_STILL_COMMIT and self._joining:
             self._on_joined(self._join([*self._joining]))
         request = self._wanted()
         if request is None:
@@ -259,7 +261,12 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
     def next_at(self, now: float) -> float:
         """Return when to call `next_request` again, if not now; monotonic seconds."""
         pause = self._marker_backoff
-        if self.is_v2 and self.state in _OPEN and (self._joining or self._offsets) and not pause.is_over(now):
+        if (
+            self.is_v2
+            and self.state in _MAY_STILL_COMMIT
+            and (self._joining or self._offsets)
+            and not pause.is_over(now)
+        ):
             return pause.until
         return self.pacing.next_at
 
@@ -270,9 +277,9 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
     def _wanted(self) -> TransactionRequest | None:
         if self.state is TransactionState.INITIALIZING:
             return self._wanted_for_identity()
-        if self.state in _OPEN and self._joining:
+        if self.state in _MAY_STILL_COMMIT and self._joining:
             return self._requests.add(self._joining)
-        if self.state in _OPEN and self._offsets:
+        if self.state in _MAY_STILL_COMMIT and self._offsets:
             return self._requests.send_offsets(self._offsets.first, is_v2=self.is_v2)
         if self.state in _ENDING and self._open.is_flushed and not self._is_renewing:
             requests, is_commit = self._requests, self.state is TransactionState.COMMITTING
@@ -322,7 +329,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._nodes.pop(request.coordinator, None)
         self.pacing.again(f"{request.api.name}: {error}", now)
 
-    def refused(self, request: TransactionRequest, error: KafkaError) -> None:
+    def unsupported(self, request: TransactionRequest, error: KafkaError) -> None:
         """Note that a coordinator is too old for a request."""
         self._is_asking = False
         if request.api is DESCRIBE_TRANSACTIONS:

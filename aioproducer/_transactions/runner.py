@@ -74,7 +74,7 @@ class TransactionRunner:
         self._records = records
         self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
         self.endings = TransactionCompleter(self._manager, records, self.waits, loop=self._loop, wake=self.wake)
-        self.turns = self.endings.turns
+        self.lock = self.endings.lock
         self.refusals = self.endings.refusals
         self._on_fatal = on_fatal
         self._log = log
@@ -156,7 +156,7 @@ class TransactionRunner:
         self.endings.stop_flushing()
         self._manager.fail(error)
         self._told = self._manager.error
-        self.turns.end(error)
+        self.lock.end(error)
         self._changed()
 
     def _changed(self) -> None:

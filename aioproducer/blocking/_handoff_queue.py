@@ -46,7 +46,7 @@ ResultT = TypeVar("ResultT")
 QUEUE_RECORDS: Final = 4096  # records in the queue beyond which `enqueue` waits
 
 QUEUE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of keys and values that are bytes already, beyond which `enqueue` waits; one record may exceed it."""
+"""Limit on queued bytes; only keys and values given as bytes count, and one record may exceed it."""
 
 
 class Enqueue(Protocol):
@@ -141,7 +141,7 @@ def _size_of(payload: object) -> int:
 
 @types.coroutine
 def run_in_context(awaitable: Awaitable[ResultT], context: Context) -> Generator[object, object, ResultT]:
-    """Await something whose every step runs in another context than the task's."""
+    """Await, running each step in `context`."""
     steps = cast("Generator[object, object, ResultT]", awaitable.__await__())
     try:
         waits_for = context.run(steps.send, None)
@@ -164,13 +164,13 @@ class HandoffQueue:
 
     Args:
         max_wait_s: how long a thread waits for room.
-        reject: makes the open transaction abort; returns False if no transaction takes records.
+        abort_transaction: makes the open transaction abort; returns False if no transaction takes records.
         log: of callbacks that raise, and of a loop task that ended early.
     """
 
-    def __init__(self, max_wait_s: float, *, reject: Callable[[KafkaError], bool], log: EventLog) -> None:
+    def __init__(self, max_wait_s: float, *, abort_transaction: Callable[[KafkaError], bool], log: EventLog) -> None:
         self._max_wait_s = max_wait_s
-        self._reject = reject
+        self._abort_transaction = abort_transaction
         self._log = log
         self._putting = RealRLock()  # of the callers only; reentrant, since a signal handler may be a caller too
         self._gates: dict[_thread.LockType, None] = {}
@@ -179,11 +179,11 @@ class HandoffQueue:
         self._taken_upto = 0  # bytes, written by the loop only
         self._idle: IdleWait | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._refusal: KafkaError | None = None
+        self._stop_error: KafkaError | None = None
         self._has_ended = False
         self._pending_callbacks = 0  # callbacks of refused records, scheduled but not called yet
-        self._refused = _Refused()
-        self._refused_in_transaction = _Refused()
+        self._failed = _FailedRecords()
+        self._failed_in_transaction = _FailedRecords()
 
     # Any thread
 
@@ -199,8 +199,8 @@ class HandoffQueue:
         self._wake()
 
     def put_barrier(self, barrier: Barrier) -> None:
-        if self._has_ended and self._refusal is not None:
-            raise self._refusal.fresh()
+        if self._has_ended and self._stop_error is not None:
+            raise self._stop_error.fresh()
         locked(self._putting, self._append, barrier, 0)
         self._wake()
 
@@ -211,12 +211,12 @@ class HandoffQueue:
         self._wake()
 
     def _end_with(self, barrier: Barrier, error: KafkaError) -> None:
-        self._refusal = self._refusal or error
+        self._stop_error = self._stop_error or error
         self._append(barrier, 0)
 
     def _try_put(self, record: QueuedRecord) -> bool:
-        if self._refusal is not None:
-            raise self._refusal.fresh()
+        if self._stop_error is not None:
+            raise self._stop_error.fresh()
         is_small = self._put_upto - self._taken_upto + record.size <= QUEUE_BYTES
         if self._queue and not (is_small and len(self._queue) < QUEUE_RECORDS):
             return False
@@ -294,22 +294,22 @@ class HandoffQueue:
                 await self._give(self._take())
 
     def _end(self, cause: BaseException) -> None:
-        if self._refusal is None:  # else it is closing
+        if self._stop_error is None:  # else it is closing
             text = f"the task that gives records to the producer has ended ({cause!r}): close it and make a new one"
-            self.refuse(IllegalStateError(text))
+            self.stop_accepting(IllegalStateError(text))
             self._log.error("handover_ended", error=f"{type(cause).__name__}: {cause}")
         self._has_ended = True  # set before the queue is emptied: a later caller sees it, and calls `_fail_queued`
         self._idle = None
         self._fail_queued()
 
     def _fail_queued(self) -> None:
-        assert self._refusal is not None
+        assert self._stop_error is not None
         while self._queue:
             first = self._take()
             if isinstance(first, Barrier):
                 first.reached.set()
             else:
-                self._note(self._refusal, first)
+                self._note(self._stop_error, first)
 
     def _take(self) -> QueuedRecord | Barrier:
         first = self._queue.popleft()
@@ -318,8 +318,8 @@ class HandoffQueue:
             self._open_gates()
         return first
 
-    def refuse(self, error: KafkaError) -> None:
-        self._refusal = self._refusal or error
+    def stop_accepting(self, error: KafkaError) -> None:
+        self._stop_error = self._stop_error or error
         self._open_gates()
 
     async def _give(self, first: QueuedRecord | Barrier) -> None:
@@ -329,8 +329,9 @@ class HandoffQueue:
                     await asyncio.sleep(0)
             finally:
                 first.reached.set()
-            await asyncio.sleep(0)  # the task behind the barrier begins ...
-            await asyncio.sleep(0)  # ... and does its part before the next record
+            # First step: the task behind the barrier begins. Second: it does its part, before the next record.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
             return
         try:
             await first.enqueue()
@@ -343,25 +344,25 @@ class HandoffQueue:
     def _note(self, raised: BaseException, record: QueuedRecord) -> None:
         error = error_of_refused(raised)
         if isinstance(raised, IllegalStateError) and not isinstance(raised, NoTransactionError):
-            self.refuse(raised)
+            self.stop_accepting(raised)
         # The record's call has returned, so only this keeps the transaction from being committed without it.
-        refused = self._refused_in_transaction if self._reject(error) else self._refused
+        failed = self._failed_in_transaction if self._abort_transaction(error) else self._failed
         if record.on_delivery is None:
-            refused.note(error)
+            failed.note(error)
             return
         self._pending_callbacks += 1  # called later, after the callbacks of the records before it
         loop = asyncio.get_running_loop()
-        loop.call_soon(self._call_back, record.on_delivery, error, refused, context=record.context)
+        loop.call_soon(self._call_back, record.on_delivery, error, failed, context=record.context)
 
-    def _call_back(self, on_delivery: OnDelivery, error: KafkaError, refused: _Refused) -> None:
+    def _call_back(self, on_delivery: OnDelivery, error: KafkaError, failed: _FailedRecords) -> None:
         self._pending_callbacks -= 1
         if not tell(on_delivery, None, error.fresh(), self._log):
-            refused.note(error)
+            failed.note(error)
 
     @property
     def unreported(self) -> int:
         """Records that are queued, or that the producer refused, and whose failure was not reported."""
-        return self.records + self._refused.count + self._refused_in_transaction.count
+        return self.records + self._failed.count + self._failed_in_transaction.count
 
     def take_errors(
         self, undelivered: UndeliveredError | None, *, outside_too: bool = False
@@ -371,9 +372,9 @@ class HandoffQueue:
         Args:
             outside_too: also those outside of transactions, which must not fail a commit.
         """
-        errors, failed = self._refused_in_transaction.take()
+        errors, failed = self._failed_in_transaction.take()
         if outside_too:
-            outside, count = self._refused.take()
+            outside, count = self._failed.take()
             errors, failed = [*outside, *errors], failed + count
         if undelivered is not None:
             errors = [*errors, *(error for error in undelivered.exceptions if isinstance(error, KafkaError))]
@@ -381,7 +382,7 @@ class HandoffQueue:
         return UndeliveredError.of(errors, count=failed) if errors else None
 
 
-class _Refused:
+class _FailedRecords:
     """Records that the producer refused and whose failure was not reported: their number, and the first errors."""
 
     __slots__ = ("_errors", "count")

@@ -65,7 +65,9 @@ class BlockingLifecycle:
         producer._use_log(self._log)
         self._max_block_s = self._config.max_block_ms / 1000
         self._delivery_limit = delivery_limit(self._max_block_s + self._config.delivery_timeout_ms / 1000)
-        self._queue = HandoffQueue(self._max_block_s, reject=partial(_reject_commit, producer), log=self._log)
+        self._queue = HandoffQueue(
+            self._max_block_s, abort_transaction=partial(_reject_commit, producer), log=self._log
+        )
         self._running = producer._take_over_report()  # noqa: SLF001  # of this package
         self._background = BackgroundLoop(self._log.call, last=partial(producer.close, 0))
         self._made_at = made_at

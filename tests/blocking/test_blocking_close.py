@@ -115,7 +115,7 @@ def test_records_accepted_during_close_are_reported(cluster: ClusterElsewhere, t
 
 def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
     """The loop slept, and closed before it could be woken: `close` had seen the record."""
-    handover = HandoffQueue(1.0, reject=lambda _error: False, log=EventList())
+    handover = HandoffQueue(1.0, abort_transaction=lambda _error: False, log=EventList())
 
     async def sleep_once() -> None:
         running = asyncio.create_task(handover.run())

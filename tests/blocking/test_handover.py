@@ -52,7 +52,7 @@ class Records:
 
 def new_handover(max_wait_s: float = PATIENCE_S, *, in_transaction: Callable[[], bool] = lambda: False) -> HandoffQueue:
     """Return a queue; `in_transaction` says whether a transaction is open that a refused record must fail."""
-    return HandoffQueue(max_wait_s, reject=lambda _error: in_transaction(), log=EventList())
+    return HandoffQueue(max_wait_s, abort_transaction=lambda _error: in_transaction(), log=EventList())
 
 
 @asynccontextmanager

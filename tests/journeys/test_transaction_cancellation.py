@@ -405,13 +405,13 @@ async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None
 async def test_lock_given_to_a_cancelled_task_goes_on() -> None:
     """Otherwise it would be lost, and all tasks behind would wait forever."""
     loop = asyncio.get_running_loop()
-    turns = TransactionLock(loop, lambda _: True)
-    held = await turns.take(loop.time() + 1)
-    given_up = asyncio.ensure_future(turns.take(loop.time() + 1))
-    following = asyncio.ensure_future(turns.take(loop.time() + 1))
+    lock = TransactionLock(loop, lambda _: True)
+    held = await lock.take(loop.time() + 1)
+    given_up = asyncio.ensure_future(lock.take(loop.time() + 1))
+    following = asyncio.ensure_future(lock.take(loop.time() + 1))
     await asyncio.sleep(0)
 
-    turns.give(held)
+    lock.give(held)
     given_up.cancel()
 
     assert (await following).transaction is None

@@ -155,7 +155,7 @@ def test_v2_fenced_commit_without_describe_is_fatal() -> None:
     scene.commit()
     scene.do("EndTxn", 90)
 
-    scene.manager.refused(scene.ask(), UnsupportedVersionError("unknown"))
+    scene.manager.unsupported(scene.ask(), UnsupportedVersionError("unknown"))
 
     assert scene.is_in(State.FATAL_ERROR)
     assert isinstance(scene.manager.error, ProducerFencedError)

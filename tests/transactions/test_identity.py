@@ -348,7 +348,7 @@ def test_unsupported_describe_is_not_repeated() -> None:
     """The coordinator is older than Kafka 3.0."""
     scene = doubted()
 
-    scene.manager.refused(scene.ask(), UnsupportedVersionError("too old"))
+    scene.manager.unsupported(scene.ask(), UnsupportedVersionError("too old"))
     scene.do("InitProducerId")
 
     assert scene.is_in(State.READY)

@@ -151,7 +151,7 @@ def test_coordinator_too_old_is_fatal() -> None:
     scene.manager.initialize()
     request = scene.ask()
 
-    scene.manager.refused(request, UnsupportedVersionError("too old"))
+    scene.manager.unsupported(request, UnsupportedVersionError("too old"))
 
     assert request.api.name == "InitProducerId"
     assert (scene.manager.state, str(scene.manager.error)) == (State.FATAL_ERROR, "too old")
@@ -377,11 +377,11 @@ def test_disowned_identity_is_not_replaced() -> None:
     scene.do("EndTxn", 47)
     scene.abort()
 
-    scene.manager.refused(scene.ask(), UnsupportedVersionError("DescribeTransactions"))
+    scene.manager.unsupported(scene.ask(), UnsupportedVersionError("DescribeTransactions"))
     request = scene.ask()
     with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5") as refused:
         request.body(LAST_WITHOUT_IDENTITY)
-    scene.manager.refused(request, refused.value)
+    scene.manager.unsupported(request, refused.value)
 
     assert request.body(LAST_WITHOUT_IDENTITY + 1)
     assert scene.is_in(State.FATAL_ERROR)
@@ -396,7 +396,7 @@ def test_confirmed_identity_may_be_replaced() -> None:
     scene.pass_time(1)
     scene.do("EndTxn")
     look = scene.ask()
-    scene.manager.refused(look, UnsupportedVersionError("Kafka 3.0 is needed"))
+    scene.manager.unsupported(look, UnsupportedVersionError("Kafka 3.0 is needed"))
 
     request = scene.ask()
 

@@ -13,7 +13,7 @@ TRANSACTIONS: Final = (
             Change(
                 "_transactions/manager.py",
                 "TransactionManager._fail_transaction",
-                "self.state in _OPEN",
+                "self.state in _MAY_STILL_COMMIT",
                 "not self.state",
             ),
         ),
