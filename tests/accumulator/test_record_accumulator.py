@@ -115,6 +115,14 @@ def test_open_batch_is_closed_when_it_is_drained() -> None:
     assert core.send()._batch_result is not first._batch_result
 
 
+def test_open_batch_is_closed_on_request() -> None:
+    core = CoreParts()
+    first = core.send()
+    core.accumulator.close_open(core.queue())
+
+    assert [batch.result for batch in core.queue().queued] == [first._batch_result]
+
+
 # Nothing is scanned
 
 

@@ -391,3 +391,47 @@ def test_answered_offsets_leave_the_queue() -> None:
     line.clear()
     line.forward(requests.commit_offsets(late, is_v2=False))
     assert (late is first, late.is_done, bool(line)) == (False, True, False)
+
+
+# Prepared
+
+
+@on_both()
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_prepared_transaction_waits_for_its_end(version: int, *, is_commit: bool) -> None:
+    """Nothing is asked between the last record's end and the user's decision."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.prepare(is_empty=False)
+    assert not scene.manager.has_ended
+    assert (scene.asked(), scene.manager.prepared) == (None, None)
+
+    scene.manager.flushed()
+    assert scene.asked() is None
+
+    prepared = scene.manager.prepared
+    assert prepared == ("billing-1", 77, 0, 2 if version >= 2 else 1)
+    assert scene.manager.has_identity_of(prepared)
+    (scene.commit if is_commit else scene.abort)()
+    scene.do("EndTxn")
+    assert (scene.manager.state, scene.manager.prepared) == (State.READY, None)
+
+
+@on_both()
+def test_offsets_are_sent_before_a_transaction_is_prepared(version: int) -> None:
+    scene = Scene(version=version).begun()
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    scene.manager.prepare(is_empty=True)
+    scene.manager.flushed()
+
+    if version < 2:
+        scene.do("AddOffsetsToTxn")
+    assert scene.manager.prepared is None
+    scene.do("TxnOffsetCommit")
+    assert scene.asked() is None
+    assert scene.manager.prepared is not None
+
+
+def test_empty_transaction_cannot_be_prepared() -> None:
+    scene = Scene().begun()
+    with pytest.raises(IllegalStateError, match="nothing to prepare"):
+        scene.manager.prepare(is_empty=True)

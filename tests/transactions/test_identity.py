@@ -27,6 +27,12 @@ def queue(shared: TransactionalIdentity) -> PartitionQueue:
     return queue
 
 
+def test_partition_never_takes_another_epoch_by_itself(queue: PartitionQueue) -> None:
+    queue.identity.begin_change()
+
+    assert not queue.identity.may_change
+
+
 def sent_by(queue: PartitionQueue, *, sent_at: float = 10.0) -> ProducerBatch:
     core = CoreParts()
     core.send()
