@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [
     page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if "```python" in page.read_text("utf-8")
 ]
-SPARK_BLOCK = re.compile(r"\bspark\b")
+SPARK_BLOCK = re.compile(r"\bspark\b|format\(\"aioproducer\"\)")
 PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
 
 

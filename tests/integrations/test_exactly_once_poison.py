@@ -1,6 +1,7 @@
 """A record that fails whenever it is tried: found, and handed over or told."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -78,7 +79,8 @@ async def test_each_attempt_logs_the_users_traceback(servers: str) -> None:
             await batches.run(copy_and_stumble)
             await stopping
 
-    line = copy_and_stumble.__code__.co_firstlineno + 8
+    source, first = inspect.getsourcelines(copy_and_stumble)
+    line = first + len(source) - 1
     place = f'File "{__file__}", line {line}, in copy_and_stumble'
     for event, least in (("batch_not_committed", 1 + ATTEMPTS), ("poison_record", 1), ("batch_failed", 1)):
         lines = log.naming(f"event='{event}'")

@@ -26,6 +26,7 @@ from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
     WRITE_TXN_MARKERS,
+    decode_all_descriptions,
     decode_describe_producers_response,
     decode_describe_transactions_response,
     decode_list_transactions_response,
@@ -40,6 +41,7 @@ from aioproducer._protocol.transaction_messages import (
     decode_add_partitions_response,
     decode_end_txn_response,
     decode_find_coordinator_response,
+    decode_find_coordinators_response,
 )
 from aioproducer.testing import ApiKey
 from tests.programs.fuzz.message_samples import ANY_TEXT, sample
@@ -66,6 +68,12 @@ OF_ONE_VERSION: dict[Api, Callable[[bytes], object]] = {
 }
 """Called with the payload."""
 
+READ_OTHERWISE: dict[str, tuple[Api, Callable[[bytes], object]]] = {
+    "all coordinators": (FIND_COORDINATOR, decode_find_coordinators_response),
+    "all transactions": (DESCRIBE_TRANSACTIONS, decode_all_descriptions),
+}
+"""A second decoder of the same responses: what it reads -> api, and the decoder; called with the payload."""
+
 
 class Answer(NamedTuple):
     name: str
@@ -79,6 +87,9 @@ def answers() -> Iterator[Answer]:
             yield _answer(api, version, functools.partial(decode, version))
     for api, decode in OF_ONE_VERSION.items():
         yield _answer(api, api.max_version, decode)
+    for what, (api, decode) in READ_OTHERWISE.items():
+        answer = _answer(api, api.max_version, decode)
+        yield answer._replace(name=f"{what} of {answer.name}")
 
 
 def _answer(api: Api, version: int, decode: Callable[[bytes], object]) -> Answer:

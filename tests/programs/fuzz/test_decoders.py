@@ -15,7 +15,7 @@ from aioproducer.errors import ProtocolError
 from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.wire.messages import decode_request
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
-from tests.programs.fuzz.answers import ANSWERS, OF_ONE_VERSION
+from tests.programs.fuzz.answers import ANSWERS, OF_ONE_VERSION, READ_OTHERWISE
 from tests.programs.fuzz.decoders import decoders
 from tests.programs.fuzz.measures import calls, peak_bytes
 from tests.programs.fuzz.mutations import KINDS, Step, damaged
@@ -37,7 +37,8 @@ def test_every_decoder_of_answers_is_here() -> None:
         for name, function in vars(import_module(f"{protocol.__name__}.{module.name}")).items()
         if name.startswith("decode_")
     }
-    fuzzed = {getattr(decode, "func", decode) for decode in (*ANSWERS.values(), *OF_ONE_VERSION.values())}
+    otherwise = (decode for _, decode in READ_OTHERWISE.values())
+    fuzzed = {getattr(decode, "func", decode) for decode in (*ANSWERS.values(), *OF_ONE_VERSION.values(), *otherwise)}
 
     assert found == fuzzed
 
