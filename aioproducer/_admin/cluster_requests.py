@@ -213,7 +213,7 @@ class ClusterRequests:
         """Send a request to the current coordinator of a transactional id, or of a group.
 
         The coordinator is looked up before the first request: until then a new cluster has no topic for its state, and
-        a broker answers COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR for ever.
+        a broker answers every request with COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR.
 
         Raises:
             NoResponseError: no answer in time.

@@ -287,7 +287,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         return None
 
     def _wanted_for_identity(self) -> TransactionRequest:
-        # InitProducerId aborts whatever transaction is open under the producer id before it compares epochs. So look
+        # InitProducerId aborts any transaction that is open under the producer id before it compares epochs. So look
         # first whether a successor has one open, or a late copy of a request began one.
         if (self._is_doubted or self._open.has_stray) and not self._has_looked:
             return self._requests.describe()

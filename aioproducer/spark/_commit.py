@@ -2,7 +2,7 @@
 
 Each task leaves its transaction prepared: every record acknowledged, nothing committed. Then one decision is written
 (`decision`), in a transaction of the sink's coordinator id, and after it every task's transaction is committed. The
-decision is what counts: before it the batch is redone, after it the rest is committed by whoever comes next.
+decision is what counts: before it the batch is redone, after it the rest is committed by the next driver.
 
     prepare (driver, before the tasks)
       P1  initialise the coordinator id: an older driver's decision will be refused

@@ -48,6 +48,7 @@ from aioproducer._protocol.transaction_messages import (
     encode_end_txn_request,
 )
 from aioproducer._transactions.prepared import PreparedTransaction
+from aioproducer._transactions.states import FIRST_V2
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, ProducerFencedError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -60,10 +61,7 @@ ResultT = TypeVar("ResultT")
 REQUEST_TIMEOUT_S: Final = 15.0
 """For an answer, retries included."""
 ROUND_CONCURRENCY: Final = 64
-TV2: Final = 2
-"""`transaction.version` of KIP-890."""
-
-_LAST_BEFORE_TV2: Final = {END_TXN: 4, TXN_OFFSET_COMMIT: 4}
+_LAST_BEFORE_V2: Final = {END_TXN: 4, TXN_OFFSET_COMMIT: 4}
 
 _FENCED: Final = frozenset(
     {
@@ -102,7 +100,7 @@ class SinkCluster:
     async def init_producer_id(self, transactional_id: str) -> PreparedTransaction:
         """See `TransactionCluster`."""
         found = await self._initialise(transactional_id)
-        version = TV2 if self._requests.transaction_version >= TV2 else 1
+        version = FIRST_V2 if self._requests.transaction_version >= FIRST_V2 else 1
         return PreparedTransaction(transactional_id, found.producer_id, found.producer_epoch, version)
 
     async def fence(self, coordinator: PreparedTransaction) -> None:
@@ -159,7 +157,7 @@ class SinkCluster:
         self, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
     ) -> PreparedTransaction:
         """See `TransactionCluster`."""
-        if coordinator.version < TV2:
+        if coordinator.version < FIRST_V2:
             await _or_fenced(self._add_group(coordinator), _FENCED)
         await _or_fenced(self._commit_offsets(coordinator, offsets), _OVERTAKEN)
         ended = await _or_fenced(self._end(coordinator, commit=True, timeout_s=REQUEST_TIMEOUT_S), _OVERTAKEN)
@@ -324,7 +322,7 @@ def _identity(transaction: PreparedTransaction) -> TransactionIdentity:
 
 def _capped(api: Api, version: int) -> Api:
     """Return a request in the versions that fit the transaction's; Kafka lists v5 also where it refuses it."""
-    return api if version >= TV2 else api._replace(max_version=_LAST_BEFORE_TV2[api])
+    return api if version >= FIRST_V2 else api._replace(max_version=_LAST_BEFORE_V2[api])
 
 
 async def _or_fenced(request: Awaitable[ResultT], codes: frozenset[ErrorCode]) -> ResultT:

@@ -164,4 +164,4 @@ def described_tasks(entries: Sequence[TaskEntry], ids: SinkIds, batch: int) -> s
 
 
 class UnreadableDecisionError(KafkaError):
-    """The group's offsets are not a decision of ours."""
+    """Another program has written the group's offsets."""

@@ -200,3 +200,17 @@ def test_rate_cuts_batches(cluster: ThreadedFakeCluster) -> None:
     """So that none takes longer than a second."""
     counts = send(cluster, [values(50)], maxRecordsPerSecond="1000000")
     assert counts.rows == 50
+
+
+def test_failing_task_aborts_what_it_has_written(cluster: ThreadedFakeCluster) -> None:
+    """Else readers of committed records would wait for the time-out of its transaction."""
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "a", "kafka.linger.ms": "0"}
+    # The pause of the rate lets the first rows reach the broker, so that there is something to abort.
+    given |= {"exactlyOnce": "true", "sinkId": "load", "maxRecordsPerSecond": "100"}
+    sender = TaskSender(SinkOptions.parse(given), SinkColumns(frozenset({"value"}), has_seconds=False))
+    batches = [values(50), values(1, size=2_000_000)]
+
+    with pytest.raises(TaskError, match=r"task 7, row 50"):
+        sender.send_all(iter(batches), task=TASK, transactional_id="load.0.7.0")
+
+    assert ApiKey.END_TXN in {request.api for request in cluster.requests}

@@ -72,7 +72,7 @@ def load(  # one for each argument
     report: Annotated[str | None, typer.Option(metavar="FILE", help="Write a report as JSON.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's log on standard error.")] = False,
 ) -> None:
-    """Load Parquet files into a topic, or with --master whatever Spark reads.
+    """Load Parquet files into a topic, or with --master anything that Spark reads.
 
     Exit code 0: everything was delivered, or this run was finished before.
     1: not everything; with --exactly-once nothing of it is visible.
