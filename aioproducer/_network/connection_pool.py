@@ -31,10 +31,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.addresses import SocketAddress, connect, look_up
-from aioproducer._network.connection import BrokerConnection, IdleConnectionError
+from aioproducer._network.connection import BrokerConnection, IdleConnectionError, with_label
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, TlsError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
@@ -84,6 +84,7 @@ class NodeConnection:
         self._throttle_timer: Timer | None = None
         self._failures_in_a_row = self._attempts = 0
         self._is_closed = False
+        self._tls = context.security.tls if context.security is not None else None
         self._missing = ""  # what the current attempt waits for, for the text of a time-out
 
     @property
@@ -213,6 +214,8 @@ class NodeConnection:
     async def _open(self) -> BrokerConnection:
         timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
         label = _label(self.node)
+        if self._tls is not None:
+            await self._tls.prepare()
         reasons: list[str] = []
         for address in await self._addresses(timeout_s):
             limit = asyncio.timeout(timeout_s)
@@ -246,7 +249,7 @@ class NodeConnection:
     async def _open_address(self, address: SocketAddress) -> BrokerConnection:
         make = partial(BrokerConnection, self._context, _label(self.node), self._lose)
         self._missing = "no connection"
-        connection = await connect(self._context.loop, make, address)
+        connection = await self._connected(make, address)
         self._missing = "the port is open, but no Kafka broker has answered there"
         try:
             await connection.ready
@@ -257,6 +260,17 @@ class NodeConnection:
         if connection.error is not None:  # closed between its last response and this task's turn
             raise connection.error
         return connection
+
+    async def _connected(self, make: Callable[[], BrokerConnection], address: SocketAddress) -> BrokerConnection:
+        loop = self._context.loop
+        if self._tls is None:
+            return await connect(loop, make, address)
+        protocol = await connect(loop, self._tls.wrap(make, self.node.host), address)
+        self._missing = "the port is open, but nothing has answered the TLS handshake there"
+        try:
+            return await protocol.established()
+        except TlsError as error:
+            raise with_label(_label(self.node), error) from error.__cause__
 
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
