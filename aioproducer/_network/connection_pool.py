@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.addresses import SocketAddress, connect, look_up
 from aioproducer._network.connection import BrokerConnection, IdleConnectionError, with_label
+from aioproducer._network.refusals import FOR_GOOD
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, TlsError, UnsupportedVersionError
+from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsError, TlsRefusedError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
 
+CLOSES_THAT_REFUSE: Final = 3
+"""As many closes in the TLS handshake, one after another, are those of a listener without TLS, not of a restart."""
 LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
 
 
@@ -120,7 +123,7 @@ class NodeConnection:
 
     @property
     def has_failed_for_good(self) -> bool:
-        return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
+        return isinstance(self.last_error, FOR_GOOD)
 
     def connect(self) -> None:
         """Connect unless connected or connecting; after a failure, when its pause is over."""
@@ -209,6 +212,9 @@ class NodeConnection:
 
     def _fail_attempt(self, error: KafkaError) -> None:
         self._context.counters.connection_failures += 1
+        if isinstance(error, TlsClosedError) and self._failures_in_a_row >= CLOSES_THAT_REFUSE - 1:
+            cause, error = error.__cause__, TlsRefusedError(str(error))
+            error.__cause__ = cause
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
