@@ -70,6 +70,7 @@ _CHAPTERS: Final = {
             *("Partitioner", "RoundRobinPartitioner", "partition_for_key", "Cluster"),
         ],
     ),
+    "Secured clusters: aioproducer.security": ("aioproducer.security", ["Secret"]),
     "For tests: aioproducer.testing": (
         "aioproducer.testing",
         [

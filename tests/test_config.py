@@ -146,10 +146,14 @@ def shown(given: dict[str, object] | str) -> str | None:
         ({"transactional_id": "\ud800"}, "transactional_id cannot be encoded as UTF-8"),
         ({"transaction_timeout_ms": 0}, "transaction_timeout_ms must be between 1 and 2147483647, not 0"),
         ({"transaction_timeout_ms": -1}, "transaction_timeout_ms must be between 1 and 2147483647, not -1"),
-        ({"security_protocol": "TLS"}, "security_protocol must be PLAINTEXT (TLS and SASL are not supported in this"),
-        ({"security_protocol": "plaintext"}, "security_protocol must be PLAINTEXT (TLS and SASL are not supported"),
-        ({"security_protocol": "SSL"}, "TLS and SASL are not supported in this version"),
-        ({"security_protocol": "SASL_SSL"}, "TLS and SASL are not supported in this version"),
+        (
+            {"security_protocol": "TLS"},
+            "security_protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL (Kafka",
+        ),
+        (
+            {"security_protocol": "SASL"},
+            "security_protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not",
+        ),
     ],
     ids=shown,
 )

@@ -107,6 +107,11 @@ class ClusterFeatures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSecurity:
+    """What connections do before the first request; without any of it they are plaintext."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkContext:
     """Created by the `NetworkClient` for all its connections."""
 
@@ -117,6 +122,7 @@ class NetworkContext:
     log: EventLog
     client_id: str
     settings: NetworkSettings
+    security: ConnectionSecurity | None = None
     counters: NetworkCounters = field(default_factory=NetworkCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
     held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))

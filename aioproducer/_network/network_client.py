@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import (
+    ConnectionSecurity,
     EventLog,
     NetworkContext,
     NetworkCounters,
@@ -53,6 +54,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         events: NetworkEvents,
         log: EventLog,
         client_id: str,
+        security: ConnectionSecurity | None = None,
     ) -> None:
         self.counters: NetworkCounters = NetworkCounters()
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
@@ -64,6 +66,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             log=log,
             client_id=client_id,
             settings=settings,
+            security=security,
             counters=self.counters,
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.open_batches import AccumulatorSettings
 from aioproducer._accumulator.wait_queues import WaitingLimits
-from aioproducer._network.context import NetworkSettings
+from aioproducer._network.context import ConnectionSecurity, NetworkSettings
 from aioproducer._network.metadata_refresher import MetadataSettings
 from aioproducer._protocol.compression import CompressionType
 from aioproducer._sender.produce_outcome import Policy
@@ -73,6 +73,10 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
         receive_buffer_bytes=config.receive_buffer_bytes,
         software_version=VERSION,
     )
+
+
+def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
+    return None if config.security_protocol == "PLAINTEXT" else ConnectionSecurity()
 
 
 def metadata_settings(config: ProducerConfig) -> MetadataSettings:

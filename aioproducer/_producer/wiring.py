@@ -18,6 +18,7 @@ from aioproducer._producer.component_settings import (
     accumulator_settings,
     codec,
     compression_level,
+    connection_security,
     metadata_settings,
     network_settings,
     produce_policy,
@@ -219,6 +220,7 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
     return NetworkClient(
         bootstrap=dependencies.config.bootstrap,
         settings=network_settings(dependencies.config),
+        security=connection_security(dependencies.config),
         timers=timers,
         random=dependencies.random,
         events=dependencies.network_events,

@@ -26,10 +26,11 @@ from aioproducer.config._option_types import (
     OptionalWhole,
     OptionKind,
     Plugin,
-    SecurityProtocol,
     TransactionalId,
 )
 from aioproducer.config._properties_file import read_properties
+from aioproducer.config._security_rules import check_security
+from aioproducer.config._security_types import SecurityProtocol
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
@@ -218,7 +219,8 @@ class ProducerConfig:
     """The time without any response after which the bootstrap servers are tried again, in ms (KIP-1102)."""
 
     security_protocol: Annotated[str, SecurityProtocol()] = "PLAINTEXT"
-    """The protocol of the connections to brokers."""
+    """The protocol of the connections to brokers, in any case: `PLAINTEXT`, `SSL` (TLS), `SASL_PLAINTEXT` or
+    `SASL_SSL` (SASL over TLS). Never follows from other options: credentials without it are an error."""
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
@@ -245,13 +247,16 @@ class ProducerConfig:
         bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._put("bootstrap", bootstrap)
         self._put("bootstrap_servers", tuple(_joined(host, port) for host, port in bootstrap))
-        self._put("given", named)
         for name, kind in option_kinds().items():
             self._put(name, kind.accept(name, named[name]) if name in named else option_defaults()[name])
+            if name in named and getattr(kind, "is_secret", False):
+                named[name] = getattr(self, name)  # no repr shows it
+        self._put("given", named)
         if self.max_waiting_bytes < 0:
             self._put("max_waiting_bytes", self.buffer_memory // 4)
         self._put("adjustments", tuple(self._adjust()))
         rules.check_rules(self)
+        check_security(self)
 
     @classmethod
     def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:

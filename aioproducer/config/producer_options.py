@@ -49,6 +49,6 @@ class ProducerOptions(TypedDict, total=False):
     metadata_max_age_ms: int
     metadata_max_idle_ms: int
     metadata_recovery_rebootstrap_trigger_ms: int
-    security_protocol: Literal["PLAINTEXT"]
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     transactional_id: str | None
     transaction_timeout_ms: int
