@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.addresses import SocketAddress, connect, look_up
 from aioproducer._network.connection import BrokerConnection, IdleConnectionError
+from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
@@ -244,19 +245,26 @@ class NodeConnection:
         return addresses[first:] + addresses[:first]
 
     async def _open_address(self, address: SocketAddress) -> BrokerConnection:
-        make = partial(BrokerConnection, self._context, _label(self.node), self._lose)
+        make = self._connection_factory()
         self._missing = "no connection"
         connection = await connect(self._context.loop, make, address)
-        self._missing = "the port is open, but no Kafka broker has answered there"
         try:
             await connection.ready
         except asyncio.CancelledError:
+            self._missing = connection.missing
             connection.close(BrokerConnectionError("the handshake was not finished in time"))
             await asyncio.wait((connection.closed,))
             raise
         if connection.error is not None:  # closed between its last response and this task's turn
             raise connection.error
         return connection
+
+    def _connection_factory(self) -> Callable[[], BrokerConnection]:
+        context, label = self._context, _label(self.node)
+        sasl = None if context.security is None else context.security.sasl
+        if sasl is None:
+            return partial(BrokerConnection, context, label, self._lose)
+        return partial(SaslConnection, context, label, self._lose, place=self.place, sasl=sasl)
 
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection

@@ -14,6 +14,7 @@ from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
+    from aioproducer._network.sasl_client import SaslClient
     from aioproducer._timing.retry_backoff import RandomSource
 
 
@@ -87,6 +88,11 @@ class NetworkCounters:
     connections_created: int = 0  # Kafka: connection-creation-total
     connections_closed: int = 0  # Kafka: connection-close-total
     connection_failures: int = 0  # attempts to connect that failed
+    authentications: int = 0  # Kafka: successful-authentication-total
+    authentication_failures: int = 0  # Kafka: failed-authentication-total
+    reauthentications: int = 0  # Kafka: successful-reauthentication-total
+    reauthentication_failures: int = 0  # Kafka: failed-reauthentication-total
+    reauthentication_latency_s: float = 0.0  # sum over `reauthentications`
 
 
 @dataclass(slots=True)
@@ -109,6 +115,8 @@ class ClusterFeatures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSecurity:
     """What connections do before the first request; without any of it they are plaintext."""
+
+    sasl: SaslClient | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

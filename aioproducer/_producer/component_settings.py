@@ -14,6 +14,7 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer._version import VERSION
 
 if TYPE_CHECKING:
+    from aioproducer._network.sasl_client import SaslClient
     from aioproducer.config import ProducerConfig
 
 BATCHES_IN_BUFFER: Final = 16
@@ -75,8 +76,8 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
     )
 
 
-def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
-    return None if config.security_protocol == "PLAINTEXT" else ConnectionSecurity()
+def connection_security(config: ProducerConfig, sasl: SaslClient | None) -> ConnectionSecurity | None:
+    return None if config.security_protocol == "PLAINTEXT" else ConnectionSecurity(sasl=sasl)
 
 
 def metadata_settings(config: ProducerConfig) -> MetadataSettings:

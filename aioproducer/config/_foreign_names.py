@@ -37,7 +37,11 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "socket_receive_buffer_bytes": ("receive_buffer_bytes", ""),
     "api_version_request_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
     "partitioner_cb": ("partitioner", ""),
+    "sasl_mechanisms": ("sasl_mechanism", ""),
     # aiokafka, kafka-python
+    "sasl_plain_username": ("sasl_username", ""),
+    "sasl_plain_password": ("sasl_password", ""),
+    "sasl_oauth_token_provider": ("sasl_token_provider", ""),
     "max_batch_size": ("batch_size", ""),
     "bootstrap_timeout_ms": ("max_block_ms", ""),
     "api_version_auto_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
@@ -45,7 +49,14 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
 """Name elsewhere -> (the option here, what differs)."""
 
 _TLS: Final = "TLS is not supported in this version"
-_SASL: Final = "SASL is not supported in this version"
+_TOKENS: Final = (
+    "tokens come from the object given as sasl_token_provider, such as ClientCredentials(url, client_id=..., "
+    "client_secret=...): no text of a configuration makes this client fetch one"
+)
+_KERBEROS: Final = "Kerberos is not supported in this version"
+_HANDLER: Final = (
+    "callback handlers are Java classes; tokens come from sasl_token_provider, passwords from sasl_password"
+)
 _STATISTICS: Final = "metrics are read with Producer.statistics()"
 _ON_DELIVERY: Final = "outcomes are awaited, or given to the on_delivery of each call"
 _LOGGING: Final = 'events go to structlog or to logging.getLogger("aioproducer")'
@@ -72,6 +83,9 @@ REASONS: Final[Mapping[str, str]] = {
     "metrics_sample_window_ms": "metrics are read with Producer.statistics(), which keeps totals only",
     "partitioner_availability_timeout_ms": "partitions without a leader are avoided, without a time-out to set",
     "partitioner_rack_aware": "rack-aware partitioning is not supported in this version",
+    "sasl_client_callback_handler_class": _HANDLER,
+    "sasl_login_callback_handler_class": _HANDLER,
+    "sasl_login_class": _HANDLER,
     "security_providers": "it names Java classes",
     "serializer_encoding": "pass key_serializer and value_serializer as StringSerializer(encoding)",
     "transaction_two_phase_commit_enable": "two-phase commit is not supported in this version",
@@ -94,7 +108,7 @@ REASONS: Final[Mapping[str, str]] = {
     "dr_msg_cb": _ON_DELIVERY,
     "enable_gapless_guarantee": "a failed record does not stop the others; use a transaction for all or none",
     "enable_random_seed": "Python's random module is used",
-    "enable_sasl_oauthbearer_unsecure_jwt": _SASL,
+    "enable_sasl_oauthbearer_unsecure_jwt": _TOKENS,
     "enable_ssl_certificate_verification": _TLS,
     "enabled_events": "there is no event queue; callbacks run on the event loop",
     "error_cb": _LOGGING,
@@ -108,7 +122,7 @@ REASONS: Final[Mapping[str, str]] = {
     "log_thread_name": _LOGGING,
     "message_copy_max_bytes": "records are copied once, into their batch",
     "msg_order_cmp": "records of a partition keep the order of the calls",
-    "oauthbearer_token_refresh_cb": _SASL,
+    "oauthbearer_token_refresh_cb": _TOKENS,
     "opaque": "the on_delivery of a call can hold what belongs to its record",
     "open_cb": "the producer opens no files",
     "plugin_library_paths": "pass objects as interceptors=",
@@ -132,7 +146,7 @@ REASONS: Final[Mapping[str, str]] = {
     # confluent-kafka
     "default_topic_config": "options are the same for all topics",
     "logger": _LOGGING,
-    "oauth_cb": _SASL,
+    "oauth_cb": _TOKENS,
     "on_delivery": _ON_DELIVERY,
     # aiokafka, kafka-python
     "api_version": _VERSIONS,
@@ -171,7 +185,8 @@ REASONS: Final[Mapping[str, str]] = {
 
 PREFIXES: Final[Mapping[str, str]] = {
     "ssl_": _TLS,
-    "sasl_": _SASL,
+    "sasl_kerberos_": _KERBEROS,
+    "sasl_oauthbearer_": _TOKENS,
     "auto_commit_": _CONSUMER,
     "auto_offset_": _CONSUMER,
     "consume_": _CONSUMER,

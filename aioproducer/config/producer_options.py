@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
+from aioproducer.config._security_types import PasswordArgument
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
+from aioproducer.security import Secret, TokenProvider
 from aioproducer.serializers import SerializerArgument
 
 
@@ -50,5 +52,19 @@ class ProducerOptions(TypedDict, total=False):
     metadata_max_idle_ms: int
     metadata_recovery_rebootstrap_trigger_ms: int
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    sasl_username: str | None
+    sasl_password: PasswordArgument | None
+    sasl_jaas_config: str | Secret | None
+    sasl_token_provider: TokenProvider | None
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    allow_plaintext_credentials: bool
     transactional_id: str | None
     transaction_timeout_ms: int

@@ -61,9 +61,7 @@ def decode_sasl_authenticate_response(version: int, payload: bytes | memoryview)
         reader.skip_tagged_fields()
         return SaslAuthenticateResponse(error_code, error_message, token, lifetime_ms)
 
-    return decode(
-        f"SaslAuthenticate v{version}", payload, flexible=SASL_AUTHENTICATE.is_flexible(version), read=read
-    )
+    return decode(f"SaslAuthenticate v{version}", payload, flexible=SASL_AUTHENTICATE.is_flexible(version), read=read)
 
 
 def _handshake(reader: ResponseReader) -> SaslHandshakeResponse:

@@ -66,7 +66,9 @@ def check_token(token: str) -> None:
         raise TokenError(f"the token has {len(token)} characters; brokers take at most {LONGEST_TOKEN}")
     if not _TOKEN.fullmatch(token):
         raise TokenError(
-            "the token is empty" if not token else "the token has characters that no bearer token may have, such as "
+            "the token is empty"
+            if not token
+            else "the token has characters that no bearer token may have, such as "
             "blanks or line breaks: was it read from a file, with its line end?"
         )
 

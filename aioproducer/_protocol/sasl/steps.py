@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
-from aioproducer._protocol.messages import Api
+from aioproducer._protocol.handshake import HandshakeRequest
 from aioproducer.errors import AuthenticationError
-
-
-class HandshakeRequest(NamedTuple):
-    """A request of the handshake."""
-
-    api: Api
-    version: int
-    body: bytes
 
 
 class Send(NamedTuple):
@@ -54,7 +46,7 @@ class SaltedPasswordWanted(NamedTuple):
     password: str
     salt: bytes
     iterations: int
-    compute: Callable[[str, bytes, bytes, int], bytes]
+    compute: Callable[[str, bytes, bytes, int], bytes]  # hash, password, salt, iterations
 
     def __repr__(self) -> str:
         return f"SaltedPasswordWanted({self.hash_name}, {self.iterations} iterations)"
