@@ -160,10 +160,11 @@ class SaslClient:
             return known.result() if known.done() else None
         if wish.iterations > _COMPUTED_AT_ONCE:
             return None
-        computed = self._loop.create_future()
-        computed.set_result(_compute(wish))
+        salted = _compute(wish)
+        computed: asyncio.Future[bytes] = self._loop.create_future()
+        computed.set_result(salted)
         self._remember(wish, computed)
-        return computed.result()
+        return salted
 
     async def _salt_in_thread(self, wish: SaltedPasswordWanted) -> bytes:
         computing = self._salted.get(wish)
