@@ -67,6 +67,10 @@ class IdleConnectionError(BrokerConnectionError):
     """Closed by this side as unused; not a failure of the broker."""
 
 
+class UnwelcomeError(BrokerConnectionError):
+    """The broker closed the connection at its first request, without a word."""
+
+
 class UnansweredError(BrokerConnectionError):
     """The connection was closed because the broker did not answer, or read, within `request_timeout_ms`."""
 
@@ -315,9 +319,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             self._spoiled.append(request)
             raise
 
-    def _ends_of_lost(  # noqa: PLR6301  # overridden
-        self, lost: list[OutgoingRequest], error: KafkaError
-    ) -> list[tuple[OutgoingRequest, Lost]]:
+    def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
         end = Lost(error)
         return [(request, end) for request in lost]
 
@@ -341,7 +343,15 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 "the other end closed the connection without saying which requests it speaks: is this a Kafka "
                 "listener, and is it one without TLS?"
             )
+        if self._is_unwelcome():
+            return UnwelcomeError(
+                "the broker closed the connection at the first request, without a word, as a listener does that wants "
+                "SASL: set security_protocol and sasl_mechanism, or use the port of a listener without SASL"
+            )
         return BrokerConnectionError("the broker closed the connection")
+
+    def _is_unwelcome(self) -> bool:
+        return self._state is ConnectionState.READY and self.answers == 0 and self._conversation.in_flight > 0
 
     def _close_if_drained(self) -> None:
         if self._retires_with is not None and not self.in_flight:

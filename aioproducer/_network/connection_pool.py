@@ -31,11 +31,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.addresses import SocketAddress, connect, look_up
-from aioproducer._network.connection import BrokerConnection, IdleConnectionError
+from aioproducer._network.connection import BrokerConnection, IdleConnectionError, UnwelcomeError
+from aioproducer._network.refusals import is_for_good
 from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.errors import BrokerConnectionError, KafkaError, WrongListenerError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from aioproducer.cluster import Node
 
 LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
+_UNWELCOME_AT_MOST: Final = 3  # connections in a row that a broker closes at the first request, without SASL
 
 
 class NodeConnection:
@@ -83,7 +85,7 @@ class NodeConnection:
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._throttle_timer: Timer | None = None
-        self._failures_in_a_row = self._attempts = 0
+        self._failures_in_a_row = self._attempts = self._unwelcome = 0
         self._is_closed = False
         self._missing = ""  # what the current attempt waits for, for the text of a time-out
 
@@ -120,12 +122,13 @@ class NodeConnection:
 
     @property
     def has_failed_for_good(self) -> bool:
-        return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
+        return is_for_good(self.last_error)
 
     def connect(self) -> None:
         """Connect unless connected or connecting; after a failure, when its pause is over."""
         if self._is_closed or self.connection is not None or self.is_connecting:
             return
+        self.retry_at = max(self.retry_at, self._context.refusals.not_before(self.place))
         if self._context.loop.time() < self.retry_at:
             self._timer = self._context.schedule(self.retry_at, self._start)
         else:
@@ -209,6 +212,7 @@ class NodeConnection:
 
     def _fail_attempt(self, error: KafkaError) -> None:
         self._context.counters.connection_failures += 1
+        self._context.refusals.note(self.place, error, self._context.loop.time(), random=self._context.random)
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
@@ -270,6 +274,7 @@ class NodeConnection:
         self.connection = connection
         self.connection_id = next(self._context.connection_ids)
         self.last_error = None
+        self._context.refusals.end(self.place)
         self._context.features.take(connection.versions.features)
         self._context.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
 
@@ -278,12 +283,19 @@ class NodeConnection:
             return  # lost during its handshake: `_connect` reports that
         self.connection = None
         if connection.answers:
-            self._failures_in_a_row = 0
+            self._failures_in_a_row = self._unwelcome = 0
+        elif isinstance(error, UnwelcomeError):
+            error = self._doubt_listener(error)
         if self._is_closed or isinstance(error, IdleConnectionError):
             self._context.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
         else:
             self._note_failure(error)
         self._on_change(self)
+
+    def _doubt_listener(self, error: UnwelcomeError) -> KafkaError:
+        # Once, a broker that shuts down does the same.
+        self._unwelcome += 1
+        return error if self._unwelcome < _UNWELCOME_AT_MOST else WrongListenerError(str(error))
 
     def _note_failure(self, error: KafkaError) -> None:
         delay_s = self._backoff.delay_s(self._failures_in_a_row)

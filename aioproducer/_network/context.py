@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from aioproducer._network.refusals import Refusals
 from aioproducer._network.response_budget import HeldAnswers
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
@@ -71,6 +72,7 @@ class NetworkSettings(NamedTuple):
     connections_max_idle_ms: int = 540_000  # an unused connection is closed after this; negative = never
     send_buffer_bytes: int = 131_072  # SO_SNDBUF; -1 leaves it to the operating system
     receive_buffer_bytes: int = 32_768  # SO_RCVBUF; -1 leaves it to the operating system
+    refusal_pause_max_ms: int = 10_000  # longest pause between attempts while a broker refuses the credentials
     write_buffer_bytes: int = 512 * 1024  # with more unsent bytes in the transport a node takes no further request
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES  # a longer response closes the connection
     software_version: str = "unknown"  # of this library, for the metrics of brokers
@@ -133,6 +135,7 @@ class NetworkContext:
     security: ConnectionSecurity | None = None
     counters: NetworkCounters = field(default_factory=NetworkCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
+    refusals: Refusals = field(default_factory=partial(Refusals, NetworkSettings().refusal_pause_max_ms))
     held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""

@@ -75,16 +75,15 @@ class SaslClient:
     def mechanism(self) -> str:
         return self.settings.mechanism
 
-    def exchange(self, host: str, versions: ApiVersions, *, repeats: bool = False, is_patient: bool = True) -> Exchange:
+    def exchange(self, versions: ApiVersions, *, repeats: bool = False, is_patient: bool = True) -> Exchange:
         """Return a new exchange with a broker.
 
         Args:
-            host: as the cluster advertises it.
             versions: of the broker.
             repeats: whether the connection is authenticated already.
             is_patient: whether each answer is awaited before the next request.
         """
-        return exchange(self._mechanism(host), versions, repeats=repeats, is_patient=is_patient)
+        return exchange(self._mechanism(), versions, repeats=repeats, is_patient=is_patient)
 
     def is_patient(self, place: Place) -> bool:
         return place in self._patient
@@ -122,7 +121,7 @@ class SaslClient:
         if self._tokens is not None:
             self._tokens.close()
 
-    def _mechanism(self, host: str) -> Mechanism:
+    def _mechanism(self) -> Mechanism:
         settings = self.settings
         if settings.mechanism == Plain.name:
             return Plain(settings.username)

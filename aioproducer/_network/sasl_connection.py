@@ -1,8 +1,7 @@
 """A connection that authenticates before its first request, and again before its session ends (KIP-368).
 
-    IDLE ──a request, and 85 to 95 % of the lifetime are over──► ASKING ──credentials there──► SILENT ──► BEHIND ──► IDLE
-                                                                                                 last token   accepted
-                                                                                                    sent
+    IDLE ──a request behind 85 to 95 % of the lifetime──► ASKING ──credentials there──► SILENT ──► BEHIND ──► IDLE
+                                                                                      last token sent  accepted
 
 ASKING: other requests pass while the session lasts. SILENT: from SaslHandshake to the last token the broker closes the
 connection on any other request, so all are held, in order. BEHIND: they follow the last token at once, and the broker
@@ -27,7 +26,7 @@ from aioproducer._network.connection import BrokerConnection, ConnectionState, I
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
 from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session
-from aioproducer._protocol.sasl.steps import BearerWanted, NextAnswer, PasswordWanted, Send
+from aioproducer._protocol.sasl.steps import BearerWanted, NextAnswer, PasswordWanted, Send, Step
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, PrincipalChangedError
 
 if TYPE_CHECKING:
@@ -156,11 +155,8 @@ class SaslConnection(BrokerConnection):
         self._began_at = now
         self._is_patient = is_patient
         self._phase = _Phase.ASKING
-        host, _ = self._place
         try:
-            self._exchange = self._sasl.exchange(
-                host, self.versions, repeats=self._is_session_open, is_patient=is_patient
-            )
+            self._exchange = self._sasl.exchange(self.versions, repeats=self._is_session_open, is_patient=is_patient)
         except KafkaError as error:
             self.close(error)
             return
@@ -170,19 +166,8 @@ class SaslConnection(BrokerConnection):
         """Carry out steps until one must be waited for."""
         try:
             while self._exchange is not None:
-                step = self._exchange.send(result)
-                result = None
-                if isinstance(step, Send):
-                    self._send_sasl(step)
-                if isinstance(step, Send | NextAnswer):
-                    if not self._answers:
-                        self._is_answer_awaited = True
-                        return
-                    result = self._answers.popleft()
-                    continue
-                result = self._sasl.at_once(step)
+                result = self._carry_on(self._exchange.send(result))
                 if result is None:
-                    self._ask(step)
                     return
         except StopIteration as finished:
             self._end_exchange(finished.value)
@@ -191,6 +176,20 @@ class SaslConnection(BrokerConnection):
             self._fail(refused.error)
         except KafkaError as error:
             self._fail(error)
+
+    def _carry_on(self, step: Step) -> object:
+        """Carry out a step; return its result, or None if that comes later."""
+        if isinstance(step, Send | NextAnswer):
+            if isinstance(step, Send):
+                self._send_sasl(step)
+            if self._answers:
+                return self._answers.popleft()
+            self._is_answer_awaited = True
+            return None
+        result = self._sasl.at_once(step)
+        if result is None:
+            self._ask(step)
+        return result
 
     def _send_sasl(self, step: Send) -> None:
         self._phase = _Phase.SILENT
@@ -319,6 +318,9 @@ class SaslConnection(BrokerConnection):
         ends += [(request, unprocessed) for request in self._held]
         self._held.clear()
         return ends
+
+    def _is_unwelcome(self) -> bool:
+        return False
 
     def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
         if exc is None and self._phase in {_Phase.SILENT, _Phase.BEHIND}:

@@ -27,7 +27,9 @@ def sasl_client(dependencies: ProducerDependencies) -> SaslClient | None:
             config.sasl_token_provider,
             _token_settings(config),
             dependencies.loop,
-            wall_clock=time.time if clock is None else lambda: clock() / 1000,
+            wall_clock=time.time  # noqa: TID251  # tokens expire by it
+            if clock is None
+            else lambda: clock() / 1000,
             random=dependencies.random,
             log=dependencies.log,
         )

@@ -72,6 +72,7 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
         connections_max_idle_ms=config.connections_max_idle_ms,
         send_buffer_bytes=config.send_buffer_bytes,
         receive_buffer_bytes=config.receive_buffer_bytes,
+        refusal_pause_max_ms=config.sasl_login_retry_backoff_max_ms,
         software_version=VERSION,
     )
 

@@ -19,6 +19,7 @@ from aioproducer._sender.produce_outcome import BatchFacts, Complete, Fail, Prod
 from aioproducer._sender.produce_request import topic_of
 from aioproducer._timing.retry_backoff import SOON_AT_MOST, SOON_MS
 from aioproducer.errors import (
+    AuthenticationError,
     BrokerConnectionError,
     BrokerError,
     KafkaError,
@@ -277,11 +278,20 @@ class Settlement:
         for batch in overdue:
             if self._identity.is_missing and not batch.is_stamped:
                 batch.last_error = batch.last_error or self._identity.last_error
+            self._note_refusal(batch)
             self._accumulator.note_failure(queue)
             why = why_waiting(batch, self._identity, self._client, self._metadata)
             self._give_up(batch, deadline_error(batch, self._accumulator.delivery_timeout_s, why), now)
         # Once, after all of them: settling after each batch blocked the loop for 2 s with 8,000 batches.
         self._resume(queue, now)
+
+    def _note_refusal(self, batch: ProducerBatch) -> None:
+        if batch.state is BatchState.ON_WIRE:
+            return
+        node_id = batch.queue.leader_id
+        error = self._metadata.last_error if node_id is None else self._client.last_error(node_id)
+        if isinstance(error, AuthenticationError):
+            batch.last_error = error
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
         for queue, batches in self._accumulator.unfinished():

@@ -112,8 +112,8 @@ def _refuse_without_sasl(config: _Options, name: str) -> NoReturn:
         )
     else:
         text = (
-            f"{name} needs security_protocol, which is never guessed: SASL_SSL (with TLS), or SASL_PLAINTEXT, which can "
-            "be read by everyone on the way"
+            f"{name} needs security_protocol, which is never guessed: SASL_SSL (with TLS), or SASL_PLAINTEXT, which "
+            "everyone on the way can read"
         )
     _refuse("security_protocol", text)
 

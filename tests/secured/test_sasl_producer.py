@@ -5,8 +5,7 @@ from typing import cast
 
 import pytest
 
-from aioproducer import Producer, PrincipalChangedError  # noqa: F401
-from aioproducer import CredentialsError, UnsupportedMechanismError, WrongListenerError
+from aioproducer import Producer
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.security import Token
 from aioproducer.testing.kafka import KafkaCluster

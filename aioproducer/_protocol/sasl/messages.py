@@ -1,6 +1,6 @@
 """The two requests of an authentication.
 
-    SaslHandshake      1      names the mechanism; version 0 announces tokens without frames, which no Kafka >= 1.0 needs
+    SaslHandshake      1      names the mechanism; version 0 is for Kafka before 1.0
     SaslAuthenticate   0-2    one token of the mechanism
 
 Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-43, KIP-152, KIP-368.

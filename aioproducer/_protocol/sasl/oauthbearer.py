@@ -55,8 +55,8 @@ class OAuthBearer:
     def refusal(self, words: str) -> AuthenticationError:
         claims = "" if self._bearer is None else describe_claims(self._bearer.token, self._bearer.fetched_at)
         return TokenError(
-            f"the broker refused the token{words}; {claims}: compare with the audience, issuer and keys that the broker "
-            "is configured for"
+            f"the broker refused the token{words}; {claims}: compare with the audience, issuer and keys that the "
+            "broker is configured for"
         )
 
 
