@@ -39,6 +39,7 @@ from aioproducer.errors import (
     KafkaError,
     ProtocolError,
     UnsupportedVersionError,
+    WrongListenerError,
 )
 
 if TYPE_CHECKING:
@@ -65,10 +66,6 @@ TRANSITIONS: Final[Mapping[ConnectionState, frozenset[ConnectionState]]] = {
 
 class IdleConnectionError(BrokerConnectionError):
     """Closed by this side as unused; not a failure of the broker."""
-
-
-class UnwelcomeError(BrokerConnectionError):
-    """The broker closed the connection at its first request, without a word."""
 
 
 class UnansweredError(BrokerConnectionError):
@@ -143,6 +140,10 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._retires_with = error
         self._close_if_drained()
 
+    def retire_worn(self) -> None:
+        """Retire because TLS has encrypted as much as one key may."""
+        self.retire(IdleConnectionError("its TLS keys have encrypted as much as they may"))
+
     def pause_until(self, when: float) -> None:
         """Count no silence before then: the broker reads nothing during the pause (KIP-219)."""
         self._oldest_since = max(self._oldest_since, when)
@@ -186,7 +187,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Close at once; the loop ends the requests as lost a little later. A second call does nothing."""
         if self._state is ConnectionState.CLOSED:
             return
-        self.error = _without_frames(_with_label(self.label, error))
+        self.error = _without_frames(with_label(self.label, error))
         self._move_to(ConnectionState.CLOSED)
         self._handshake.close()
         self._conversation.drop_held()
@@ -334,6 +335,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 report_unraisable(raised, self)
 
     def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
+        if isinstance(exc, KafkaError):  # of TLS
+            return exc
         if exc is not None:
             lost = BrokerConnectionError(f"the connection was lost: {exc}")
             lost.__cause__ = exc
@@ -344,7 +347,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 "listener, and is it one without TLS?"
             )
         if self._is_unwelcome():
-            return UnwelcomeError(
+            kind = WrongListenerError if self._context.refusals.is_unwelcome(self.label) else BrokerConnectionError
+            return kind(
                 "the broker closed the connection at the first request, without a word, as a listener does that wants "
                 "SASL: set security_protocol and sasl_mechanism, or use the port of a listener without SASL"
             )
@@ -396,7 +400,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._state = state
 
 
-def _with_label(label: str, error: KafkaError) -> KafkaError:
+def with_label(label: str, error: KafkaError) -> KafkaError:
     # Errors raised without knowledge of the connection get its name.
     if isinstance(error, BrokerConnectionError | UnsupportedVersionError | AuthenticationError):
         labelled = type(error)(f"{label}: {error}")

@@ -31,12 +31,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.addresses import SocketAddress, connect, look_up
-from aioproducer._network.connection import BrokerConnection, IdleConnectionError, UnwelcomeError
-from aioproducer._network.refusals import is_for_good
+from aioproducer._network.connection import BrokerConnection, IdleConnectionError, with_label
+from aioproducer._network.refusals import is_for_good, is_refusal
 from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import BrokerConnectionError, KafkaError, WrongListenerError
+from aioproducer.errors import BrokerConnectionError, KafkaError, TlsError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from aioproducer.cluster import Node
 
 LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
-_UNWELCOME_AT_MOST: Final = 3  # connections in a row that a broker closes at the first request, without SASL
 
 
 class NodeConnection:
@@ -85,8 +84,9 @@ class NodeConnection:
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._throttle_timer: Timer | None = None
-        self._failures_in_a_row = self._attempts = self._unwelcome = 0
+        self._failures_in_a_row = self._attempts = 0
         self._is_closed = False
+        self._tls = context.security.tls if context.security is not None else None
         self._missing = ""  # what the current attempt waits for, for the text of a time-out
 
     @property
@@ -212,12 +212,14 @@ class NodeConnection:
 
     def _fail_attempt(self, error: KafkaError) -> None:
         self._context.counters.connection_failures += 1
-        self._context.refusals.note(self.place, error, self._context.loop.time(), random=self._context.random)
+        self._note_refusal(error)
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
         timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
         label = _label(self.node)
+        if self._tls is not None:
+            await self._tls.prepare()
         reasons: list[str] = []
         for address in await self._addresses(timeout_s):
             limit = asyncio.timeout(timeout_s)
@@ -251,7 +253,7 @@ class NodeConnection:
     async def _open_address(self, address: SocketAddress) -> BrokerConnection:
         make = self._connection_factory()
         self._missing = "no connection"
-        connection = await connect(self._context.loop, make, address)
+        connection = await self._connected(make, address)
         try:
             await connection.ready
         except asyncio.CancelledError:
@@ -270,11 +272,21 @@ class NodeConnection:
             return partial(BrokerConnection, context, label, self._lose)
         return partial(SaslConnection, context, label, self._lose, place=self.place, sasl=sasl)
 
+    async def _connected(self, make: Callable[[], BrokerConnection], address: SocketAddress) -> BrokerConnection:
+        loop = self._context.loop
+        if self._tls is None:
+            return await connect(loop, make, address)
+        protocol = await connect(loop, self._tls.wrap(make, self.node.host), address)
+        self._missing = "the port is open, but nothing has answered the TLS handshake there"
+        try:
+            return await protocol.established()
+        except TlsError as error:
+            raise with_label(_label(self.node), error) from error.__cause__
+
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
         self.connection_id = next(self._context.connection_ids)
         self.last_error = None
-        self._context.refusals.end(self.place)
         self._context.features.take(connection.versions.features)
         self._context.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
 
@@ -283,19 +295,21 @@ class NodeConnection:
             return  # lost during its handshake: `_connect` reports that
         self.connection = None
         if connection.answers:
-            self._failures_in_a_row = self._unwelcome = 0
-        elif isinstance(error, UnwelcomeError):
-            error = self._doubt_listener(error)
+            self._failures_in_a_row = 0
+            self._context.refusals.answered(connection.label)
+            self._context.refusals.end(self.place)
+        else:
+            self._note_refusal(error)
         if self._is_closed or isinstance(error, IdleConnectionError):
             self._context.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
         else:
             self._note_failure(error)
         self._on_change(self)
 
-    def _doubt_listener(self, error: UnwelcomeError) -> KafkaError:
-        # Once, a broker that shuts down does the same.
-        self._unwelcome += 1
-        return error if self._unwelcome < _UNWELCOME_AT_MOST else WrongListenerError(str(error))
+    def _note_refusal(self, error: KafkaError) -> None:
+        if is_refusal(error):
+            context = self._context
+            context.refusals.note(self.place, context.loop.time(), random=context.random)
 
     def _note_failure(self, error: KafkaError) -> None:
         delay_s = self._backoff.delay_s(self._failures_in_a_row)

@@ -16,6 +16,7 @@ from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
     from aioproducer._network.sasl_client import SaslClient
+    from aioproducer._network.tls_client import TlsClient
     from aioproducer._timing.retry_backoff import RandomSource
 
 
@@ -118,6 +119,7 @@ class ClusterFeatures:
 class ConnectionSecurity:
     """What connections do before the first request; without any of it they are plaintext."""
 
+    tls: TlsClient | None = None
     sasl: SaslClient | None = None
 
 

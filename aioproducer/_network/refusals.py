@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
-from aioproducer.errors import AuthenticationError, KafkaError, UnsupportedVersionError
+from aioproducer.errors import AuthenticationError, TlsRefusedError, TlsVerificationError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 FIRST_PAUSE_MS: Final = 1_000
 _MOST_A_MINUTE: Final = 10
 _MINUTE_S: Final = 60.0
+_UNWELCOME_AT_MOST: Final = 3
 
 
 def is_for_good(error: BaseException | None) -> bool:
     """Whether nothing but another configuration, or another broker, makes the next attempt succeed."""
-    return isinstance(error, AuthenticationError | UnsupportedVersionError)
+    return is_refusal(error) or isinstance(error, UnsupportedVersionError)
 
 
 def is_refusal(error: BaseException | None) -> bool:
     """Whether the broker, or this side's check of it, has refused who is at the other end."""
-    return isinstance(error, AuthenticationError)
+    return isinstance(error, AuthenticationError | TlsVerificationError | TlsRefusedError)
 
 
 class Refusals:
@@ -42,11 +43,10 @@ class Refusals:
         self._latest: dict[Hashable, deque[float]] = {}
         self._in_a_row: dict[Hashable, int] = {}
         self._not_before: dict[Hashable, float] = {}
+        self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
 
-    def note(self, place: Hashable, error: KafkaError, now: float, *, random: RandomSource) -> None:
-        """Note a failed attempt; `random` is for the jitter of the pause."""
-        if not is_refusal(error):
-            return
+    def note(self, place: Hashable, now: float, *, random: RandomSource) -> None:
+        """Note a refusal; `random` is for the jitter of the pause."""
         in_a_row = self._in_a_row.get(place, 0)
         self._in_a_row[place] = in_a_row + 1
         latest = self._latest.setdefault(place, deque(maxlen=_MOST_A_MINUTE))
@@ -60,6 +60,18 @@ class Refusals:
         """Forget the refusals of a broker that has accepted this client."""
         self._in_a_row.pop(place, None)
         self._not_before.pop(place, None)
+
+    def is_unwelcome(self, label: str) -> bool:
+        """Note a connection that was closed at its first request; tell whether it was the third in a row.
+
+        A broker that shuts down does so once.
+        """
+        self._unwelcome[label] = self._unwelcome.get(label, 0) + 1
+        return self._unwelcome[label] >= _UNWELCOME_AT_MOST
+
+    def answered(self, label: str) -> None:
+        """Note that a broker has answered a request."""
+        self._unwelcome.pop(label, None)
 
     def not_before(self, place: Hashable) -> float:
         """Return the earliest time of the next attempt; monotonic seconds."""

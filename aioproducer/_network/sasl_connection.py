@@ -288,6 +288,7 @@ class SaslConnection(BrokerConnection):
             return
         counters.authentications += 1
         self._is_session_open = True
+        self._context.refusals.end(self._place)
         self._context.log.debug("authenticated", broker=self.label, lifetime_ms=session.lifetime_ms)
         self._become_ready()
 

@@ -221,7 +221,7 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
     return NetworkClient(
         bootstrap=dependencies.config.bootstrap,
         settings=network_settings(dependencies.config),
-        security=connection_security(dependencies.config, sasl_client(dependencies)),
+        security=connection_security(dependencies.config, dependencies.log, sasl_client(dependencies)),
         timers=timers,
         random=dependencies.random,
         events=dependencies.network_events,

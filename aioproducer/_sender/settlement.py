@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import around, halves, neighbours
 from aioproducer._accumulator.partition_queue import BatchState
+from aioproducer._network.refusals import is_refusal
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import deadline_error
 from aioproducer._sender.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
 from aioproducer._sender.produce_request import topic_of
 from aioproducer._timing.retry_backoff import SOON_AT_MOST, SOON_MS
 from aioproducer.errors import (
-    AuthenticationError,
     BrokerConnectionError,
     BrokerError,
     KafkaError,
@@ -290,7 +290,7 @@ class Settlement:
             return
         node_id = batch.queue.leader_id
         error = self._metadata.last_error if node_id is None else self._client.last_error(node_id)
-        if isinstance(error, AuthenticationError):
+        if is_refusal(error):
             batch.last_error = error
 
     def fail_everything(self, error: KafkaError, now: float) -> None:

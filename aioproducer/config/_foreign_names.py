@@ -15,6 +15,8 @@ from typing import Final
 ALIASES: Final[Mapping[str, str]] = {"partitioner_class": "partitioner", "interceptor_classes": "interceptors"}
 """Kafka's names of options that have another name here."""
 
+_ONE_FILE: Final = "one file in PEM with the private key and then the certificates"
+
 REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     # librdkafka
     "metadata_broker_list": ("bootstrap_servers", ""),
@@ -38,17 +40,28 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "api_version_request_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
     "partitioner_cb": ("partitioner", ""),
     "sasl_mechanisms": ("sasl_mechanism", ""),
+    "ssl_ca_location": ("ssl_truststore_location", ""),
+    "ssl_ca_pem": ("ssl_truststore_certificates", ""),
+    "ssl_certificate_location": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_key_location": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_certificate_pem": ("ssl_keystore_certificate_chain", ""),
+    "ssl_key_pem": ("ssl_keystore_key", ""),
     # aiokafka, kafka-python
     "sasl_plain_username": ("sasl_username", ""),
     "sasl_plain_password": ("sasl_password", ""),
     "sasl_oauth_token_provider": ("sasl_token_provider", ""),
     "max_batch_size": ("batch_size", ""),
     "bootstrap_timeout_ms": ("max_block_ms", ""),
+    "ssl_cafile": ("ssl_truststore_location", ""),
+    "ssl_certfile": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_keyfile": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_password": ("ssl_key_password", ""),
+    "ssl_check_hostname": ("ssl_endpoint_identification_algorithm", '"" for False'),
+    "ssl_ciphers": ("ssl_cipher_suites", ""),
     "api_version_auto_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
 }
 """Name elsewhere -> (the option here, what differs)."""
 
-_TLS: Final = "TLS is not supported in this version"
 _TOKENS: Final = (
     "tokens come from the object given as sasl_token_provider, such as ClientCredentials(url, client_id=..., "
     "client_secret=...): no text of a configuration makes this client fetch one"
@@ -57,6 +70,8 @@ _KERBEROS: Final = "Kerberos is not supported in this version"
 _HANDLER: Final = (
     "callback handlers are Java classes; tokens come from sasl_token_provider, passwords from sasl_password"
 )
+_TLS: Final = "pass ssl_context=, an ssl.SSLContext or a function that returns one, for what the ssl_ options here lack"
+_JAVA_TLS: Final = "it chooses among parts of the JVM; ssl_context, an ssl.SSLContext or a function, takes its place"
 _STATISTICS: Final = "metrics are read with Producer.statistics()"
 _ON_DELIVERY: Final = "outcomes are awaited, or given to the on_delivery of each call"
 _LOGGING: Final = 'events go to structlog or to logging.getLogger("aioproducer")'
@@ -86,7 +101,12 @@ REASONS: Final[Mapping[str, str]] = {
     "sasl_client_callback_handler_class": _HANDLER,
     "sasl_login_callback_handler_class": _HANDLER,
     "sasl_login_class": _HANDLER,
-    "security_providers": "it names Java classes",
+    "security_providers": _JAVA_TLS,
+    "ssl_engine_factory_class": _JAVA_TLS,
+    "ssl_keymanager_algorithm": _JAVA_TLS,
+    "ssl_provider": _JAVA_TLS,
+    "ssl_secure_random_implementation": _JAVA_TLS,
+    "ssl_trustmanager_algorithm": _JAVA_TLS,
     "serializer_encoding": "pass key_serializer and value_serializer as StringSerializer(encoding)",
     "transaction_two_phase_commit_enable": "two-phase commit is not supported in this version",
     "value_serializer_encoding": "pass value_serializer=StringSerializer(encoding)",
@@ -213,6 +233,11 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "partitioner_rack_aware": "false",
     "security_providers": "",
     "serializer_encoding": "utf-8",
+    "ssl_engine_factory_class": "",
+    "ssl_keymanager_algorithm": "sunx509",
+    "ssl_provider": "",
+    "ssl_secure_random_implementation": "",
+    "ssl_trustmanager_algorithm": "pkix",
     "transaction_two_phase_commit_enable": "false",
     "value_serializer_encoding": "utf-8",
 }

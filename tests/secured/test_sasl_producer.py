@@ -28,16 +28,19 @@ class Tokens:
         return unsecured_token("alice", lifetime_s=self._lifetime_s)
 
 
-def options_for(kafka: KafkaCluster, mechanism: str) -> ProducerOptions:
-    options = kafka.client_options("SASL_PLAINTEXT", mechanism)
+def options_for(kafka: KafkaCluster, mechanism: str, listener: str = "SASL_PLAINTEXT") -> ProducerOptions:
+    options = kafka.client_options(listener, mechanism)
     if mechanism == "OAUTHBEARER":
         options["sasl_token_provider"] = Tokens()
     return cast("ProducerOptions", options)
 
 
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_record_is_delivered_with_each_mechanism(secured_kafka: KafkaCluster, mechanism: str) -> None:
-    async with Producer(**options_for(secured_kafka, mechanism)) as producer:
+async def test_record_is_delivered_with_each_mechanism(
+    secured_kafka: KafkaCluster, mechanism: str, listener: str
+) -> None:
+    async with Producer(**options_for(secured_kafka, mechanism, listener)) as producer:
         result = await producer.send("sasl", b"value")
 
     assert result.offset >= 0

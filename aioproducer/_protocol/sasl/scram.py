@@ -146,6 +146,6 @@ def _from_base64(text: str, attribute: str) -> bytes:
 
 def _invalid(what: str, which: str = "") -> AuthenticationError:
     return AuthenticationError(
-        f"the broker's {which and which + ' '}SCRAM message {what}: it is no Kafka broker, or its answers are changed on "
-        "the way"
+        f"the broker's {which and which + ' '}SCRAM message {what}: it is no Kafka broker, or its answers are changed "
+        "on the way"
     )
