@@ -36,7 +36,7 @@ from aioproducer._network.refusals import is_for_good, is_refusal
 from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import BrokerConnectionError, KafkaError, TlsError
+from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsError, TlsRefusedError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
 
+CLOSES_THAT_REFUSE: Final = 3
+"""As many closes in the TLS handshake, one after another, are those of a listener without TLS, not of a restart."""
 LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
 
 
@@ -212,6 +214,9 @@ class NodeConnection:
 
     def _fail_attempt(self, error: KafkaError) -> None:
         self._context.counters.connection_failures += 1
+        if isinstance(error, TlsClosedError) and self._failures_in_a_row >= CLOSES_THAT_REFUSE - 1:
+            cause, error = error.__cause__, TlsRefusedError(str(error))
+            error.__cause__ = cause
         self._note_refusal(error)
         self._note_failure(error)
 

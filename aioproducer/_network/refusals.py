@@ -10,7 +10,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
-from aioproducer.errors import AuthenticationError, TlsRefusedError, TlsVerificationError, UnsupportedVersionError
+from aioproducer.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    TlsRefusedError,
+    TlsVerificationError,
+    UnsupportedVersionError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -27,8 +33,8 @@ def is_for_good(error: BaseException | None) -> bool:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether the broker, or this side's check of it, has refused who is at the other end."""
-    return isinstance(error, AuthenticationError | TlsVerificationError | TlsRefusedError)
+    """Whether one side does not accept the other, or what this side needs to show cannot be read."""
+    return isinstance(error, AuthenticationError | ConfigurationError | TlsRefusedError | TlsVerificationError)
 
 
 class Refusals:

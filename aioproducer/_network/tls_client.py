@@ -20,7 +20,7 @@ from aioproducer.security._stores.files import KeyStore, TrustStore
 from aioproducer.security._tls_context import TlsContext, TlsRules, build_context, types_that_differ
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
 
 InnerT = TypeVar("InnerT", bound=InnerProtocol)
 ResultT = TypeVar("ResultT")
@@ -126,7 +126,7 @@ class TlsClient:
         loaded = await in_thread(partial(build_context, self._rules, trusted, own))
         if self._context is None:
             for option, configured, found in types_that_differ(
-                trusted, options.truststore_type, own, options.keystore_type
+                trusted, own, trusted_type=options.truststore_type, own_type=options.keystore_type
             ):
                 self._log.info("store_type_differs", option=option, configured=configured, found=found)
         return loaded

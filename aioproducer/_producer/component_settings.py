@@ -14,7 +14,7 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer._version import VERSION
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
     from aioproducer._network.sasl_client import SaslClient
     from aioproducer._network.tls_client import TlsClient
     from aioproducer.config import ProducerConfig

@@ -70,7 +70,7 @@ def build_context(rules: TlsRules, trusted: TrustStore, own: KeyStore) -> TlsCon
 
 
 def types_that_differ(
-    trusted: TrustStore, trusted_type: str | None, own: KeyStore, own_type: str | None
+    trusted: TrustStore, own: KeyStore, *, trusted_type: str | None, own_type: str | None
 ) -> Iterator[tuple[str, str, str]]:
     """Yield option, type configured and type found of each store whose bytes are of another type."""
     stores = (("ssl_truststore_type", trusted.location, trusted_type), ("ssl_keystore_type", own.location, own_type))

@@ -6,7 +6,7 @@ import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from aioproducer.security._stores import jks, pem
 from aioproducer.security._stores.contents import KeyEntry, Origin, refuse
@@ -37,18 +37,14 @@ class TrustStore:
             return pem.read_certificates(self.certificates or "", Origin("ssl_truststore_certificates"))
         origin = Origin("ssl_truststore_location", self.location)
         content = _read(origin)
-        option = "ssl_truststore_password"
-        match kind_of(content):
-            case "PEM":
-                return pem.read_certificates(_text(content), origin)
-            case "PKCS12":
-                from aioproducer.security._stores import pkcs12  # noqa: PLC0415  # needs an extra
+        kind, option = kind_of(content, origin), "ssl_truststore_password"
+        if kind == "PEM":
+            return pem.read_certificates(_text(content), origin)
+        if kind == "JKS":
+            return jks.read_certificates(content, self.password, origin, option=option)
+        from aioproducer.security._stores import pkcs12  # noqa: PLC0415  # needs an extra
 
-                return pkcs12.read_certificates(content, self.password, origin, option=option)
-            case "JKS":
-                return jks.read_certificates(content, self.password, origin, option=option)
-            case _:
-                _refuse_unknown(origin, content)
+        return pkcs12.read_certificates(content, self.password, origin, option=option)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -87,36 +83,44 @@ class KeyStore:
             chain = pem.read_certificates(self.certificate_chain or "", Origin("ssl_keystore_certificate_chain"))
             return KeyEntry(key=entry.key, password=entry.password, chain=chain)
         content = _read(origin)
-        match kind_of(content):
-            case "PEM":
-                # Java takes no store password for PEM; as the key's it can only be meant well.
-                password = self.password if self.key_password is None else self.key_password
-                return pem.read_key(_text(content), password, origin, password_option=key_option)
-            case "PKCS12":
-                from aioproducer.security._stores import pkcs12  # noqa: PLC0415  # needs an extra
+        kind = kind_of(content, origin)
+        if kind == "PEM":
+            # Java takes no store password for PEM; as the key's it can only be meant well.
+            password = self.password if self.key_password is None else self.key_password
+            return pem.read_key(_text(content), password, origin, password_option=key_option)
+        if kind == "JKS":
+            options = (store_option, key_option)
+            return jks.read_key(
+                content, origin, password=self.password, key_password=self.key_password, options=options
+            )
+        from aioproducer.security._stores import pkcs12  # noqa: PLC0415  # needs an extra
 
-                password = self.key_password if self.password is None else self.password
-                return pkcs12.read_key(content, password, origin, option=store_option)
-            case "JKS":
-                options = (store_option, key_option)
-                return jks.read_key(content, self.password, self.key_password, origin, options=options)
-            case _:
-                _refuse_unknown(origin, content)
+        password = self.key_password if self.password is None else self.password
+        return pkcs12.read_key(content, password, origin, option=store_option)
 
 
-def kind_of(content: bytes) -> str | None:
-    """Return which kind of store the bytes are; None if they are none."""
+def kind_of(content: bytes, origin: Origin) -> str:
+    """Return which kind of store the bytes are.
+
+    Raises:
+        ConfigurationError: they are none.
+    """
     if content.startswith(jks.MAGIC):
         return "JKS"
     if content.startswith(_DER):
         return "PKCS12"
-    return "PEM" if b"-----BEGIN " in content else None
+    if b"-----BEGIN " in content:
+        return "PEM"
+    if not content:
+        refuse(origin, "the file is empty")
+    refuse(origin, f"it is neither PEM nor PKCS12 nor JKS: it begins with {content[:4].hex(' ')}")
 
 
 def type_in_file(location: str) -> str | None:
     """Return the kind of the store in a file; None if it cannot be read."""
     try:
-        return kind_of(_read(Origin("", location)))
+        origin = Origin("", location)
+        return kind_of(_read(origin), origin)
     except Exception:  # noqa: BLE001  # reading it for real says what is wrong
         return None
 
@@ -143,9 +147,3 @@ _REASONS: Final = {
     errno.EACCES: "this process may not read it",
     errno.EPERM: "this process may not read it",
 }
-
-
-def _refuse_unknown(origin: Origin, content: bytes) -> NoReturn:
-    if not content:
-        refuse(origin, "the file is empty")
-    refuse(origin, f"it is neither PEM nor PKCS12 nor JKS: it begins with {content[:4].hex(' ')}")

@@ -59,14 +59,14 @@ class _Reader:
 
 def read_certificates(content: bytes, password: str | None, origin: Origin, *, option: str) -> tuple[bytes, ...]:
     """Return the trusted certificates as DER; without a password the store is not checked, as in Java."""
-    contents = _read(content, password, origin, option)
+    contents = _read(content, password, origin, option=option)
     if not contents.trusted:
         refuse(origin, f"it has no trusted certificate: it holds {_number(len(contents.keys), 'private key')}")
     return tuple(contents.trusted)
 
 
 def read_key(
-    content: bytes, password: str | None, key_password: str | None, origin: Origin, *, options: tuple[str, str]
+    content: bytes, origin: Origin, *, password: str | None, key_password: str | None, options: tuple[str, str]
 ) -> KeyEntry:
     """Return the private key, decrypted, and its chain.
 
@@ -74,13 +74,13 @@ def read_key(
         options: of the two passwords.
     """
     if password is None:
-        refuse(origin, f"a JKS key store needs its password, {options[0]}", option=options[0])
-    contents = _read(content, password, origin, options[0])
+        refuse(origin, f"a JKS key store needs its password: give {options[0]}", option=options[0])
+    contents = _read(content, password, origin, option=options[0])
     if len(contents.keys) != 1:
         held = _number(len(contents.keys), "private key") if contents.keys else "no private key"
         refuse(origin, f"it must have one private key: it has {held}, {_number(len(contents.trusted), 'certificate')}")
     protected, chain = contents.keys[0]
-    der = _unprotect(protected, password if key_password is None else key_password, origin, options)
+    der = _unprotect(protected, password if key_password is None else key_password, origin, options=options)
     body = base64.encodebytes(der)
     return KeyEntry(
         key=b"-----BEGIN PRIVATE KEY-----\n%b-----END PRIVATE KEY-----\n" % body, password=None, chain=chain
@@ -91,7 +91,7 @@ def _number(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _read(content: bytes, password: str | None, origin: Origin, option: str) -> _Contents:
+def _read(content: bytes, password: str | None, origin: Origin, *, option: str) -> _Contents:
     if len(content) > _LARGEST:
         refuse(origin, f"it has {len(content)} bytes, too many for a key store")
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
@@ -134,7 +134,7 @@ def _entries(reader: _Reader) -> _Contents:
     return contents
 
 
-def _unprotect(protected: bytes, password: str, origin: Origin, options: tuple[str, str]) -> bytes:
+def _unprotect(protected: bytes, password: str, origin: Origin, *, options: tuple[str, str]) -> bytes:
     """Decrypt a key: XOR with SHA-1 of the password and what came before, from a salt on; then a digest."""
     start = protected.find(_SUN_PROTECTION)
     sealed = _octets(protected, start + len(_SUN_PROTECTION)) if start >= 0 else b""

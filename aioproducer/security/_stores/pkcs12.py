@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def read_certificates(content: bytes, password: str | None, origin: Origin, *, option: str) -> tuple[bytes, ...]:
     """Return all certificates as DER: a store of Java marks the trusted ones, one of OpenSSL does not."""
-    entries = _load(content, password, origin, option)
+    entries = _load(content, password, origin, option=option)
     found = tuple(_der(each) for each in entries.additional_certs)
     if not found:
         held = "a private key and its certificate only" if entries.key is not None else "nothing"
@@ -29,7 +29,7 @@ def read_key(content: bytes, password: str | None, origin: Origin, *, option: st
         PrivateFormat,
     )
 
-    entries = _load(content, password, origin, option)
+    entries = _load(content, password, origin, option=option)
     if entries.key is None:
         refuse(origin, f"it has no private key: it holds {len(entries.additional_certs)} certificates")
     if entries.cert is None:
@@ -51,7 +51,7 @@ def _in_order(own: bytes, others: list[bytes]) -> tuple[bytes, ...]:
         chain.append(issuer)
 
 
-def _load(content: bytes, password: str | None, origin: Origin, option: str) -> PKCS12KeyAndCertificates:
+def _load(content: bytes, password: str | None, origin: Origin, *, option: str) -> PKCS12KeyAndCertificates:
     try:
         pkcs12 = import_module("cryptography.hazmat.primitives.serialization.pkcs12")
     except ImportError:
