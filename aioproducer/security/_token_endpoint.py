@@ -211,8 +211,8 @@ class _Endpoint:
         deadline = time.monotonic() + 2 * self._timeout_s
         try:
             connection.request("POST", path, body, sent)
-            response = connection.getresponse()
-            return response.status, self._read(response, deadline)
+            with connection.getresponse() as response:
+                return response.status, self._read(response, deadline)
         except (OSError, http.client.HTTPException) as error:
             raise TokenError(f"the token endpoint {self.url} cannot be asked: {_reason(error)}") from None
         finally:
