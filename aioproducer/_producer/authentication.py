@@ -11,29 +11,44 @@ from aioproducer.config._sasl_rules import jaas_of
 from aioproducer.config._security_rules import SASL_PROTOCOLS
 
 if TYPE_CHECKING:
-    from aioproducer._producer.wiring import ProducerDependencies
+    import asyncio
+    from collections.abc import Callable
+
+    from aioproducer._logs import EventLog
+    from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.config import ProducerConfig
 
 
-def sasl_client(dependencies: ProducerDependencies) -> SaslClient | None:
-    """Return what authenticates connections; None without SASL."""
-    config = dependencies.config
+def sasl_client(
+    config: ProducerConfig,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    wall_clock: Callable[[], int] | None,
+    random: RandomSource,
+    log: EventLog,
+) -> SaslClient | None:
+    """Return what authenticates connections; None without SASL.
+
+    Args:
+        config: of the producer.
+        loop: of the producer.
+        wall_clock: milliseconds since the epoch; None reads the system's clock.
+        random: for jitter.
+        log: of the producer.
+    """
     if config.security_protocol not in SASL_PROTOCOLS:
         return None
     tokens = None
     if config.sasl_token_provider is not None:
-        clock = dependencies.wall_clock
         tokens = TokenCache(
             config.sasl_token_provider,
             _token_settings(config),
-            dependencies.loop,
-            wall_clock=time.time  # noqa: TID251  # tokens expire by it
-            if clock is None
-            else lambda: clock() / 1000,
-            random=dependencies.random,
-            log=dependencies.log,
+            loop,
+            wall_clock=time.time if wall_clock is None else lambda: wall_clock() / 1000,  # noqa: TID251  # as brokers
+            random=random,
+            log=log,
         )
-    return SaslClient(_sasl_settings(config), dependencies.loop, tokens=tokens)
+    return SaslClient(_sasl_settings(config), loop, tokens=tokens)
 
 
 def _sasl_settings(config: ProducerConfig) -> SaslSettings:
