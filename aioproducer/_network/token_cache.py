@@ -19,7 +19,7 @@ from aioproducer.errors import AuthenticationError, TokenError
 from aioproducer.security import Token, TokenProvider
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
 
 _DEFAULT_TIMEOUT_MS: Final = 10_000  # to connect, and to read
 _LONGEST_TIMER_S: Final = 86_400.0  # event loops refuse times that are too far away

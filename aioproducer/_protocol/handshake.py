@@ -28,7 +28,6 @@ from aioproducer._protocol.messages import (
 )
 from aioproducer.errors import BrokerError
 
-
 Handshake: TypeAlias = Generator[HandshakeRequest, memoryview, ApiVersions]
 
 _NEEDED: Final = (PRODUCE, METADATA)
