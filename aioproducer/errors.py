@@ -22,8 +22,17 @@ import ours to catch it::
     ├── UndeliveredError          (ExceptionGroup)   flush, close: failures not seen before
     ├── BrokerConnectionError     (ConnectionError)
     │   ├── TlsError
+    │   │   ├── TlsVerificationError                 we do not accept the broker's certificate
+    │   │   ├── TlsRefusedError                      the broker does not accept our certificate, version or cipher
+    │   │   └── TlsClosedError                       closed in the handshake without a word
     │   └── ProtocolError                            bytes that cannot be read
     ├── AuthenticationError
+    │   ├── CredentialsError                         user, password or delegation token
+    │   ├── TokenError                               a token of OAUTHBEARER
+    │   ├── TicketError                              Kerberos
+    │   ├── UnsupportedMechanismError                the listener does not offer sasl_mechanism
+    │   ├── WrongListenerError                       SASL to a listener without it, or none to one with it
+    │   └── PrincipalChangedError                    the credentials are now those of another user
     ├── UnsupportedVersionError
     ├── BrokerError                                  the broker answered with an error code
     │   ├── AuthorizationError
@@ -327,7 +336,19 @@ class BrokerConnectionError(KafkaError, ConnectionError):
 
 
 class TlsError(BrokerConnectionError):
-    """The TLS handshake failed, or the other end speaks TLS and we do not."""
+    """TLS failed, or the other end speaks TLS and we do not."""
+
+
+class TlsVerificationError(TlsError):
+    """The broker's certificate is not accepted: not trusted, expired, for another name, ..."""
+
+
+class TlsRefusedError(TlsError):
+    """The other end does not accept our certificate, versions or ciphers, or speaks no TLS."""
+
+
+class TlsClosedError(TlsError):
+    """The other end closed the connection in the TLS handshake without saying why."""
 
 
 class ProtocolError(BrokerConnectionError):
@@ -335,7 +356,31 @@ class ProtocolError(BrokerConnectionError):
 
 
 class AuthenticationError(KafkaError):
-    """The broker does not accept the credentials."""
+    """The broker does not accept the credentials, or they cannot be had. The subclasses say what to look at."""
+
+
+class CredentialsError(AuthenticationError):
+    """The broker refuses user and password or the delegation token, or the password cannot be read."""
+
+
+class TokenError(AuthenticationError):
+    """The broker refuses the token of OAUTHBEARER, or none could be fetched."""
+
+
+class TicketError(AuthenticationError):
+    """Kerberos gives no ticket for the broker, or the broker refuses it."""
+
+
+class UnsupportedMechanismError(AuthenticationError):
+    """The broker's listener does not offer `sasl_mechanism`; the message lists those that it offers."""
+
+
+class WrongListenerError(AuthenticationError):
+    """The broker's listener wants no SASL, or wants SASL and none is configured."""
+
+
+class PrincipalChangedError(AuthenticationError):
+    """The credentials are now those of another user, which an open connection cannot take."""
 
 
 class UnsupportedVersionError(KafkaError):

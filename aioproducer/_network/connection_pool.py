@@ -31,10 +31,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.addresses import SocketAddress, connect, look_up
-from aioproducer._network.connection import BrokerConnection, IdleConnectionError
+from aioproducer._network.connection import BrokerConnection, IdleConnectionError, with_label
+from aioproducer._network.refusals import is_for_good, is_refusal
+from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsError, TlsRefusedError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
 
+CLOSES_THAT_REFUSE: Final = 3
+"""As many closes in the TLS handshake, one after another, are those of a listener without TLS, not of a restart."""
 LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
 
 
@@ -84,6 +88,7 @@ class NodeConnection:
         self._throttle_timer: Timer | None = None
         self._failures_in_a_row = self._attempts = 0
         self._is_closed = False
+        self._tls = context.security.tls if context.security is not None else None
         self._missing = ""  # what the current attempt waits for, for the text of a time-out
 
     @property
@@ -119,12 +124,13 @@ class NodeConnection:
 
     @property
     def has_failed_for_good(self) -> bool:
-        return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
+        return is_for_good(self.last_error)
 
     def connect(self) -> None:
         """Connect unless connected or connecting; after a failure, when its pause is over."""
         if self._is_closed or self.connection is not None or self.is_connecting:
             return
+        self.retry_at = max(self.retry_at, self._context.refusals.not_before(self.place))
         if self._context.loop.time() < self.retry_at:
             self._timer = self._context.schedule(self.retry_at, self._start)
         else:
@@ -208,11 +214,17 @@ class NodeConnection:
 
     def _fail_attempt(self, error: KafkaError) -> None:
         self._context.counters.connection_failures += 1
+        if isinstance(error, TlsClosedError) and self._failures_in_a_row >= CLOSES_THAT_REFUSE - 1:
+            cause, error = error.__cause__, TlsRefusedError(str(error))
+            error.__cause__ = cause
+        self._note_refusal(error)
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
         timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
         label = _label(self.node)
+        if self._tls is not None:
+            await self._tls.prepare()
         reasons: list[str] = []
         for address in await self._addresses(timeout_s):
             limit = asyncio.timeout(timeout_s)
@@ -244,19 +256,37 @@ class NodeConnection:
         return addresses[first:] + addresses[:first]
 
     async def _open_address(self, address: SocketAddress) -> BrokerConnection:
-        make = partial(BrokerConnection, self._context, _label(self.node), self._lose)
+        make = self._connection_factory()
         self._missing = "no connection"
-        connection = await connect(self._context.loop, make, address)
-        self._missing = "the port is open, but no Kafka broker has answered there"
+        connection = await self._connected(make, address)
         try:
             await connection.ready
         except asyncio.CancelledError:
+            self._missing = connection.missing
             connection.close(BrokerConnectionError("the handshake was not finished in time"))
             await asyncio.wait((connection.closed,))
             raise
         if connection.error is not None:  # closed between its last response and this task's turn
             raise connection.error
         return connection
+
+    def _connection_factory(self) -> Callable[[], BrokerConnection]:
+        context, label = self._context, _label(self.node)
+        sasl = None if context.security is None else context.security.sasl
+        if sasl is None:
+            return partial(BrokerConnection, context, label, self._lose)
+        return partial(SaslConnection, context, label, self._lose, place=self.place, sasl=sasl)
+
+    async def _connected(self, make: Callable[[], BrokerConnection], address: SocketAddress) -> BrokerConnection:
+        loop = self._context.loop
+        if self._tls is None:
+            return await connect(loop, make, address)
+        protocol = await connect(loop, self._tls.wrap(make, self.node.host), address)
+        self._missing = "the port is open, but nothing has answered the TLS handshake there"
+        try:
+            return await protocol.established()
+        except TlsError as error:
+            raise with_label(_label(self.node), error) from error.__cause__
 
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
@@ -271,11 +301,20 @@ class NodeConnection:
         self.connection = None
         if connection.answers:
             self._failures_in_a_row = 0
+            self._context.refusals.answered(connection.label)
+            self._context.refusals.end(self.place)
+        else:
+            self._note_refusal(error)
         if self._is_closed or isinstance(error, IdleConnectionError):
             self._context.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
         else:
             self._note_failure(error)
         self._on_change(self)
+
+    def _note_refusal(self, error: KafkaError) -> None:
+        if is_refusal(error):
+            context = self._context
+            context.refusals.note(self.place, context.loop.time(), random=context.random)
 
     def _note_failure(self, error: KafkaError) -> None:
         delay_s = self._backoff.delay_s(self._failures_in_a_row)

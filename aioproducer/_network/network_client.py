@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import (
+    ConnectionSecurity,
     EventLog,
     NetworkContext,
     NetworkCounters,
@@ -20,6 +21,7 @@ from aioproducer._network.context import (
     Timers,
 )
 from aioproducer._network.node_selection import HedgedRequest, NodeSelector
+from aioproducer._network.refusals import Refusals
 from aioproducer._network.response_future import PendingRequest, RawResponse, ResponseT
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
@@ -53,6 +55,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         events: NetworkEvents,
         log: EventLog,
         client_id: str,
+        security: ConnectionSecurity | None = None,
     ) -> None:
         self.counters: NetworkCounters = NetworkCounters()
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
@@ -64,7 +67,9 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             log=log,
             client_id=client_id,
             settings=settings,
+            security=security,
             counters=self.counters,
+            refusals=Refusals(settings.refusal_pause_max_ms),
         )
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -74,12 +79,24 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self._choice = NodeSelector(self._pool, self._context)
         self._any_broker = HedgedRequest(self._choice, self._context)
 
+    async def prepare(self) -> None:
+        """Load certificates and keys, before anything is connected.
+
+        Raises:
+            ConfigurationError: they cannot be used.
+        """
+        security = self._context.security
+        if security is not None and security.tls is not None:
+            await security.tls.prepare()
+
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
+        self._end_authentication()
         await self._pool.close(BrokerConnectionError("the producer was closed"))
 
     def abandon(self) -> None:
         """Close all connections without waiting, also if the loop is closed, and make no further one."""
+        self._end_authentication()
         self._pool.abandon()
 
     # Nodes by id
@@ -203,6 +220,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def end_rebootstrap(self) -> None:
         """Ask the nodes that metadata names again; the new leaders in a Produce response do not count as metadata."""
         self._pool.use_known()
+
+    def _end_authentication(self) -> None:
+        security = self._context.security
+        if security is not None and security.sasl is not None:
+            security.sasl.close()
 
     def _connection(self, node_id: int) -> BrokerConnection:
         node_connection = self._pool.get(node_id)

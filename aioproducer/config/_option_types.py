@@ -16,7 +16,6 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
-_SECURED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _MAX_STRING_BYTES = 32767  # a string's length is an int16 on the wire
 
 _MAX_DIGITS = 19  # of INT64_MAX
@@ -186,29 +185,6 @@ class TransactionalId:
 
     def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
         return text
-
-
-class SecurityProtocol:
-    """Kafka's four security protocols, of which this version supports one."""
-
-    @property
-    def allowed(self) -> str:
-        return "PLAINTEXT (TLS and SASL are not supported in this version)"
-
-    def accept(self, name: str, value: object) -> str:
-        if not isinstance(value, str):
-            _refuse_type(name, value, "a str")
-        if value in _SECURED:
-            raise ConfigurationError(
-                f"{name}={value!r}: TLS and SASL are not supported in this version of aioproducer; only PLAINTEXT is",
-                option=name,
-            )
-        if value != "PLAINTEXT":
-            refuse_value(name, value, self.allowed)
-        return value
-
-    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        return text.strip().upper()  # Kafka reads it in any case
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,16 +26,34 @@ from aioproducer.config._option_types import (
     OptionalWhole,
     OptionKind,
     Plugin,
-    SecurityProtocol,
     TransactionalId,
 )
 from aioproducer.config._properties_file import read_properties
+from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, replaced_by
+from aioproducer.config._sasl_types import FloatOption, OptionalTimeout, SaslMechanism, SecretText, Username
+from aioproducer.config._security_rules import check_security
+from aioproducer.config._security_types import (
+    FileName,
+    NameCheck,
+    Password,
+    PasswordOption,
+    PemText,
+    SecurityProtocol,
+    StoreType,
+    TlsContextArgument,
+    TlsContextOption,
+    Words,
+    check_versions,
+)
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
+from aioproducer.security import Secret, TokenProvider
+from aioproducer.security._tokens import check_token_provider
 from aioproducer.serializers import SerializerArgument, check_serializer
 
+_PROVIDER = "an object with async def token()"
 _SERIALIZER = "an object with serialize(topic, value), or a function of the value; None: bytes only"
 
 
@@ -218,7 +236,113 @@ class ProducerConfig:
     """The time without any response after which the bootstrap servers are tried again, in ms (KIP-1102)."""
 
     security_protocol: Annotated[str, SecurityProtocol()] = "PLAINTEXT"
-    """The protocol of the connections to brokers."""
+    """The protocol of the connections to brokers, in any case: `PLAINTEXT`, `SSL` (TLS), `SASL_PLAINTEXT` or
+    `SASL_SSL` (SASL over TLS). Never follows from other options: credentials without it are an error."""
+
+    ssl_truststore_location: Annotated[str | None, FileName()] = None
+    """The file with the CAs, or certificates of brokers, to trust: PEM, PKCS12 or JKS.
+    Without it and `ssl_truststore_certificates`, the system's CAs are trusted.
+    Files are looked at before each connection, and loaded again if they have changed."""
+
+    ssl_truststore_type: Annotated[str | None, StoreType()] = None
+    """The type of that file. It need not be given, and does not matter: the bytes of the file tell."""
+
+    ssl_truststore_password: Annotated[Password | None, PasswordOption()] = None
+    """The password of that file, if it is PKCS12 or JKS: text, a `Secret`, or a function, also `async`."""
+
+    ssl_truststore_certificates: Annotated[str | None, PemText()] = None
+    """Instead of a file: the certificates to trust, as PEM text."""
+
+    ssl_keystore_location: Annotated[str | None, FileName()] = None
+    """The file with this client's private key and certificate, for brokers that want one: PEM (the key, then the
+    certificate and its intermediates, in one file), PKCS12 or JKS."""
+
+    ssl_keystore_type: Annotated[str | None, StoreType()] = None
+    """The type of that file. It need not be given, and does not matter: the bytes of the file tell."""
+
+    ssl_keystore_password: Annotated[Password | None, PasswordOption()] = None
+    """The password of that file, if it is PKCS12 or JKS: text, a `Secret`, or a function, also `async`."""
+
+    ssl_keystore_key: Annotated[Password | None, PasswordOption()] = None
+    """Instead of a file: the private key, as PEM text, a `Secret` or a function. Needs the next option."""
+
+    ssl_keystore_certificate_chain: Annotated[str | None, PemText()] = None
+    """The certificate of `ssl_keystore_key`, and its intermediates, as PEM text."""
+
+    ssl_key_password: Annotated[Password | None, PasswordOption()] = None
+    """The password of the private key, if it is encrypted: text, a `Secret`, or a function, also `async`."""
+
+    ssl_enabled_protocols: Annotated[tuple[str, ...], Words("TLSv1.2, TLSv1.3", check_versions)] = (
+        "TLSv1.2",
+        "TLSv1.3",
+    )
+    """The versions of TLS that may be spoken; older ones are not safe."""
+
+    ssl_protocol: Annotated[str, EnumOption(("TLS", "TLSv1.2", "TLSv1.3"))] = "TLSv1.3"
+    """The highest version of TLS that may be spoken."""
+
+    ssl_endpoint_identification_algorithm: Annotated[str, NameCheck()] = "https"
+    """`https`: a broker's certificate must be for the host name under which the cluster advertises it.
+    Empty: for any name, with a warning, since anyone with a certificate of a trusted CA can then pass as a broker."""
+
+    ssl_cipher_suites: Annotated[tuple[str, ...], Words("names of IANA or OpenSSL", lambda _: None)] = ()
+    """The cipher suites that may be used with TLS 1.2, best first; empty: OpenSSL's choice.
+    Python cannot choose among those of TLS 1.3."""
+
+    ssl_context: Annotated[TlsContextArgument | None, TlsContextOption()] = None
+    """Instead of all other `ssl_` options: a context of Python's, or a function that is called for each connection
+    and returns one. Takes the place of Java's `ssl.engine.factory.class`. Not an option of Kafka."""
+
+    sasl_mechanism: Annotated[str | None, SaslMechanism()] = None
+    """How a `SASL_...` connection authenticates, as the brokers spell it. Only this mechanism is used, whatever else a
+    broker offers. Kafka's default is GSSAPI; here there is none."""
+
+    sasl_username: Annotated[str | None, Username()] = None
+    """The user of PLAIN and SCRAM."""
+
+    sasl_password: Annotated[Password | None, PasswordOption()] = None
+    """The password of PLAIN and SCRAM: text, a `Secret`, or a function that returns one, also `async`.
+    It is asked for at each authentication, so a function, or a `Secret` of a variable or file, takes a new password
+    without a restart."""
+
+    sasl_jaas_config: Annotated[Secret | None, SecretText()] = None
+    """The credentials in the form of Java's clients, as a `client.properties` has them:
+    `org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";`.
+    `sasl_username` and `sasl_password` are taken from it; `tokenauth="true"` says that they are a delegation token."""
+
+    sasl_token_provider: Annotated[TokenProvider | None, Plugin(_PROVIDER, check_token_provider)] = None
+    """Where tokens of OAUTHBEARER come from: an object with `async def token()`, which returns text or a `Token`.
+    `aioproducer.security` has ready-made ones. Not an option of Kafka, whose callback handlers are Java classes."""
+
+    sasl_login_refresh_window_factor: Annotated[float, FloatOption(0.5, 1.0)] = 0.8
+    """The part of a token's lifetime after which the next token is fetched."""
+
+    sasl_login_refresh_window_jitter: Annotated[float, FloatOption(0.0, 0.25)] = 0.05
+    """The largest random part of the lifetime that is added to it."""
+
+    sasl_login_refresh_min_period_seconds: Annotated[int, IntOption(0, 900)] = 60
+    """The shortest time between two tokens, in seconds. This and the next option do not apply to a token whose lifetime
+    is shorter than both together."""
+
+    sasl_login_refresh_buffer_seconds: Annotated[int, IntOption(0, 3_600)] = 300
+    """How long before its end a token is replaced at the latest, in seconds."""
+
+    sasl_login_connect_timeout_ms: Annotated[int | None, OptionalTimeout(1)] = None
+    """How long a token provider may take to connect, in ms; with `sasl_login_read_timeout_ms` the bound of a fetch,
+    whatever it does. `None`: 10 s each."""
+
+    sasl_login_read_timeout_ms: Annotated[int | None, OptionalTimeout(1)] = None
+    """How long a token provider may take to read, in ms."""
+
+    sasl_login_retry_backoff_ms: Annotated[int, IntOption(0, INT64_MAX)] = 100
+    """The wait before a token is fetched again after a failure, in ms. Grows as `retry_backoff_ms` does."""
+
+    sasl_login_retry_backoff_max_ms: Annotated[int, IntOption(0, INT64_MAX)] = 10_000
+    """The longest such wait, in ms; also the longest between two connections while a broker refuses the credentials."""
+
+    allow_plaintext_credentials: Annotated[bool, BoolOption()] = False
+    """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, where everyone on the way can read password or token.
+    Not an option of Kafka."""
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
@@ -245,13 +369,19 @@ class ProducerConfig:
         bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._put("bootstrap", bootstrap)
         self._put("bootstrap_servers", tuple(_joined(host, port) for host, port in bootstrap))
-        self._put("given", named)
         for name, kind in option_kinds().items():
             self._put(name, kind.accept(name, named[name]) if name in named else option_defaults()[name])
+            if name in named and getattr(kind, "is_secret", False):
+                named[name] = getattr(self, name)  # no repr shows it
+        self._put("given", named)
         if self.max_waiting_bytes < 0:
             self._put("max_waiting_bytes", self.buffer_memory // 4)
         self._put("adjustments", tuple(self._adjust()))
+        for name, value in credentials_of_jaas(self).items():
+            self._put(name, value)
         rules.check_rules(self)
+        check_security(self, option_defaults())
+        check_sasl(self)
 
     @classmethod
     def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:
@@ -293,7 +423,7 @@ class ProducerConfig:
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
 
     @classmethod
-    def from_properties_file(cls, path: str | PathLike[str]) -> Self:
+    def from_properties_file(cls, path: str | PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
         r"""Return the configuration of a Java property file, such as Kafka's `producer.properties`.
 
         The file is read as `java.util.Properties.load` reads it: comments, separators, continued
@@ -302,6 +432,8 @@ class ProducerConfig:
 
         Args:
             path: of the file.
+            options: what the file cannot say, such as a `sasl_token_provider`; they take precedence over it, and a
+                provider over the options with which Java fetches tokens.
 
         Raises:
             ConfigurationError: as `from_kafka_properties`; says in which line.
@@ -310,7 +442,9 @@ class ProducerConfig:
         """
         properties = read_properties(path)
         try:
-            return cls.from_kafka_properties({name: found.value for name, found in properties.items()})
+            replaced = replaced_by(options)
+            values = {name: found.value for name, found in properties.items() if not replaced(python_name(name))}
+            return cls.from_kafka_properties({**values, **options})
         except ConfigurationError as error:
             lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
             where = f"{path}, line {max(lines)}" if lines else f"{path}"

@@ -1,10 +1,13 @@
 """The options of `Producer(...)` as keyword arguments, for editors and type checkers."""
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Literal, TypedDict
 
+from aioproducer.config._security_types import PasswordArgument, TlsContextArgument
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
+from aioproducer.security import Secret, TokenProvider
 from aioproducer.serializers import SerializerArgument
 
 
@@ -49,6 +52,35 @@ class ProducerOptions(TypedDict, total=False):
     metadata_max_age_ms: int
     metadata_max_idle_ms: int
     metadata_recovery_rebootstrap_trigger_ms: int
-    security_protocol: Literal["PLAINTEXT"]
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    ssl_truststore_location: str | PathLike[str] | None
+    ssl_truststore_type: str | None
+    ssl_truststore_password: PasswordArgument | None
+    ssl_truststore_certificates: str | None
+    ssl_keystore_location: str | PathLike[str] | None
+    ssl_keystore_type: str | None
+    ssl_keystore_password: PasswordArgument | None
+    ssl_keystore_key: PasswordArgument | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_key_password: PasswordArgument | None
+    ssl_enabled_protocols: Sequence[str]
+    ssl_protocol: Literal["TLS", "TLSv1.2", "TLSv1.3"]
+    ssl_endpoint_identification_algorithm: Literal["https", ""]
+    ssl_cipher_suites: Sequence[str]
+    ssl_context: TlsContextArgument | None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    sasl_username: str | None
+    sasl_password: PasswordArgument | None
+    sasl_jaas_config: str | Secret | None
+    sasl_token_provider: TokenProvider | None
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    allow_plaintext_credentials: bool
     transactional_id: str | None
     transaction_timeout_ms: int

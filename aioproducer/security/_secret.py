@@ -1,0 +1,144 @@
+"""`Secret`: a password, token or key that is shown nowhere."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from pathlib import Path
+from typing import Final, NoReturn, Self
+
+from aioproducer.errors import ConfigurationError
+
+_HIDDEN: Final = "<hidden>"
+_TEXT: Final = "text"
+_ENV: Final = "environment variable"
+_FILE: Final = "file"
+
+
+class Secret:
+    """Text that `repr`, `str`, `format`, JSON and the messages of errors do not show.
+
+    A secret that comes from an environment variable or a file is read again each time it is needed, so that a new
+    value needs no restart, and is pickled by its name. A secret that was given as text is not pickled.
+
+    Args:
+        text: the secret itself. Prefer `from_env` or `from_file`, which keep it out of the program.
+
+    Raises:
+        TypeError: something else than a str.
+    """
+
+    __slots__ = ("_source", "_value")
+
+    _source: str
+    _value: str  # the text, or the name of the variable or file
+
+    def __init__(self, text: str) -> None:
+        """Keep the text."""
+        if not isinstance(text, str):
+            raise TypeError(f"a Secret is made of a str, not {type(text).__name__}")
+        self._source, self._value = _TEXT, text
+
+    @classmethod
+    def from_env(cls, name: str) -> Self:
+        """Return the secret that an environment variable holds whenever it is needed.
+
+        Args:
+            name: of the variable; it need not be set yet.
+        """
+        return cls._of(_ENV, name)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the secret that a file holds whenever it is needed: UTF-8, without the line break at its end.
+
+        Args:
+            path: of the file; it need not exist yet.
+        """
+        return cls._of(_FILE, os.fspath(path))
+
+    @classmethod
+    def _of(cls, source: str, value: str) -> Self:
+        if not isinstance(value, str):
+            raise TypeError(f"the name of the {source} of a Secret must be a str, not {type(value).__name__}")
+        secret = cls.__new__(cls)
+        secret._source, secret._value = source, value  # noqa: SLF001  # its own class
+        return secret
+
+    def reveal(self) -> str:
+        """Return the text.
+
+        Raises:
+            ConfigurationError: the variable is not set, or the file cannot be read as UTF-8.
+        """
+        if self._source == _TEXT:
+            return self._value
+        if self._source == _ENV:
+            return self._read_variable()
+        return self._read_file()
+
+    def _read_variable(self) -> str:
+        text = os.environ.get(self._value)
+        if text is None:
+            raise ConfigurationError(f"the environment variable {self._value!r} of a Secret is not set")
+        return text
+
+    def _read_file(self) -> str:
+        try:
+            content = Path(self._value).read_bytes()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ConfigurationError(f"the file {self._value!r} of a Secret cannot be read: {reason}") from None
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            # Without the cause, whose repr shows the bytes.
+            raise ConfigurationError(f"the file {self._value!r} of a Secret is not UTF-8") from None
+        return text.removesuffix("\n").removesuffix("\r")
+
+    def __repr__(self) -> str:
+        """Return where the secret comes from, never what it is."""
+        return f"Secret({_HIDDEN})" if self._source == _TEXT else f"Secret({_HIDDEN}, {self._source} {self._value!r})"
+
+    def __str__(self) -> str:
+        """Return `<hidden>`."""
+        return _HIDDEN
+
+    def __format__(self, spec: str) -> str:
+        """Return `<hidden>`, for any format."""
+        return _HIDDEN
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the other secret has the same text, variable or file; secrets are not read for this."""
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return self._source == other._source and hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    def __hash__(self) -> int:
+        """Return a number that differs from process to process."""
+        return hash((self._source, self._value))
+
+    def __copy__(self) -> Self:
+        """Return the secret itself, which does not change."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the secret itself, which does not change."""
+        return self
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        """Pickle the name of the variable or file.
+
+        Raises:
+            TypeError: the secret was given as text, which would be readable in the pickle.
+        """
+        if self._source == _TEXT:
+            raise TypeError(
+                "a Secret that was given as text is not pickled, since everyone could read it there: use "
+                "Secret.from_env or Secret.from_file, which are pickled by name"
+            )
+        return (Secret.from_env if self._source == _ENV else Secret.from_file), (self._value,)
+
+    def __getstate__(self) -> NoReturn:
+        """Refuse: `vars` and other ways to copy an object's state would show the text."""
+        raise TypeError("a Secret has no state to show")
