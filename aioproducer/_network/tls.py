@@ -340,7 +340,8 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
         except ssl.SSLError as error:
             self._fail(error, Phase.HANDSHAKE)
             return
-        self._transport.flush()
+        # The end of the handshake leaves together with the first request: a server that refuses our certificate closes,
+        # and its alert would be lost if a second write met the closed socket.
         self._inner = self._make()
         self._transport.set_protocol(cast("asyncio.BaseProtocol", self._inner))
         self._inner.connection_made(self._transport)

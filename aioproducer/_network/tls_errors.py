@@ -132,12 +132,17 @@ def _found(error: Exception, phase: Phase, attempt: Attempt) -> TlsError:
 def closed_error(phase: Phase, attempt: Attempt) -> TlsError:
     """Return the error of a connection that ended during the handshake, or right after it."""
     if phase is Phase.HANDSHAKE:
+        third = "" if attempt.has_certificate else ", or one that wants a client certificate (ssl_keystore_location)"
         return TlsClosedError(
             "the other end closed the connection in the TLS handshake without a word: is this the port of a listener "
-            "without TLS, or a load balancer with no broker behind it?"
+            f"without TLS, or a load balancer with no broker behind it{third}?"
         )
-    hint = "" if attempt.has_certificate else ", and no ssl_keystore_location is given: does it want a certificate?"
-    return TlsClosedError(f"the other end closed the connection right after the TLS handshake{hint}")
+    hint = (
+        "does it accept our certificate? Its log says more"
+        if attempt.has_certificate
+        else "does it want a certificate? No ssl_keystore_location is given"
+    )
+    return TlsClosedError(f"the other end closed the connection right after the TLS handshake: {hint}")
 
 
 def _verification(error: ssl.SSLCertVerificationError, attempt: Attempt) -> str:
