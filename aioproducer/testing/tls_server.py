@@ -41,8 +41,7 @@ class TlsServerProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the client's first message."""
-        assert isinstance(transport, asyncio.Transport)
-        self._raw = transport
+        self._raw = cast("asyncio.Transport", transport)  # uvloop's is none by its class
 
     def data_received(self, data: bytes) -> None:
         """Decrypt, once the handshake is done."""
