@@ -79,6 +79,8 @@ _CHAPTERS: Final = {
         [
             *("FakeCluster", "FakeClusterOptions", "Faults", "Where", "Fault", "FaultKind", "ApiKey", "LoggedRecord"),
             *("ThreadedFakeCluster", "SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
+            *("ClusterSecurity", "SeenAuthentication", "CertificateAuthority", "Certificate", "TokenSigner"),
+            "unsecured_token",
         ],
     ),
     "Real Kafka: aioproducer.testing.kafka": (
