@@ -70,12 +70,17 @@ _CHAPTERS: Final = {
             *("Partitioner", "RoundRobinPartitioner", "partition_for_key", "Cluster"),
         ],
     ),
-    "Secured clusters: aioproducer.security": ("aioproducer.security", ["Secret"]),
+    "Secured clusters: aioproducer.security": (
+        "aioproducer.security",
+        ["Secret", "Token", "TokenProvider", "ClientCredentials", "JwtBearer", "MskIam"],
+    ),
     "For tests: aioproducer.testing": (
         "aioproducer.testing",
         [
             *("FakeCluster", "FakeClusterOptions", "Faults", "Where", "Fault", "FaultKind", "ApiKey", "LoggedRecord"),
             *("ThreadedFakeCluster", "SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
+            *("ClusterSecurity", "SeenAuthentication", "CertificateAuthority", "Certificate", "TokenSigner"),
+            "unsecured_token",
         ],
     ),
     "Real Kafka: aioproducer.testing.kafka": (

@@ -223,8 +223,8 @@ def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> 
     "name, message",
     [
         ("ssl_crl_location", "aioproducer has no option 'ssl_crl_location': pass ssl_context="),
-        ("sasl_mechanism", "SASL is not supported in this version"),
-        ("sasl_plain_password", "SASL is not supported in this version"),
+        ("sasl_plain_password", "there is no option 'sasl_plain_password'; use 'sasl_password'"),
+        ("sasl_kerberos_keytab", "Kerberos is not supported in this version"),
         ("metric.reporters", "metrics are read with Producer.statistics()"),
         ("partitioner.class", "partitioner must be an object with partition("),
         ("loop", "the producer binds to the running event loop at start"),

@@ -1,0 +1,75 @@
+"""Builds what authenticates the connections of a producer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from aioproducer._network.sasl_client import SaslClient, SaslSettings
+from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
+from aioproducer.config._sasl_rules import jaas_of
+from aioproducer.config._security_rules import SASL_PROTOCOLS
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from aioproducer._logs import EventLog
+    from aioproducer._timing.retry_backoff import RandomSource
+    from aioproducer.config import ProducerConfig
+
+
+def sasl_client(
+    config: ProducerConfig,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    wall_clock: Callable[[], int] | None,
+    random: RandomSource,
+    log: EventLog,
+) -> SaslClient | None:
+    """Return what authenticates connections; None without SASL.
+
+    Args:
+        config: of the producer.
+        loop: of the producer.
+        wall_clock: milliseconds since the epoch; None reads the system's clock.
+        random: for jitter.
+        log: of the producer.
+    """
+    if config.security_protocol not in SASL_PROTOCOLS:
+        return None
+    tokens = None
+    if config.sasl_token_provider is not None:
+        tokens = TokenCache(
+            config.sasl_token_provider,
+            _token_settings(config),
+            loop,
+            wall_clock=time.time if wall_clock is None else lambda: wall_clock() / 1000,  # noqa: TID251  # as brokers
+            random=random,
+            log=log,
+        )
+    return SaslClient(_sasl_settings(config), loop, tokens=tokens)
+
+
+def _sasl_settings(config: ProducerConfig) -> SaslSettings:
+    jaas = jaas_of(config)
+    assert config.sasl_mechanism is not None
+    return SaslSettings(
+        mechanism=config.sasl_mechanism,
+        username=config.sasl_username or "",
+        password=config.sasl_password,
+        is_delegation_token=jaas is not None and jaas.is_delegation_token,
+        retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
+    )
+
+
+def _token_settings(config: ProducerConfig) -> TokenSettings:
+    return TokenSettings(
+        window_factor=config.sasl_login_refresh_window_factor,
+        window_jitter=config.sasl_login_refresh_window_jitter,
+        min_period_s=config.sasl_login_refresh_min_period_seconds,
+        buffer_s=config.sasl_login_refresh_buffer_seconds,
+        timeout_s=fetch_timeout_s(config.sasl_login_connect_timeout_ms, config.sasl_login_read_timeout_ms),
+        retry_backoff_ms=config.sasl_login_retry_backoff_ms,
+        retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
+    )
