@@ -72,7 +72,7 @@ _CHAPTERS: Final = {
     ),
     "Secured clusters: aioproducer.security": (
         "aioproducer.security",
-        ["Secret", "Token", "TokenProvider", "ClientCredentials", "JwtBearer"],
+        ["Secret", "Token", "TokenProvider", "ClientCredentials", "JwtBearer", "MskIam"],
     ),
     "For tests: aioproducer.testing": (
         "aioproducer.testing",

@@ -84,6 +84,11 @@ class TokenCache:
         self._retry_at = 0.0  # monotonic seconds
         self._is_closed = False
 
+    @property
+    def fetching(self) -> asyncio.Future[Bearer] | None:
+        """The fetch that is under way."""
+        return self._fetching
+
     def current(self) -> Bearer | None:
         """Return the last token if it is valid, else None."""
         if self._kept is None or self._wall_clock() >= self._kept.expires_at:

@@ -65,7 +65,10 @@ def in_loop(loop: str, run: Coroutine[object, object, ResultT]) -> ResultT:
 
 CERTIFICATES: dict[str, tuple[Callable[[], Certificate], str]] = {
     "another CA of the same name": (OTHER.issue, "is not known"),
-    "another name": (lambda: ROOT.issue("broker.example", "10.0.0.1"), "is not for 'localhost'"),
+    "another name": (
+        lambda: ROOT.issue("broker.example", "10.0.0.1"),
+        "is not for 'localhost'; it is for broker.example, 10.0.0.1",
+    ),
     "expired": (lambda: ROOT.issue(begins=-2 * DAY, ends=-DAY), "has expired"),
     "not yet valid": (lambda: ROOT.issue(begins=DAY, ends=2 * DAY), "is not valid yet"),
     "for clients only": (lambda: ROOT.issue(usage=("client",)), "is not for servers"),
