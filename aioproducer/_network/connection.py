@@ -137,6 +137,9 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._oldest_since = max(self._oldest_since, when)
         self._stream.pause_until(when)
 
+    def end_pause(self) -> None:
+        self._stream.end_pause()
+
     def silent_for_s(self, now: float) -> float:
         """Return for how long the oldest request has been the oldest; 0.0 or less with none."""
         return now - self._oldest_since if self._conversation.in_flight else 0.0

@@ -25,22 +25,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from aioproducer._network.addresses import SocketAddress, connect, look_up
+from aioproducer._network.address_race import AddressRace, Contender, Failed, direct, text_of
+from aioproducer._network.addresses import canonical_names, interleaved, look_up
 from aioproducer._network.connection import BrokerConnection, IdleConnectionError
+from aioproducer._network.proxy import connect_through
+from aioproducer._network.routes import place_text
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.routes import Route
     from aioproducer._protocol.messages import Api
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
+
+FoundT = TypeVar("FoundT")
+_Resolve: TypeAlias = Callable[[asyncio.AbstractEventLoop, str, int], Awaitable[list[FoundT]]]
 
 LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
 
@@ -69,6 +76,7 @@ class NodeConnection:
         self.retry_at = 0.0  # earliest time of the next attempt, monotonic seconds
         self.is_throttled = False
         self.failures = 0  # number of attempts and connections that failed
+        self.host = node.host  # that TLS and SASL check; of a bootstrap server its canonical name, if asked for
         self._context = context
         self._on_change = on_change
         self._backoff = ExponentialBackoff(
@@ -80,15 +88,15 @@ class NodeConnection:
             random=context.random,
         )
         self._task: asyncio.Task[None] | None = None
+        self._cancelled: set[asyncio.Task[None]] = set()  # attempts that still close their sockets
         self._timer: Timer | None = None
         self._throttle_timer: Timer | None = None
         self._failures_in_a_row = self._attempts = 0
         self._is_closed = False
-        self._missing = ""  # what the current attempt waits for, for the text of a time-out
 
     @property
     def place(self) -> tuple[str, int]:
-        return self.node.host, self.node.port
+        return self.host, self.node.port
 
     @property
     def is_ready(self) -> bool:
@@ -147,7 +155,7 @@ class NodeConnection:
 
     def become(self, node: Node) -> None:
         """Let the connection to a bootstrap address be that of the node that listens there."""
-        self.node = node
+        self.node, self.host = node, node.host
         if self.connection is not None:
             self.connection.label = _label(node)
 
@@ -163,12 +171,11 @@ class NodeConnection:
 
     async def close(self, error: KafkaError) -> None:
         self._is_closed = True
-        task = self._task
         self._cancel_attempt()
         if self._throttle_timer is not None:
             self._throttle_timer.cancel()
-        if task is not None:
-            await asyncio.wait((task,))
+        if self._cancelled:
+            await asyncio.wait(self._cancelled)
         if self.connection is not None:
             connection = self.connection
             connection.close(error)
@@ -182,8 +189,11 @@ class NodeConnection:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             self._task.cancel()
+            self._cancelled.add(self._task)
+            self._task.add_done_callback(self._cancelled.discard)
+        self._task = None
 
     def _start(self, _now: float) -> None:
         self._timer = None
@@ -199,11 +209,12 @@ class NodeConnection:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {_text_of(error)}")
+            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {text_of(error)}")
             failure.__cause__ = error
             self._fail_attempt(failure)
         finally:
-            self._task = None
+            if self._task is asyncio.current_task():  # another attempt may have begun while this one was cancelled
+                self._task = None
         self._on_change(self)
 
     def _fail_attempt(self, error: KafkaError) -> None:
@@ -213,41 +224,79 @@ class NodeConnection:
     async def _open(self) -> BrokerConnection:
         timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
         label = _label(self.node)
-        reasons: list[str] = []
-        for address in await self._addresses(timeout_s):
-            limit = asyncio.timeout(timeout_s)
+        route = await self._route(timeout_s)
+        made: list[BrokerConnection] = []
+
+        def make() -> BrokerConnection:
+            made.append(BrokerConnection(self._context, label, self._lose))
+            return made[-1]
+
+        contenders = await self._contenders(route, timeout_s)
+        race = AddressRace(contenders, make, loop=self._context.loop, timeout_s=timeout_s)
+        while (won := await race.winner()) is not None:
+            limit = asyncio.timeout_at(won.deadline)
             try:
                 async with limit:
-                    return await self._open_address(address)
+                    return await self._shake_hands(made[-1])
             except KafkaError:
-                raise  # the handshake failed: its text names the broker and the reason
+                raise  # its text names the broker and the reason
             except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
-                is_over = isinstance(error, TimeoutError) and limit.expired()
-                text = f"{self._missing} within {timeout_s:.1f} s" if is_over else _text_of(error)
-                reasons.append(f"{address[0]}: {text}")
-        raise BrokerConnectionError(f"cannot connect to {label}: {'; '.join(reasons)}")
+                if isinstance(error, TimeoutError) and limit.expired():
+                    text = f"the port is open, but no Kafka broker has answered there within {timeout_s:.1f} s"
+                    error = TimeoutError(text)
+                race.failed.append(Failed(won.contender, error, is_timeout=False))
+        text = f"cannot connect to {label}{route.note}: {race.reasons}"
+        if any(isinstance(failed.error, AuthenticationError) for failed in race.failed):
+            raise AuthenticationError(text)
+        raise BrokerConnectionError(text)
 
-    async def _addresses(self, timeout_s: float) -> list[SocketAddress]:
-        host, port = self.node.host, self.node.port
+    async def _route(self, timeout_s: float) -> Route:
+        routes = self._context.settings.routes
+        route = routes.to(self.node)
+        if self.node.id >= 0 or not routes.uses_canonical_names or (route.proxy and route.proxy.resolves_names):
+            return route
+        names = await self._resolved(route, canonical_names, timeout_s)
+        self.host = names[self._attempts % len(names)]
+        return replace(route, host=self.host)
+
+    async def _contenders(self, route: Route, timeout_s: float) -> list[Contender]:
+        """Return the addresses of a route, or the name that its proxy resolves; each attempt begins with the next."""
+        loop, proxy, port = self._context.loop, route.proxy, route.port
+        if proxy is not None and proxy.resolves_names:
+            return [Contender("", partial(connect_through, loop, proxy, host=route.host, port=port))]
+        addresses = interleaved(await self._resolved(route, look_up, timeout_s))
+        first = self._attempts % len(addresses)
+        self._attempts += 1
+        addresses = addresses[first:] + addresses[:first]
+        if proxy is None:
+            return direct(loop, addresses)
+        return [
+            Contender(address[0], partial(connect_through, loop, proxy, host=address[0], port=port))
+            for address in addresses
+        ]
+
+    async def _resolved(self, route: Route, resolve: _Resolve[FoundT], timeout_s: float) -> list[FoundT]:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                addresses = await look_up(self._context.loop, host, port)
+                found = await resolve(self._context.loop, route.host, route.port)
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
-                raise BrokerConnectionError(f"cannot resolve {host!r} within {timeout_s:.1f} s") from error
-            raise BrokerConnectionError(f"cannot resolve {host!r}: {_text_of(error)}") from error
-        if not addresses:
-            raise BrokerConnectionError(f"cannot resolve {host!r}: the name has no address")
-        first = self._attempts % len(addresses)
-        self._attempts += 1
-        return addresses[first:] + addresses[:first]
+                raise self._unresolved(route, f" within {timeout_s:.1f} s") from error
+            raise self._unresolved(route, f": {text_of(error)}") from error
+        if not found:
+            raise self._unresolved(route, ": the name has no address")
+        return found
 
-    async def _open_address(self, address: SocketAddress) -> BrokerConnection:
-        make = partial(BrokerConnection, self._context, _label(self.node), self._lose)
-        self._missing = "no connection"
-        connection = await connect(self._context.loop, make, address)
-        self._missing = "the port is open, but no Kafka broker has answered there"
+    def _unresolved(self, route: Route, why: str) -> BrokerConnectionError:
+        if self.node.id < 0 or route.host != self.node.host:
+            return BrokerConnectionError(f"cannot resolve {route.host!r}{route.note}{why}")
+        return BrokerConnectionError(
+            f"{_label(self.node)}, as the cluster advertises it, cannot be resolved here{why}; the broker's "
+            "advertised.listeners must have a name that is known here, or address_map another address for it"
+        )
+
+    async def _shake_hands(self, connection: BrokerConnection) -> BrokerConnection:
         try:
             await connection.ready
         except asyncio.CancelledError:
@@ -305,6 +354,8 @@ class NodeConnection:
     def _end_throttle(self, _now: float) -> None:
         self._throttle_timer = None
         self.is_throttled = False
+        if self.connection is not None:
+            self.connection.end_pause()
         if self.is_open:
             self._on_change(self)  # `NodeSelector.reach` may wait for it
 
@@ -452,17 +503,8 @@ def _is_same_place(node: Node | None, other: Node) -> bool:
 
 
 def _address(node: Node) -> str:
-    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+    return place_text(node.host, node.port)
 
 
 def _label(node: Node) -> str:
     return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"
-
-
-def _text_of(error: BaseException) -> str:
-    """Return the reason of a failed attempt: the system's text for its errors, for others the class and text."""
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_text_of(each) for each in error.exceptions)
-    if isinstance(error, OSError):
-        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
-    return f"{type(error).__name__}: {error}".removesuffix(": ")

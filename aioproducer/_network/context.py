@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aioproducer._network.response_budget import HeldAnswers
+from aioproducer._network.routes import Routes
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
@@ -73,6 +74,7 @@ class NetworkSettings(NamedTuple):
     write_buffer_bytes: int = 512 * 1024  # with more unsent bytes in the transport a node takes no further request
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES  # a longer response closes the connection
     software_version: str = "unknown"  # of this library, for the metrics of brokers
+    routes: Routes = Routes()
 
 
 @dataclass(slots=True)
