@@ -1,10 +1,11 @@
 """The options of `Producer(...)` as keyword arguments, for editors and type checkers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypedDict
 
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
+from aioproducer.security import Secret
 from aioproducer.serializers import SerializerArgument
 
 
@@ -50,5 +51,9 @@ class ProducerOptions(TypedDict, total=False):
     metadata_max_idle_ms: int
     metadata_recovery_rebootstrap_trigger_ms: int
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
+    proxy_url: str | Secret | None
+    address_map: Mapping[str, str] | Callable[[str], str | None] | None
+    allowed_brokers: str | Sequence[str] | None
     transactional_id: str | None
     transaction_timeout_ms: int
