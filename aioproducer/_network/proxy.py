@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from aioproducer._network.address_race import AddressRace, direct
 from aioproducer._network.addresses import interleaved, look_up
+from aioproducer._network.routes import place_text
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import AuthenticationError, BrokerConnectionError
 
@@ -75,7 +76,7 @@ class Proxy:
     def __str__(self) -> str:
         """Return the URL, with the password hidden."""
         who = "" if self.user is None else f"{self.user}{'' if self.password is None else ':<hidden>'}@"
-        return f"{self.scheme}://{who}{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return f"{self.scheme}://{who}{place_text(self.host, self.port)}"
 
     def credentials(self) -> tuple[bytes, bytes] | None:
         if self.user is None:
@@ -148,16 +149,22 @@ def _check_version(version: int, behind: int) -> None:
 
 
 def _socks5_address(host: str) -> bytes:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
+    address = _address(host)
+    if address is None:
         name = _ascii_name(host)
         return bytes([_NAME, len(name)]) + name
     return bytes([_IPV4 if isinstance(address, ipaddress.IPv4Address) else _IPV6]) + address.packed
 
 
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
 def _ask_http(proxy: Proxy, host: str, port: int) -> Exchange:
-    place = (f"[{host}]" if ":" in host else _ascii_name(host).decode()) + f":{port}"
+    place = place_text(host if _address(host) is not None else _ascii_name(host).decode(), port)
     lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
     credentials = proxy.credentials()
     if credentials is not None:
@@ -218,6 +225,11 @@ class ProxyProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(ProxyError(f"the connection to it was lost: {exc}" if exc else "it hung up"))
+
+    @property
+    def held_bytes(self) -> int:
+        """Number of bytes of an incomplete answer."""
+        return len(self._held)
 
     def abort(self) -> None:
         """Close the connection, also that of a protocol that has taken it over."""
