@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
@@ -128,6 +129,8 @@ def text_of(error: BaseException) -> str:
         return "; ".join(text_of(each) for each in error.exceptions)
     if isinstance(error, KafkaError):
         return str(error)
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
     if isinstance(error, OSError):
         return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
     return f"{type(error).__name__}: {error}".removesuffix(": ")
