@@ -22,6 +22,9 @@ import ours to catch it::
     ├── UndeliveredError          (ExceptionGroup)   flush, close: failures not seen before
     ├── BrokerConnectionError     (ConnectionError)
     │   ├── TlsError
+    │   │   ├── TlsVerificationError                 we do not accept the broker's certificate
+    │   │   ├── TlsRefusedError                      the broker does not accept our certificate, version or cipher
+    │   │   └── TlsClosedError                       closed in the handshake without a word
     │   └── ProtocolError                            bytes that cannot be read
     ├── AuthenticationError
     ├── UnsupportedVersionError
@@ -327,7 +330,19 @@ class BrokerConnectionError(KafkaError, ConnectionError):
 
 
 class TlsError(BrokerConnectionError):
-    """The TLS handshake failed, or the other end speaks TLS and we do not."""
+    """TLS failed, or the other end speaks TLS and we do not."""
+
+
+class TlsVerificationError(TlsError):
+    """The broker's certificate is not accepted: not trusted, expired, for another name, ..."""
+
+
+class TlsRefusedError(TlsError):
+    """The other end does not accept our certificate, versions or ciphers, or speaks no TLS."""
+
+
+class TlsClosedError(TlsError):
+    """The other end closed the connection in the TLS handshake without saying why."""
 
 
 class ProtocolError(BrokerConnectionError):

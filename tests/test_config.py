@@ -222,7 +222,7 @@ def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> 
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("ssl_context", "aioproducer has no option 'ssl_context': TLS is not supported in this version"),
+        ("ssl_crl_location", "aioproducer has no option 'ssl_crl_location': pass ssl_context="),
         ("sasl_mechanism", "SASL is not supported in this version"),
         ("sasl_plain_password", "SASL is not supported in this version"),
         ("metric.reporters", "metrics are read with Producer.statistics()"),

@@ -122,6 +122,7 @@ def test_error_refuses_an_unknown_detail() -> None:
         (DeliveryTimeoutError, [TimeoutError]),
         (UndeliveredError, [ExceptionGroup]),
         (errors.TlsError, [errors.BrokerConnectionError, ConnectionError]),
+        (errors.TlsVerificationError, [errors.TlsError]),
         (errors.ProtocolError, [errors.BrokerConnectionError, ConnectionError]),
         (TopicAuthorizationError, [errors.AuthorizationError, BrokerError]),
         (MessageTooLargeError, [BrokerError, RecordTooLargeError]),

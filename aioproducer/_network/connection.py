@@ -132,6 +132,10 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._retires_with = error
         self._close_if_drained()
 
+    def retire_worn(self) -> None:
+        """Retire because TLS has encrypted as much as one key may."""
+        self.retire(IdleConnectionError("its TLS keys have encrypted as much as they may"))
+
     def pause_until(self, when: float) -> None:
         """Count no silence before then: the broker reads nothing during the pause (KIP-219)."""
         self._oldest_since = max(self._oldest_since, when)
@@ -178,7 +182,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Close at once; the loop ends the requests as lost a little later. A second call does nothing."""
         if self._state is ConnectionState.CLOSED:
             return
-        self.error = _without_frames(_with_label(self.label, error))
+        self.error = _without_frames(with_label(self.label, error))
         self._move_to(ConnectionState.CLOSED)
         self._handshake.close()
         self._conversation.drop_held()
@@ -315,6 +319,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 report_unraisable(raised, self)
 
     def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
+        if isinstance(exc, KafkaError):  # of TLS
+            return exc
         if exc is not None:
             lost = BrokerConnectionError(f"the connection was lost: {exc}")
             lost.__cause__ = exc
@@ -369,7 +375,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._state = state
 
 
-def _with_label(label: str, error: KafkaError) -> KafkaError:
+def with_label(label: str, error: KafkaError) -> KafkaError:
     # Errors raised without knowledge of the connection get its name.
     if isinstance(error, BrokerConnectionError | UnsupportedVersionError):
         labelled = type(error)(f"{label}: {error}")

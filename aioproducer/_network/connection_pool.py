@@ -15,7 +15,7 @@ A node has at most one connection, made when wanted, and made again after a grow
 
 The pause grows with every attempt after which the broker answered nothing but the handshake: a broker that takes
 connections and drops them as soon as it is asked for something is as good as down. Every address of the node's
-name is tried, each with its own time-out, and the next attempt begins with the next address.
+name is tried, each with its own time-out (`address_race`), and the next attempt begins with the next address.
 
 Source: ClusterConnectionStates and NetworkClient in Apache Kafka; KIP-144 (backoff), KIP-302 and KIP-602 (all
 addresses), KIP-601 (setup time-out), KIP-219 (throttling).
@@ -25,30 +25,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from aioproducer._network.address_race import AddressRace, Contender, Failed, direct, text_of
-from aioproducer._network.addresses import canonical_names, interleaved, look_up
+from aioproducer._network.address_race import text_of
 from aioproducer._network.connection import BrokerConnection, IdleConnectionError
-from aioproducer._network.proxy import connect_through
+from aioproducer._network.connection_attempt import ConnectionAttempt
+from aioproducer._network.refusals import FOR_GOOD
 from aioproducer._network.routes import place_text
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsRefusedError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
-    from aioproducer._network.routes import Route
     from aioproducer._protocol.messages import Api
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
 
-FoundT = TypeVar("FoundT")
-_Resolve: TypeAlias = Callable[[asyncio.AbstractEventLoop, str, int], Awaitable[list[FoundT]]]
-
+CLOSES_THAT_REFUSE: Final = 3
+"""As many closes in the TLS handshake, one after another, are those of a listener without TLS, not of a restart."""
 LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
 
 
@@ -127,7 +124,7 @@ class NodeConnection:
 
     @property
     def has_failed_for_good(self) -> bool:
-        return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
+        return isinstance(self.last_error, FOR_GOOD)
 
     def connect(self) -> None:
         """Connect unless connected or connecting; after a failure, when its pause is over."""
@@ -219,93 +216,23 @@ class NodeConnection:
 
     def _fail_attempt(self, error: KafkaError) -> None:
         self._context.counters.connection_failures += 1
+        if isinstance(error, TlsClosedError) and self._failures_in_a_row >= CLOSES_THAT_REFUSE - 1:
+            cause, error = error.__cause__, TlsRefusedError(str(error))
+            error.__cause__ = cause
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
-        timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
-        label = _label(self.node)
-        route = await self._route(timeout_s)
-        made: list[BrokerConnection] = []
-
-        def make() -> BrokerConnection:
-            made.append(BrokerConnection(self._context, label, self._lose))
-            return made[-1]
-
-        contenders = await self._contenders(route, timeout_s)
-        race = AddressRace(contenders, make, loop=self._context.loop, timeout_s=timeout_s)
-        while (won := await race.winner()) is not None:
-            limit = asyncio.timeout_at(won.deadline)
-            try:
-                async with limit:
-                    return await self._shake_hands(made[-1])
-            except KafkaError:
-                raise  # its text names the broker and the reason
-            except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
-                if isinstance(error, TimeoutError) and limit.expired():
-                    text = f"the port is open, but no Kafka broker has answered there within {timeout_s:.1f} s"
-                    error = TimeoutError(text)
-                race.failed.append(Failed(won.contender, error, is_timeout=False))
-        text = f"cannot connect to {label}{route.note}: {race.reasons}"
-        if any(isinstance(failed.error, AuthenticationError) for failed in race.failed):
-            raise AuthenticationError(text)
-        raise BrokerConnectionError(text)
-
-    async def _route(self, timeout_s: float) -> Route:
-        routes = self._context.settings.routes
-        route = routes.to(self.node)
-        if self.node.id >= 0 or not routes.uses_canonical_names or (route.proxy and route.proxy.resolves_names):
-            return route
-        names = await self._resolved(route, canonical_names, timeout_s)
-        self.host = names[self._attempts % len(names)]
-        return replace(route, host=self.host)
-
-    async def _contenders(self, route: Route, timeout_s: float) -> list[Contender]:
-        """Return the addresses of a route, or the name that its proxy resolves; each attempt begins with the next."""
-        loop, proxy, port = self._context.loop, route.proxy, route.port
-        if proxy is not None and proxy.resolves_names:
-            return [Contender("", partial(connect_through, loop, proxy, host=route.host, port=port))]
-        addresses = interleaved(await self._resolved(route, look_up, timeout_s))
-        first = self._attempts % len(addresses)
-        self._attempts += 1
-        addresses = addresses[first:] + addresses[:first]
-        if proxy is None:
-            return direct(loop, addresses)
-        return [
-            Contender(address[0], partial(connect_through, loop, proxy, host=address[0], port=port))
-            for address in addresses
-        ]
-
-    async def _resolved(self, route: Route, resolve: _Resolve[FoundT], timeout_s: float) -> list[FoundT]:
-        limit = asyncio.timeout(timeout_s)
-        try:
-            async with limit:
-                found = await resolve(self._context.loop, route.host, route.port)
-        except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise self._unresolved(route, f" within {timeout_s:.1f} s") from error
-            raise self._unresolved(route, f": {text_of(error)}") from error
-        if not found:
-            raise self._unresolved(route, ": the name has no address")
-        return found
-
-    def _unresolved(self, route: Route, why: str) -> BrokerConnectionError:
-        if self.node.id < 0 or route.host != self.node.host:
-            return BrokerConnectionError(f"cannot resolve {route.host!r}{route.note}{why}")
-        return BrokerConnectionError(
-            f"{_label(self.node)}, as the cluster advertises it, cannot be resolved here{why}; the broker's "
-            "advertised.listeners must have a name that is known here, or address_map another address for it"
+        attempt = ConnectionAttempt(
+            self._context,
+            self.node,
+            label=_label(self.node),
+            timeout_s=self._setup_timeout.delay_s(self._failures_in_a_row),
+            number=self._attempts,
         )
-
-    async def _shake_hands(self, connection: BrokerConnection) -> BrokerConnection:
-        try:
-            await connection.ready
-        except asyncio.CancelledError:
-            connection.close(BrokerConnectionError("the handshake was not finished in time"))
-            await asyncio.wait((connection.closed,))
-            raise
-        if connection.error is not None:  # closed between its last response and this task's turn
-            raise connection.error
-        return connection
+        self._attempts += 1
+        route = await attempt.route()
+        self.host = attempt.host
+        return await attempt.open(route, partial(BrokerConnection, self._context, _label(self.node), self._lose))
 
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection

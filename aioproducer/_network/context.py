@@ -15,6 +15,7 @@ from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
+    from aioproducer._network.tls_client import TlsClient
     from aioproducer._timing.retry_backoff import RandomSource
 
 
@@ -111,6 +112,8 @@ class ClusterFeatures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSecurity:
     """What connections do before the first request; without any of it they are plaintext."""
+
+    tls: TlsClient | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

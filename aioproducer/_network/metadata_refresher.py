@@ -21,17 +21,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._network.cluster_updates import merge, with_leader_hints, without_topics
+from aioproducer._network.refusals import FOR_GOOD
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.cluster import Cluster, MetadataResponse, Node, PartitionView, TopicView
 from aioproducer.errors import (
-    AuthenticationError,
     BrokerError,
     KafkaError,
     MetadataTimeoutError,
-    UnsupportedVersionError,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ WHILE_AWAY_S: Final = 1.0  # interval of refreshes while a failed node is tried 
 
 _HOPEFUL: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_REPLICATION_FACTOR)
 """Codes of a topic that may pass: brokers with ZooKeeper return the last while too few are up to create the topic."""
-_FOR_GOOD: Final = (AuthenticationError, UnsupportedVersionError)
 
 
 class MetadataRefresher:
@@ -292,7 +290,7 @@ class MetadataRefresher:
         self._attempts += 1
         self._is_full_wanted = True
         self._log.debug("metadata_update_failed", reason=str(error), attempts=self._attempts)
-        if isinstance(error, _FOR_GOOD):
+        if isinstance(error, FOR_GOOD):
             self._end_first_answers(error)
         # Not counted from the last response, which may be old because no refresh was needed.
         now = asyncio.get_running_loop().time()

@@ -77,6 +77,16 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self._choice = NodeSelector(self._pool, self._context)
         self._any_broker = HedgedRequest(self._choice, self._context)
 
+    async def prepare(self) -> None:
+        """Load certificates and keys, before anything is connected.
+
+        Raises:
+            ConfigurationError: they cannot be used.
+        """
+        security = self._context.security
+        if security is not None and security.tls is not None:
+            await security.tls.prepare()
+
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
         await self._pool.close(BrokerConnectionError("the producer was closed"))

@@ -15,6 +15,8 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer._version import VERSION
 
 if TYPE_CHECKING:
+    from aioproducer._logs import EventLog
+    from aioproducer._network.tls_client import TlsClient
     from aioproducer.config import ProducerConfig
 
 BATCHES_IN_BUFFER: Final = 16
@@ -82,8 +84,36 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
     )
 
 
-def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
-    return None if config.security_protocol == "PLAINTEXT" else ConnectionSecurity()
+def connection_security(config: ProducerConfig, log: EventLog) -> ConnectionSecurity | None:
+    """Return what connections do before the first request; None: they are plaintext, and no code of TLS is loaded."""
+    if config.security_protocol == "PLAINTEXT":
+        return None
+    return ConnectionSecurity(tls=_tls_client(config, log) if config.security_protocol.endswith("SSL") else None)
+
+
+def _tls_client(config: ProducerConfig, log: EventLog) -> TlsClient:
+    from aioproducer._network.tls_client import StoreOptions, TlsClient  # noqa: PLC0415  # only with TLS
+    from aioproducer.security._tls_context import TlsRules  # noqa: PLC0415  # as above
+
+    rules = TlsRules(
+        enabled_protocols=config.ssl_enabled_protocols,
+        protocol=config.ssl_protocol,
+        cipher_suites=config.ssl_cipher_suites,
+        checks_name=bool(config.ssl_endpoint_identification_algorithm),
+    )
+    stores = StoreOptions(
+        truststore_location=config.ssl_truststore_location,
+        truststore_type=config.ssl_truststore_type,
+        truststore_certificates=config.ssl_truststore_certificates,
+        truststore_password=config.ssl_truststore_password,
+        keystore_location=config.ssl_keystore_location,
+        keystore_type=config.ssl_keystore_type,
+        keystore_key=config.ssl_keystore_key,
+        keystore_certificate_chain=config.ssl_keystore_certificate_chain,
+        keystore_password=config.ssl_keystore_password,
+        key_password=config.ssl_key_password,
+    )
+    return TlsClient(rules, stores, config.ssl_context, log=log)
 
 
 def metadata_settings(config: ProducerConfig) -> MetadataSettings:

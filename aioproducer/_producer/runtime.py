@@ -101,9 +101,11 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
 
         Raises:
             MetadataTimeoutError: no broker answered.
+            ConfigurationError: a certificate, key or password cannot be used.
             KafkaError: a broker's answer ends the producer.
         """
         self.client.start(self.loop)
+        await self.client.prepare()
         jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
         if self.transactions is not None:
             jobs["transactions"] = self.transactions.run

@@ -220,7 +220,7 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
     return NetworkClient(
         bootstrap=dependencies.config.bootstrap,
         settings=network_settings(dependencies.config),
-        security=connection_security(dependencies.config),
+        security=connection_security(dependencies.config, dependencies.log),
         timers=timers,
         random=dependencies.random,
         events=dependencies.network_events,

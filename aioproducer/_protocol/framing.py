@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
-from aioproducer.errors import ProtocolError, TlsError
+from aioproducer.errors import ProtocolError, TlsRefusedError
 
 if TYPE_CHECKING:
     from aioproducer._protocol.produce import Buffer
@@ -142,7 +142,7 @@ class FrameProtocol(Generic[ContextT]):
         Raises:
             ProtocolError: a size that is negative, too small or too large; an answer out of order or not asked
                 for; another protocol. The conversation cannot go on.
-            TlsError: the other end speaks TLS.
+            TlsRefusedError: the other end speaks TLS.
         """
         if self._start:
             data = self._start + bytes(data)
@@ -216,7 +216,10 @@ class FrameProtocol(Generic[ContextT]):
 
 def _refuse_other_protocols(start: bytes) -> None:
     if start[:2] in _TLS_RECORDS:
-        raise TlsError("the other end speaks TLS: this is the port of a TLS listener, which is not supported")
+        raise TlsRefusedError(
+            "the other end speaks TLS: this is the port of a TLS listener; set security_protocol to 'SSL', or, with "
+            "SASL, to 'SASL_SSL'"
+        )
     if start in _OTHER_PROTOCOLS:
         raise ProtocolError(f"the other end is {_OTHER_PROTOCOLS[start]}, not a Kafka broker (it said {start!r})")
 

@@ -15,6 +15,8 @@ from typing import Final
 ALIASES: Final[Mapping[str, str]] = {"partitioner_class": "partitioner", "interceptor_classes": "interceptors"}
 """Kafka's names of options that have another name here."""
 
+_ONE_FILE: Final = "one file in PEM with the private key and then the certificates"
+
 REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     # librdkafka
     "metadata_broker_list": ("bootstrap_servers", ""),
@@ -37,15 +39,28 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "socket_receive_buffer_bytes": ("receive_buffer_bytes", ""),
     "api_version_request_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
     "partitioner_cb": ("partitioner", ""),
+    "ssl_ca_location": ("ssl_truststore_location", ""),
+    "ssl_ca_pem": ("ssl_truststore_certificates", ""),
+    "ssl_certificate_location": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_key_location": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_certificate_pem": ("ssl_keystore_certificate_chain", ""),
+    "ssl_key_pem": ("ssl_keystore_key", ""),
     # aiokafka, kafka-python
     "max_batch_size": ("batch_size", ""),
     "bootstrap_timeout_ms": ("max_block_ms", ""),
+    "ssl_cafile": ("ssl_truststore_location", ""),
+    "ssl_certfile": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_keyfile": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_password": ("ssl_key_password", ""),
+    "ssl_check_hostname": ("ssl_endpoint_identification_algorithm", '"" for False'),
+    "ssl_ciphers": ("ssl_cipher_suites", ""),
     "api_version_auto_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
     "socks5_proxy": ("proxy_url", "such as 'socks5://host:1080'"),
 }
 """Name elsewhere -> (the option here, what differs)."""
 
-_TLS: Final = "TLS is not supported in this version"
+_TLS: Final = "pass ssl_context=, an ssl.SSLContext or a function that returns one, for what the ssl_ options here lack"
+_JAVA_TLS: Final = "it chooses among parts of the JVM; ssl_context, an ssl.SSLContext or a function, takes its place"
 _SASL: Final = "SASL is not supported in this version"
 _STATISTICS: Final = "metrics are read with Producer.statistics()"
 _ON_DELIVERY: Final = "outcomes are awaited, or given to the on_delivery of each call"
@@ -72,7 +87,12 @@ REASONS: Final[Mapping[str, str]] = {
     "metrics_sample_window_ms": "metrics are read with Producer.statistics(), which keeps totals only",
     "partitioner_availability_timeout_ms": "partitions without a leader are avoided, without a time-out to set",
     "partitioner_rack_aware": "rack-aware partitioning is not supported in this version",
-    "security_providers": "it names Java classes",
+    "security_providers": _JAVA_TLS,
+    "ssl_engine_factory_class": _JAVA_TLS,
+    "ssl_keymanager_algorithm": _JAVA_TLS,
+    "ssl_provider": _JAVA_TLS,
+    "ssl_secure_random_implementation": _JAVA_TLS,
+    "ssl_trustmanager_algorithm": _JAVA_TLS,
     "serializer_encoding": "pass key_serializer and value_serializer as StringSerializer(encoding)",
     "transaction_two_phase_commit_enable": "two-phase commit is not supported in this version",
     "value_serializer_encoding": "pass value_serializer=StringSerializer(encoding)",
@@ -195,6 +215,11 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "partitioner_rack_aware": "false",
     "security_providers": "",
     "serializer_encoding": "utf-8",
+    "ssl_engine_factory_class": "",
+    "ssl_keymanager_algorithm": "sunx509",
+    "ssl_provider": "",
+    "ssl_secure_random_implementation": "",
+    "ssl_trustmanager_algorithm": "pkix",
     "transaction_two_phase_commit_enable": "false",
     "value_serializer_encoding": "utf-8",
 }

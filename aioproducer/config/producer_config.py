@@ -33,7 +33,19 @@ from aioproducer.config._option_types import (
 )
 from aioproducer.config._properties_file import read_properties
 from aioproducer.config._security_rules import check_security
-from aioproducer.config._security_types import SecurityProtocol
+from aioproducer.config._security_types import (
+    FileName,
+    NameCheck,
+    Password,
+    PasswordOption,
+    PemText,
+    SecurityProtocol,
+    StoreType,
+    TlsContextArgument,
+    TlsContextOption,
+    Words,
+    check_versions,
+)
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
@@ -226,6 +238,60 @@ class ProducerConfig:
     """The protocol of the connections to brokers, in any case: `PLAINTEXT`, `SSL` (TLS), `SASL_PLAINTEXT` or
     `SASL_SSL` (SASL over TLS). Never follows from other options: credentials without it are an error."""
 
+    ssl_truststore_location: Annotated[str | None, FileName()] = None
+    """The file with the CAs, or certificates of brokers, to trust: PEM, PKCS12 or JKS.
+    Without it and `ssl_truststore_certificates`, the system's CAs are trusted.
+    Files are looked at before each connection, and loaded again if they have changed."""
+
+    ssl_truststore_type: Annotated[str | None, StoreType()] = None
+    """The type of that file. It need not be given, and does not matter: the bytes of the file tell."""
+
+    ssl_truststore_password: Annotated[Password | None, PasswordOption()] = None
+    """The password of that file, if it is PKCS12 or JKS: text, a `Secret`, or a function, also `async`."""
+
+    ssl_truststore_certificates: Annotated[str | None, PemText()] = None
+    """Instead of a file: the certificates to trust, as PEM text."""
+
+    ssl_keystore_location: Annotated[str | None, FileName()] = None
+    """The file with this client's private key and certificate, for brokers that want one: PEM (the key, then the
+    certificate and its intermediates, in one file), PKCS12 or JKS."""
+
+    ssl_keystore_type: Annotated[str | None, StoreType()] = None
+    """The type of that file. It need not be given, and does not matter: the bytes of the file tell."""
+
+    ssl_keystore_password: Annotated[Password | None, PasswordOption()] = None
+    """The password of that file, if it is PKCS12 or JKS: text, a `Secret`, or a function, also `async`."""
+
+    ssl_keystore_key: Annotated[Password | None, PasswordOption()] = None
+    """Instead of a file: the private key, as PEM text, a `Secret` or a function. Needs the next option."""
+
+    ssl_keystore_certificate_chain: Annotated[str | None, PemText()] = None
+    """The certificate of `ssl_keystore_key`, and its intermediates, as PEM text."""
+
+    ssl_key_password: Annotated[Password | None, PasswordOption()] = None
+    """The password of the private key, if it is encrypted: text, a `Secret`, or a function, also `async`."""
+
+    ssl_enabled_protocols: Annotated[tuple[str, ...], Words("TLSv1.2, TLSv1.3", check_versions)] = (
+        "TLSv1.2",
+        "TLSv1.3",
+    )
+    """The versions of TLS that may be spoken; older ones are not safe."""
+
+    ssl_protocol: Annotated[str, EnumOption(("TLS", "TLSv1.2", "TLSv1.3"))] = "TLSv1.3"
+    """The highest version of TLS that may be spoken."""
+
+    ssl_endpoint_identification_algorithm: Annotated[str, NameCheck()] = "https"
+    """`https`: a broker's certificate must be for the host name under which the cluster advertises it.
+    Empty: for any name, with a warning, since anyone with a certificate of a trusted CA can then pass as a broker."""
+
+    ssl_cipher_suites: Annotated[tuple[str, ...], Words("names of IANA or OpenSSL", lambda _: None)] = ()
+    """The cipher suites that may be used with TLS 1.2, best first; empty: OpenSSL's choice.
+    Python cannot choose among those of TLS 1.3."""
+
+    ssl_context: Annotated[TlsContextArgument | None, TlsContextOption()] = None
+    """Instead of all other `ssl_` options: a context of Python's, or a function that is called for each connection
+    and returns one. Takes the place of Java's `ssl.engine.factory.class`. Not an option of Kafka."""
+
     client_dns_lookup: Annotated[str, EnumOption(_DNS_LOOKUPS)] = _DNS_LOOKUPS[0]
     """Which names are connected to. All addresses of a name are tried, of both families, each started 250 ms after
     the one before it. With `resolve_canonical_bootstrap_servers_only`, the names of bootstrap servers become those that
@@ -280,7 +346,7 @@ class ProducerConfig:
             self._put("max_waiting_bytes", self.buffer_memory // 4)
         self._put("adjustments", tuple(self._adjust()))
         rules.check_rules(self)
-        check_security(self)
+        check_security(self, option_defaults())
 
     @classmethod
     def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:

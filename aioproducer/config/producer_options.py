@@ -1,8 +1,10 @@
 """The options of `Producer(...)` as keyword arguments, for editors and type checkers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Literal, TypedDict
 
+from aioproducer.config._security_types import PasswordArgument, TlsContextArgument
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
 from aioproducer.security import Secret
@@ -51,6 +53,21 @@ class ProducerOptions(TypedDict, total=False):
     metadata_max_idle_ms: int
     metadata_recovery_rebootstrap_trigger_ms: int
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    ssl_truststore_location: str | PathLike[str] | None
+    ssl_truststore_type: str | None
+    ssl_truststore_password: PasswordArgument | None
+    ssl_truststore_certificates: str | None
+    ssl_keystore_location: str | PathLike[str] | None
+    ssl_keystore_type: str | None
+    ssl_keystore_password: PasswordArgument | None
+    ssl_keystore_key: PasswordArgument | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_key_password: PasswordArgument | None
+    ssl_enabled_protocols: Sequence[str]
+    ssl_protocol: Literal["TLS", "TLSv1.2", "TLSv1.3"]
+    ssl_endpoint_identification_algorithm: Literal["https", ""]
+    ssl_cipher_suites: Sequence[str]
+    ssl_context: TlsContextArgument | None
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
     proxy_url: str | Secret | None
     address_map: Mapping[str, str] | Callable[[str], str | None] | None

@@ -10,7 +10,13 @@ from aioproducer._network.connection import TRANSITIONS, BrokerConnection, Conne
 from aioproducer._network.context import NetworkSettings
 from aioproducer._network.requests import Answered, Lost, RequestEnd
 from aioproducer._protocol.messages import PRODUCE
-from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, TlsError, UnsupportedVersionError
+from aioproducer.errors import (
+    BrokerConnectionError,
+    KafkaError,
+    ProtocolError,
+    TlsRefusedError,
+    UnsupportedVersionError,
+)
 from tests.fakes.memory_transport import connect_in_memory
 from tests.fakes.network import Ends, connected, network_context, nothing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
@@ -136,7 +142,7 @@ def test_large_frame_is_refused_at_its_size() -> None:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError, "an HTTP server"),
         (b"<html><body>no</body></html>", ProtocolError, "an HTTP server"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", ProtocolError, "an SSH server"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", TlsError, "speaks TLS"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", TlsRefusedError, "speaks TLS"),
         (b"\xff" * 40, ProtocolError, "-1 bytes"),
     ],
 )

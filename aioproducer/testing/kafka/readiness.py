@@ -50,13 +50,13 @@ async def _ask(host: str, port: int) -> ClusterView | None:
 
 
 async def _accepts_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    answer = await _exchange(reader, writer, _frame(API_VERSIONS, 0, b""))
+    answer = await exchange(reader, writer, frame(API_VERSIONS, 0, b""))
     (error_code,) = struct.unpack_from(">h", answer)
     return bool(error_code == 0)
 
 
 async def _cluster_view(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ClusterView:
-    answer = await _exchange(reader, writer, _frame(METADATA, 1, struct.pack(">i", 0)))
+    answer = await exchange(reader, writer, frame(METADATA, 1, struct.pack(">i", 0)))
     (brokers,) = struct.unpack_from(">i", answer)
     position = 4
     for _ in range(brokers):
@@ -66,13 +66,13 @@ async def _cluster_view(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     return ClusterView(brokers, controller_id)
 
 
-def _frame(api_key: int, version: int, body: bytes) -> bytes:
+def frame(api_key: int, version: int, body: bytes) -> bytes:
     """A request frame with a fixed correlation id; there is never more than one on its way."""
     header = struct.pack(">hhih", api_key, version, api_key, len(CLIENT_ID)) + CLIENT_ID
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
     """Send one frame and return the body of its answer, after the correlation id."""
     writer.write(request)
     (size,) = struct.unpack(">i", await reader.readexactly(4))

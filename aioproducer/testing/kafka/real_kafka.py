@@ -17,12 +17,34 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from aioproducer.testing.certificates import Certificate
+from aioproducer.testing.cluster_security import (
+    LISTENERS,
+    ClusterSecurity,
+    client_options,
+    client_properties,
+    write_client_files,
+)
 from aioproducer.testing.kafka.class_archive import class_archive_options
 from aioproducer.testing.kafka.errors import BrokerStartError
 from aioproducer.testing.kafka.folders import WorkingFolder, copy_log_folder, formatted_log_folder, new_uuid
 from aioproducer.testing.kafka.java_process import PERFORMANCE_HEAP, SMALL_HEAP
 from aioproducer.testing.kafka.kafka_jars import TESTED_VERSIONS, kafka_jars
 from aioproducer.testing.kafka.kafka_node import KafkaNode, NodeProgram
+from aioproducer.testing.kafka.secured_listeners import (
+    KEYSTORE_FILE,
+    TRUSTSTORE_FILE,
+    jvm_options,
+    replace_file,
+    secured_properties,
+    write_broker_files,
+)
+from aioproducer.testing.kafka.security_requests import (
+    SCRAM_HASHES,
+    delete_scram_user,
+    set_broker_configs,
+    set_scram_password,
+)
 from aioproducer.testing.kafka.server_properties import (
     LOOPBACK,
     NodePorts,
@@ -37,7 +59,7 @@ START_TIMEOUT_S = 90.0
 """How long a cluster may take to get ready; four to seven seconds are usual."""
 
 
-class KafkaCluster:
+class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their security
     """A cluster of real brokers; not bound to an event loop, so one cluster serves tests that each have their own.
 
     Start it from a thread that lives as long as it should: on Linux its brokers die with that thread.
@@ -52,6 +74,7 @@ class KafkaCluster:
         advertised_ports: Sequence[int] | None = None,
         properties: Mapping[str, str] | None = None,
         features: Mapping[str, int] | None = None,
+        security: ClusterSecurity | None = None,
         performance: bool = False,
     ) -> None:
         """Describe a cluster; `start` makes it.
@@ -64,6 +87,8 @@ class KafkaCluster:
                 (`node(1).ports.proxied`) for that proxy, and who came in by it is told these ports.
             properties: broker settings by Kafka's names, for all nodes, over the small and fast ones of this package.
             features: levels to format with by Kafka's names, `{"transaction.version": 0}` for a 4.x without KIP-890.
+            security: secured listeners beside the plaintext one, by the names of `LISTENERS` in
+                `aioproducer.testing.cluster_security`.
             performance: the heap and collector of a production broker instead of those of a test.
 
         Raises:
@@ -81,6 +106,7 @@ class KafkaCluster:
         self._advertised_ports = advertised_ports
         self._properties = dict(properties or {})
         self._features = dict(features or {})
+        self.security = security
         self._is_for_measuring = performance
         self._nodes: dict[int, KafkaNode] = {}
         self._folder: WorkingFolder | None = None
@@ -118,13 +144,15 @@ class KafkaCluster:
         self._require_free_ports()
         jars = await kafka_jars(self.version)
         template = await formatted_log_folder(jars, self._features)
-        program = NodeProgram(jars, await self._jvm_options(jars, template))
+        options = await self._jvm_options(jars, template)
         atexit.register(self._stop_now)
         try:
-            self._lay_out(template, program)
+            self._lay_out(template, jars, options)
             for node in self._nodes.values():
                 node.launch()
             await self._wait_until_ready(tuple(self._nodes.values()))
+            if self.security is not None:
+                await self._create_users(self.security)
         except BaseException:
             await self.stop()
             raise
@@ -161,6 +189,108 @@ class KafkaCluster:
         """One node: whether it runs, its process id, its folders and its log."""
         return self._nodes[node_id]
 
+    # Security
+
+    @property
+    def security_folder(self) -> Path:
+        """Where the certificates are: `ca.pem` and `client.pem` for clients, and those of the brokers.
+
+        Raises:
+            BrokerStartError: the cluster does not run.
+        """
+        if self._folder is None:
+            raise BrokerStartError("this cluster is not running")
+        return self._folder.path
+
+    def secured_servers(self, listener: str) -> str:
+        """HOST:PORT of every node's listener of this name, separated by commas.
+
+        Raises:
+            LookupError: there is no such listener; without `security`, there is none but PLAINTEXT.
+        """
+        if listener == "PLAINTEXT":
+            return self.bootstrap_servers
+        return ",".join(f"localhost:{node.ports.secured[listener]}" for node in self._nodes.values())
+
+    def client_options(self, listener: str, mechanism: str = "", *, user: str = "") -> dict[str, object]:
+        """Options of a `Producer` for one listener; those of OAUTHBEARER lack the token provider.
+
+        Args:
+            listener: PLAINTEXT, SSL, MTLS, SASL_PLAINTEXT, SASL_SSL, SASL_MTLS or SIGNED.
+            mechanism: the SASL mechanism, for the listeners that have one.
+            user: one of the users; the first if not given.
+
+        Raises:
+            BrokerStartError: the cluster does not run.
+            LookupError: there is no such listener.
+        """
+        servers: dict[str, object] = {"bootstrap_servers": self.secured_servers(listener)}
+        security = self.security or ClusterSecurity()
+        return servers | client_options(security, self.security_folder, listener, mechanism=mechanism, user=user)
+
+    def client_properties(self, listener: str, mechanism: str = "", *, user: str = "") -> dict[str, str]:
+        """`client_options` as a Java client's properties.
+
+        Raises:
+            BrokerStartError: the cluster does not run.
+            LookupError: there is no such listener.
+        """
+        return client_properties(self.client_options(listener, mechanism, user=user))
+
+    async def change_password(self, user: str, password: str) -> None:
+        """Change a user's SCRAM passwords, or create the user; those of PLAIN are fixed.
+
+        Raises:
+            BrokerStartError: the broker refused.
+        """
+        port = self._any_running().ports.broker_port
+        for mechanism in SCRAM_HASHES:
+            await set_scram_password(port, user, password, mechanism=mechanism)
+
+    async def delete_user(self, user: str) -> None:
+        """Delete a user's SCRAM passwords.
+
+        Raises:
+            BrokerStartError: the broker refused.
+        """
+        port = self._any_running().ports.broker_port
+        for mechanism in SCRAM_HASHES:
+            await delete_scram_user(port, user, mechanism=mechanism)
+
+    async def change_certificate(self, certificate: Certificate | None = None, *, trusted: str | None = None) -> None:
+        """Replace the certificate of the running brokers, whom they trust, or both; open connections stay.
+
+        Args:
+            certificate: for all TLS listeners.
+            trusted: certificates of authorities, as PEM.
+
+        Raises:
+            BrokerStartError: a broker refused; Kafka compares subject and names with those of the old certificate.
+        """
+        changed = {}
+        if certificate is not None:
+            replace_file(self.security_folder / KEYSTORE_FILE, certificate.pem)
+            changed["keystore"] = self.security_folder / KEYSTORE_FILE
+        if trusted is not None:
+            replace_file(self.security_folder / TRUSTSTORE_FILE, trusted)
+            changed["truststore"] = self.security_folder / TRUSTSTORE_FILE
+        for node in self._nodes.values():
+            configs = {
+                f"listener.name.{listener.lower()}.ssl.{store}.location": str(path)
+                for listener in node.ports.secured
+                if LISTENERS[listener].endswith("SSL")
+                for store, path in changed.items()
+            }
+            if node.is_running:
+                await set_broker_configs(node.ports.broker_port, node.ports.node_id, configs)
+
+    async def _create_users(self, security: ClusterSecurity) -> None:
+        for user, password in security.users.items():
+            await self.change_password(user, password)
+
+    def _any_running(self) -> KafkaNode:
+        return next(node for node in self._nodes.values() if node.is_running and not node.is_paused)
+
     def _require_free_ports(self) -> None:
         """Look before anything is started.
 
@@ -176,28 +306,38 @@ class KafkaCluster:
             return PERFORMANCE_HEAP
         return (*SMALL_HEAP, *await class_archive_options(jars, template))
 
-    def _lay_out(self, template: Path, program: NodeProgram) -> None:
+    def _lay_out(self, template: Path, jars: Path, options: Sequence[str]) -> None:
         """Make the folder of every node: formatted log folder and settings."""
         self._folder = WorkingFolder()
+        if self.security is not None:
+            write_broker_files(self.security, self.security_folder)
+            write_client_files(self.security, self.security_folder)
+            options = (*options, *jvm_options(self.security_folder))
+        program = NodeProgram(jars, options)
         cluster_id = new_uuid()
         quorum = self._ports_of_all()
         for ports in quorum:
             folder = self._folder.path / f"node-{ports.node_id}"
             copy_log_folder(template, folder / "log", cluster_id=cluster_id, node_id=ports.node_id)
-            properties = server_properties(ports, quorum, folder / "log") | self._properties
+            properties = server_properties(ports, quorum, folder / "log")
+            if self.security is not None:
+                properties |= secured_properties(self.security, ports, self.security_folder)
+            properties |= self._properties
             (folder / "server.properties").write_text(properties_text(properties), "utf-8")
             self._nodes[ports.node_id] = KafkaNode(ports, folder, program)
 
     def _ports_of_all(self) -> list[NodePorts]:
         """Client and controller port of every node."""
         count = self._node_count
-        free = free_ports(3 * count)
+        names = () if self.security is None else tuple(LISTENERS)
+        free = free_ports((3 + len(names)) * count)
+        secured = [dict(zip(names, free[3 * count + at * len(names) :], strict=False)) for at in range(count)]
         clients = self._client_ports or free[count : 2 * count]
         proxied: list[ProxiedPorts | None] = [None] * count
         if self._advertised_ports is not None:
             proxied = [*map(ProxiedPorts, free[2 * count :], self._advertised_ports)]
         numbers = range(1, count + 1)
-        return [*map(NodePorts, numbers, clients, free[:count], proxied)]
+        return [*map(NodePorts, numbers, clients, free[:count], proxied, secured)]
 
     async def _wait_until_ready(self, nodes: Sequence[KafkaNode]) -> None:
         """Return once each of `nodes` is ready and knows of all that run.

@@ -10,8 +10,10 @@ taken by another connection while its broker restarts.
 import random
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from aioproducer.testing.cluster_security import LISTENERS
 
 LOOPBACK = "127.0.0.1"
 
@@ -32,6 +34,7 @@ class NodePorts:
     broker_port: int  # where clients connect
     controller_port: int  # where the other nodes' controllers connect
     proxied: ProxiedPorts | None = None  # where a proxy connects; `None` without one
+    secured: Mapping[str, int] = field(default_factory=dict)  # port of each secured listener by its name
 
 
 def server_properties(node: NodePorts, quorum: Sequence[NodePorts], log_folder: Path) -> dict[str, str]:
@@ -76,18 +79,22 @@ def properties_text(properties: Mapping[str, str]) -> str:
 def _who_and_where(node: NodePorts, quorum: Sequence[NodePorts]) -> dict[str, str]:
     """Identity, listeners and the static quorum."""
     voters = ",".join(f"{voter.node_id}@{LOOPBACK}:{voter.controller_port}" for voter in quorum)
-    listeners = {"PLAINTEXT": node.broker_port}
+    listeners = {"PLAINTEXT": node.broker_port, **node.secured}
     advertised = dict(listeners)
     if node.proxied is not None:
         listeners["PROXIED"] = node.proxied.port
         advertised["PROXIED"] = node.proxied.advertised_port
-    protocols = ",".join(f"{name}:PLAINTEXT" for name in ("CONTROLLER", *listeners))
+    protocols = ",".join(f"{name}:{LISTENERS.get(name, 'PLAINTEXT')}" for name in ("CONTROLLER", *listeners))
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": voters,
         "listeners": _listeners_text({**listeners, "CONTROLLER": node.controller_port}),
-        "advertised.listeners": _listeners_text(advertised),
+        "advertised.listeners": ",".join(
+            # clients of a TLS listener check the name, and a test of names needs one
+            f"{name}://{'localhost' if name in node.secured else LOOPBACK}:{port}"
+            for name, port in advertised.items()
+        ),
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": protocols,

@@ -1,0 +1,217 @@
+"""TLS of one producer: its context, loaded again when files have changed, for each connection."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from aioproducer._network.tls import InnerProtocol, TlsProtocol
+from aioproducer._network.tls_errors import Attempt
+from aioproducer._threads.real_threads import start_thread
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
+from aioproducer.security import Secret
+from aioproducer.security._stores.files import KeyStore, TrustStore
+from aioproducer.security._tls_context import TlsContext, TlsRules, build_context, types_that_differ
+
+if TYPE_CHECKING:
+    from aioproducer._logs import EventLog
+
+InnerT = TypeVar("InnerT", bound=InnerProtocol)
+ResultT = TypeVar("ResultT")
+
+Password: TypeAlias = Secret | Callable[[], "str | Secret | Awaitable[str | Secret]"] | None
+ContextSource: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext]
+"""A context, or a function called for each connection."""
+
+_Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoreOptions:
+    """The options of the two stores; passwords are not revealed yet."""
+
+    truststore_location: str | None = None
+    truststore_type: str | None = None  # None: not given
+    truststore_certificates: str | None = None
+    truststore_password: Password = None
+    keystore_location: str | None = None
+    keystore_type: str | None = None
+    keystore_key: Password = None
+    keystore_certificate_chain: str | None = None
+    keystore_password: Password = None
+    key_password: Password = None
+
+
+class TlsClient:
+    """Makes connections TLS. `prepare` comes before `wrap`, for each connection.
+
+    Args:
+        rules: versions, ciphers, name check.
+        stores: whom to trust, and our own certificate.
+        source: takes the place of both.
+        log: of the producer.
+    """
+
+    def __init__(self, rules: TlsRules, stores: StoreOptions, source: ContextSource | None, *, log: EventLog) -> None:
+        self._rules = rules
+        self._stores = stores
+        self._source = source
+        self._log = log
+        self._context: TlsContext | None = None
+        self._stamp: _Stamp = ()
+        self._lock = asyncio.Lock()
+        self._has_warned = False  # about a context of the user's
+
+    async def prepare(self) -> None:
+        """Load the stores, or load them again if a file has changed; files that cannot be used change nothing.
+
+        Raises:
+            ConfigurationError: they cannot be used the first time.
+        """
+        if self._source is not None:
+            return
+        async with self._lock:  # one load for all connections
+            stamp = self._look()
+            if self._context is not None and stamp == self._stamp:
+                return
+            try:
+                loaded = await self._load()
+            except ConfigurationError as error:
+                if self._context is None:
+                    raise
+                self._stamp = stamp  # once per change: files may be seen while they are written
+                self._log.warning("tls_files_not_reloaded", reason=str(error))
+                return
+            self._take(loaded, stamp)
+
+    def wrap(self, make: Callable[[], InnerT], host: str) -> Callable[[], TlsProtocol[InnerT]]:
+        """Return a function that makes the protocol below TLS, which makes the one above by `make`.
+
+        Args:
+            make: of the protocol above.
+            host: whose name is checked: the one that the cluster advertises.
+
+        Raises:
+            ConfigurationError: the user's function returned no context.
+        """
+        found = self._context if self._source is None else self._from_user(self._source)
+        assert found is not None  # `prepare` came before
+        attempt = Attempt(name_to_check(host), found.has_certificate, found.has_truststore)
+        return partial(TlsProtocol, found.context, attempt, make)
+
+    def _look(self) -> _Stamp:
+        paths = (self._stores.truststore_location, self._stores.keystore_location)
+        return tuple(_stamp_of(path) for path in paths if path is not None)
+
+    async def _load(self) -> TlsContext:
+        options = self._stores
+        trusted = TrustStore(
+            location=options.truststore_location,
+            certificates=options.truststore_certificates,
+            password=await reveal(options.truststore_password, "ssl_truststore_password"),
+        )
+        own = KeyStore(
+            location=options.keystore_location,
+            key=await reveal(options.keystore_key, "ssl_keystore_key"),
+            certificate_chain=options.keystore_certificate_chain,
+            password=await reveal(options.keystore_password, "ssl_keystore_password"),
+            key_password=await reveal(options.key_password, "ssl_key_password"),
+        )
+        loaded = await in_thread(partial(build_context, self._rules, trusted, own))
+        if self._context is None:
+            for option, configured, found in types_that_differ(
+                trusted, own, trusted_type=options.truststore_type, own_type=options.keystore_type
+            ):
+                self._log.info("store_type_differs", option=option, configured=configured, found=found)
+        return loaded
+
+    def _take(self, loaded: TlsContext, stamp: _Stamp) -> None:
+        if self._context is not None:
+            self._log.info("tls_files_reloaded")
+        for option, text in loaded.warnings:
+            self._log.warning("tls_setting", option=option, reason=text)
+        self._context, self._stamp = loaded, stamp
+
+    def _from_user(self, source: ContextSource) -> TlsContext:
+        context: object = source if isinstance(source, ssl.SSLContext) else source()
+        if not isinstance(context, ssl.SSLContext):
+            text = f"ssl_context returned {type(context).__name__}, and must return an ssl.SSLContext"
+            raise ConfigurationTypeError(text, option="ssl_context")
+        if not self._has_warned and context.verify_mode is not ssl.CERT_REQUIRED:
+            self._has_warned = True
+            text = "it does not check the certificates of brokers: everyone between here and there may read and change"
+            self._log.warning("tls_setting", option="ssl_context", reason=text)
+        # Whether it has a certificate of ours cannot be seen; texts assume so.
+        return TlsContext(context, has_certificate=True, has_truststore=True)
+
+
+def name_to_check(host: str) -> str:
+    """Return the name for SNI and the check of the certificate: without the dot of a full name, or a scope."""
+    return host.partition("%")[0].removesuffix(".")
+
+
+def _stamp_of(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  # one call before each connection
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+async def reveal(password: Password, option: str) -> str | None:
+    """Return a password in clear; a function is asked for it.
+
+    Raises:
+        ConfigurationError: the variable or file of a Secret cannot be read, or the function fails.
+        ConfigurationTypeError: it returned something else than text.
+    """
+    if password is None:
+        return None
+    if isinstance(password, Secret):
+        return password.reveal()
+    try:
+        answer = password()
+        found: object = await answer if inspect.isawaitable(answer) else answer
+    except Exception as error:
+        # Without what it says, which may hold the secret.
+        raise ConfigurationError(f"{option}: the function raised {type(error).__name__}", option=option) from error
+    if isinstance(found, Secret):
+        return found.reveal()
+    if not isinstance(found, str):
+        text = f"{option}: the function returned {type(found).__name__}, and must return text or a Secret"
+        raise ConfigurationTypeError(text, option=option)
+    return found
+
+
+async def in_thread(work: Callable[[], ResultT]) -> ResultT:
+    """Call a function in a daemon thread, which neither the loop's close nor the interpreter's exit waits for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[ResultT] = loop.create_future()
+
+    def settle(result: ResultT | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]  # of `work`
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:  # noqa: BLE001  # given to the caller
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:  # the loop was closed meanwhile
+            return
+
+    start_thread(run, "aioproducer-tls-files")
+    return await done

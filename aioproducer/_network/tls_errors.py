@@ -1,0 +1,173 @@
+"""What a failure of TLS means: from the phase, the verification code, the alert and OpenSSL's reason to a text."""
+
+from __future__ import annotations
+
+import enum
+import re
+import ssl
+from dataclasses import dataclass
+from typing import Final
+
+from aioproducer.errors import TlsClosedError, TlsError, TlsRefusedError, TlsVerificationError
+
+
+class Phase(enum.Enum):
+    """When TLS failed."""
+
+    HANDSHAKE = "in the TLS handshake"
+    FIRST_READ = "in answer to our side of the TLS handshake"  # with TLS 1.3 our certificate is refused here
+    OPEN = "on the open TLS connection"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the texts need to know about one attempt to connect."""
+
+    host: str  # the name that is checked
+    has_certificate: bool  # ours
+    has_truststore: bool
+    names: tuple[str, ...] = ()  # of the broker's certificate, if known
+
+
+def _untrusted(attempt: Attempt) -> str:
+    if attempt.has_truststore:
+        return "ssl_truststore_location is not that of the CA which signed it: ask who runs the cluster for its CA"
+    return "give the CA of the cluster as ssl_truststore_location; without one, the system's CAs are trusted"
+
+
+def _other_name(attempt: Attempt) -> str:
+    names = f"; it is for {', '.join(attempt.names)}" if attempt.names else ""
+    return (
+        f"the broker's certificate is not for {attempt.host!r}{names}. Use one of its names in bootstrap_servers, or, "
+        "where the cluster advertises another one, let advertised.listeners or the certificate be mended"
+    )
+
+
+_NO_ISSUER: Final = (
+    "the issuer of the broker's certificate is not known: the broker does not send an intermediate certificate, or "
+)
+_VERIFY_TEXTS: Final = {
+    9: "the broker's certificate is not valid yet: look at its notBefore date, and at the clocks of both machines",
+    10: "the broker's certificate, or that of its CA, has expired: the cluster needs a new one",
+    18: "the broker's certificate is self-signed and not trusted: ",
+    19: "the broker's certificate is signed by a private CA that is not trusted: ",
+    20: _NO_ISSUER,
+    21: _NO_ISSUER,
+    26: "the broker's certificate is not for servers (extended key usage): the cluster needs one with serverAuth",
+}
+"""OpenSSL's verification code -> text; one that ends in a blank goes on with what to do about trust."""
+_NAME_CODES: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+_ABOUT_CERTIFICATE: Final = frozenset(
+    {
+        "BAD_CERTIFICATE",
+        "UNSUPPORTED_CERTIFICATE",
+        "CERTIFICATE_REVOKED",
+        "CERTIFICATE_EXPIRED",
+        "CERTIFICATE_UNKNOWN",
+        "UNKNOWN_CA",
+        "ACCESS_DENIED",
+        "CERTIFICATE_REQUIRED",
+        "NO_CERTIFICATE",
+    }
+)
+"""Alerts with which the other end refuses our certificate, or that there is none."""
+
+_ALERT_TEXTS: Final = {
+    "HANDSHAKE_FAILURE": "the two sides have no cipher in common, or the broker wants a client certificate: see "
+    "ssl_cipher_suites and ssl_keystore_location",
+    "INSUFFICIENT_SECURITY": "the broker wants stronger ciphers: see ssl_cipher_suites",
+    "PROTOCOL_VERSION": "the two sides have no TLS version in common: see ssl_enabled_protocols; below TLSv1.2 nothing "
+    "is spoken here",
+    "UNRECOGNIZED_NAME": "the broker, or a load balancer before it, does not know this name",
+    "ILLEGAL_PARAMETER": "the other end does not accept this host name, or another part of the handshake",
+    "INTERNAL_ERROR": "the other end has a defect, or no certificate for this name: see its log",
+    "DECRYPT_ERROR": "the other end could not verify our signature: are the keys of both sides intact?",
+}
+_ALERT: Final = re.compile(r"(?:SSLV3_|TLSV1_|TLSV13_)(?:ALERT_)?(.+)")
+
+_NO_VERSION: Final = "the broker speaks no TLS version from 1.2 on that ssl_enabled_protocols allows"
+_NO_TLS: Final = (
+    "the other end does not speak TLS: is this the port of a listener without TLS (security_protocol='PLAINTEXT' or "
+    "'SASL_PLAINTEXT'), or of another service?"
+)
+_REASON_TEXTS: Final = {
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "PACKET_LENGTH_TOO_LONG": _NO_TLS,
+    "UNKNOWN_PROTOCOL": _NO_TLS,
+    "HTTP_REQUEST": _NO_TLS,
+    "UNSUPPORTED_PROTOCOL": _NO_VERSION,
+    "VERSION_TOO_LOW": _NO_VERSION,
+    "NO_PROTOCOLS_AVAILABLE": "ssl_enabled_protocols and ssl_protocol leave no TLS version that this OpenSSL speaks",
+    "DH_KEY_TOO_SMALL": "the broker's Diffie-Hellman key is too small: it needs stronger settings",
+    "EE_KEY_TOO_SMALL": "the key of the broker's certificate is too small: the cluster needs a new one",
+    "CA_KEY_TOO_SMALL": "the key of the broker's CA is too small: the cluster needs a new one",
+    "CA_MD_TOO_WEAK": "the broker's certificate is signed with a digest that is too weak, such as SHA-1 or MD5",
+}
+
+
+def tls_error(error: Exception, phase: Phase, attempt: Attempt) -> TlsError:
+    """Return the error that says what was found and what to change."""
+    found = _found(error, phase, attempt)
+    found.__cause__ = error
+    return found
+
+
+def _found(error: Exception, phase: Phase, attempt: Attempt) -> TlsError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsVerificationError(_verification(error, attempt))
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
+        return closed_error(phase, attempt)
+    reason = (getattr(error, "reason", None) or "").replace(" ", "_").upper()
+    if reason in _REASON_TEXTS:
+        kind = TlsRefusedError if phase is Phase.HANDSHAKE else TlsError
+        return kind(f"{_REASON_TEXTS[reason]} ({reason})")
+    alert = _ALERT.fullmatch(reason)
+    if alert is not None:
+        return _refused(alert[1], phase, attempt)
+    detail = reason or f"{type(error).__name__}: {error}"
+    return TlsError(f"TLS failed {phase.value}: {detail}")
+
+
+def closed_error(phase: Phase, attempt: Attempt) -> TlsError:
+    """Return the error of a connection that ended during the handshake, or right after it."""
+    if phase is Phase.HANDSHAKE:
+        return TlsClosedError(
+            "the other end closed the connection in the TLS handshake without a word: is this the port of a listener "
+            "without TLS, or a load balancer with no broker behind it?"
+        )
+    hint = "" if attempt.has_certificate else ", and no ssl_keystore_location is given: does it want a certificate?"
+    return TlsClosedError(f"the other end closed the connection right after the TLS handshake{hint}")
+
+
+def _verification(error: ssl.SSLCertVerificationError, attempt: Attempt) -> str:
+    code = error.verify_code
+    if code in _NAME_CODES:
+        return _other_name(attempt)
+    text = _VERIFY_TEXTS.get(code)
+    if text is None:
+        text = f"the broker's certificate is not accepted: {error.verify_message} (OpenSSL's code {code})"
+    return text + _untrusted(attempt) if text.endswith(" ") else text
+
+
+def _refused(alert: str, phase: Phase, attempt: Attempt) -> TlsError:
+    words = alert.lower().replace("_", " ")
+    if alert in _ABOUT_CERTIFICATE:
+        return TlsRefusedError(f"the broker answered {words!r}: {_about_certificate(alert, attempt)}")
+    text = _ALERT_TEXTS.get(alert)
+    if text is None:
+        return TlsError(f"the other end answered {words!r} {phase.value}: its log says more")
+    return TlsRefusedError(f"the other end answered {words!r}: {text}")
+
+
+def _about_certificate(alert: str, attempt: Attempt) -> str:
+    if not attempt.has_certificate:
+        return (
+            "it wants a client certificate: give ssl_keystore_location (or ssl_keystore_key and ..._certificate_chain)"
+        )
+    if alert == "CERTIFICATE_EXPIRED":
+        return "our certificate has expired: ssl_keystore_location needs a new one"
+    return (
+        "it does not accept our certificate: is the certificate of ssl_keystore_location still valid, meant for "
+        "clients, and signed by a CA of the broker's ssl.truststore.location? The broker's log says more"
+    )

@@ -1,0 +1,160 @@
+"""Builds OpenSSL's context from the `ssl_*` options."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aioproducer.errors import ConfigurationError
+from aioproducer.security._certificates import validity_of
+from aioproducer.security._ciphers import TLS_1_3, openssl_name
+from aioproducer.security._stores.contents import KeyEntry, refuse
+from aioproducer.security._stores.files import KeyStore, TrustStore, type_in_file
+from aioproducer.security._stores.pem import pem_of
+
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsRules:
+    """Options of TLS other than stores."""
+
+    enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    protocol: str = "TLSv1.3"
+    cipher_suites: tuple[str, ...] = ()
+    checks_name: bool = True
+
+
+class TlsContext(NamedTuple):
+    """OpenSSL's context, and what texts say about it."""
+
+    context: ssl.SSLContext
+    has_certificate: bool
+    has_truststore: bool
+    warnings: tuple[tuple[str, str], ...] = ()  # (option, what should be looked at)
+
+
+def build_context(rules: TlsRules, trusted: TrustStore, own: KeyStore) -> TlsContext:
+    """Return a context with what the stores hold now; reads files, and may take a tenth of a second.
+
+    As `ssl.create_default_context`, but without `VERIFY_X509_STRICT`, which that sets from Python 3.13 on: private CAs
+    that Java and librdkafka accept fail under it. A certificate in the trust store need not be a root.
+
+    Raises:
+        ConfigurationError: a store, version or cipher suite cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.check_hostname = rules.checks_name
+    warnings: list[tuple[str, str]] = []
+    _set_versions(context, rules)
+    _set_ciphers(context, rules.cipher_suites, warnings)
+    if trusted.is_given:
+        _trust(context, trusted)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if own.is_given:
+        _use_key(context, own, warnings)
+    if not rules.checks_name:
+        text = "the names of brokers are not checked: any certificate of a trusted CA is accepted for any broker"
+        warnings.append(("ssl_endpoint_identification_algorithm", text))
+    return TlsContext(context, own.is_given, trusted.is_given, tuple(warnings))
+
+
+def types_that_differ(
+    trusted: TrustStore, own: KeyStore, *, trusted_type: str | None, own_type: str | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield option, type configured and type found of each store whose bytes are of another type."""
+    stores = (("ssl_truststore_type", trusted.location, trusted_type), ("ssl_keystore_type", own.location, own_type))
+    for option, location, configured in stores:
+        found = type_in_file(location) if location is not None and configured is not None else None
+        if found is not None and configured is not None and found != configured:
+            yield option, configured, found
+
+
+def _set_versions(context: ssl.SSLContext, rules: TlsRules) -> None:
+    enabled = [VERSIONS[name] for name in rules.enabled_protocols]
+    highest = VERSIONS.get(rules.protocol, ssl.TLSVersion.TLSv1_3)  # "TLS": the highest
+    context.minimum_version = min(enabled)
+    context.maximum_version = min(max(enabled), highest)
+
+
+def _set_ciphers(context: ssl.SSLContext, suites: tuple[str, ...], warnings: list[tuple[str, str]]) -> None:
+    if not suites:
+        return
+    older = [openssl_name(suite) for suite in suites if suite not in TLS_1_3]
+    if set(suites) & set(TLS_1_3) != set(TLS_1_3[:3]) and context.maximum_version is ssl.TLSVersion.TLSv1_3:
+        text = "Python cannot choose among the suites of TLS 1.3: the broker chooses; this option is for TLS 1.2"
+        warnings.append(("ssl_cipher_suites", text))
+    if not older:
+        if context.maximum_version is ssl.TLSVersion.TLSv1_3:
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return
+    for suite in older:
+        try:
+            context.set_ciphers(suite)
+        except ssl.SSLError:
+            text = f"ssl_cipher_suites: {suite!r} is not a cipher suite that this OpenSSL ({ssl.OPENSSL_VERSION}) knows"
+            raise ConfigurationError(text, option="ssl_cipher_suites") from None
+    context.set_ciphers(":".join(older))
+
+
+def _trust(context: ssl.SSLContext, trusted: TrustStore) -> None:
+    option = "ssl_truststore_certificates" if trusted.location is None else "ssl_truststore_location"
+    certificates = trusted.read()
+    try:
+        context.load_verify_locations(cadata=b"".join(certificates))
+    except ssl.SSLError as error:
+        text = f"{option}: a certificate in it is damaged ({error.reason or error})"
+        raise ConfigurationError(text, option=option) from None
+
+
+def _use_key(context: ssl.SSLContext, own: KeyStore, warnings: list[tuple[str, str]]) -> None:
+    entry = own.read()
+    validity = validity_of(entry.chain[0])
+    trouble = validity.trouble(datetime.now(UTC)) if validity is not None else None
+    if trouble is not None:
+        warnings.append((own.origin.option, f"our certificate will not be accepted: {trouble}"))
+    password = entry.password
+    try:
+        with _as_file(entry) as path:
+            # Always with a function: without one, OpenSSL asks on the terminal.
+            context.load_cert_chain(path, password=lambda: password or "")
+    except ssl.SSLError as error:
+        _refuse_key(own, entry, error)
+
+
+def _refuse_key(own: KeyStore, entry: KeyEntry, error: ssl.SSLError) -> None:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        refuse(own.origin, "the private key belongs to another certificate than the first one")
+    if error.reason in {"EE_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"}:
+        refuse(own.origin, f"OpenSSL does not accept the certificate: {error.reason}")
+    if entry.password is not None:
+        refuse(own.origin, "ssl_key_password is wrong, or the private key is damaged", option="ssl_key_password")
+    refuse(own.origin, f"the private key or a certificate is damaged ({error.reason or 'PEM'})")
+
+
+@contextmanager
+def _as_file(entry: KeyEntry) -> Iterator[str]:
+    """Yield the name of a file with key and chain: OpenSSL takes only names; it is in memory where that is possible."""
+    content = entry.key + pem_of(entry.chain)
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+        descriptor = os.memfd_create("aioproducer")  # closed in other programs by default
+        try:
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile() as file:  # readable by this user alone, and deleted at once
+        file.write(content)
+        file.flush()
+        yield file.name

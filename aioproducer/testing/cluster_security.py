@@ -1,0 +1,117 @@
+"""Security of a test cluster, embedded or real: who may log in, for how long, and the certificates of its listeners."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from aioproducer.testing.certificates import Certificate, CertificateAuthority
+from aioproducer.testing.tokens import TokenSigner, unsecured_token
+
+LISTENERS: Mapping[str, str] = MappingProxyType(
+    {
+        "SSL": "SSL",
+        "MTLS": "SSL",
+        "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+        "SASL_SSL": "SASL_SSL",
+        "SASL_MTLS": "SASL_SSL",
+        "SIGNED": "SASL_SSL",
+    }
+)
+"""Name of each secured listener, and its `security.protocol`. MTLS and SASL_MTLS require a client's certificate;
+SIGNED takes OAUTHBEARER with tokens of `ClusterSecurity.signer`, the others unsecured tokens."""
+
+CLIENT_CERTIFICATE = ("MTLS", "SASL_MTLS")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+LOGIN_MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+        "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+        "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+        "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    }
+)
+CA_FILE, CLIENT_FILE = "ca.pem", "client.pem"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSecurity:
+    """What the secured listeners of a cluster ask for. They stand beside a plaintext one."""
+
+    users: Mapping[str, str] = field(default_factory=lambda: {"alice": "alice-secret", "bob": "bob-secret"})
+    """Passwords by user name, for PLAIN and SCRAM."""
+
+    mechanisms: tuple[str, ...] = SASL_MECHANISMS
+    """SASL mechanisms of every SASL listener but SIGNED, which has OAUTHBEARER alone."""
+
+    session_lifetime_ms: int = 0
+    """Kafka's `connections.max.reauth.ms`: after how long a client must authenticate again; 0 is never."""
+
+    authority: CertificateAuthority = field(default_factory=CertificateAuthority)
+    """Issues the brokers' certificates and the client's, and is the one that both sides trust."""
+
+    signer: TokenSigner = field(default_factory=TokenSigner)
+    """Signs the tokens that the listener SIGNED takes."""
+
+    broker_certificate: Certificate | None = None
+    """The brokers' certificate at the start; one of `authority` for the names of this machine if there is none."""
+
+    def token(self, listener: str, user: str, *, lifetime_s: float = 3600.0) -> str:
+        """Make a token of OAUTHBEARER that this listener takes."""
+        if listener == "SIGNED":
+            return self.signer.token(user, lifetime_s=lifetime_s)
+        return unsecured_token(user, lifetime_s=lifetime_s)
+
+
+def write_client_files(security: ClusterSecurity, folder: Path) -> None:
+    """Write what a client needs: the authority's certificate, and a client's certificate with its key."""
+    (folder / CA_FILE).write_text(security.authority.certificate, "utf-8")
+    client = security.authority.issue(common_name="client", usage=("client",))
+    (folder / CLIENT_FILE).write_text(client.pem, "utf-8")
+
+
+def client_options(
+    security: ClusterSecurity, folder: Path, listener: str, *, mechanism: str = "", user: str = ""
+) -> dict[str, object]:
+    """Options of a `Producer` for one listener, without its address and, for OAUTHBEARER, the token provider.
+
+    Args:
+        security: the cluster's.
+        folder: the one `write_client_files` wrote to.
+        listener: a name of `LISTENERS`, or PLAINTEXT.
+        mechanism: the SASL mechanism, for a SASL listener.
+        user: one of the users; the first if there is none.
+    """
+    protocol = LISTENERS.get(listener, listener)
+    options: dict[str, object] = {"security_protocol": protocol}
+    if protocol.endswith("SSL"):
+        options["ssl_truststore_location"] = str(folder / CA_FILE)
+    if listener in CLIENT_CERTIFICATE:
+        options["ssl_keystore_location"] = str(folder / CLIENT_FILE)
+    if not protocol.startswith("SASL"):
+        return options
+    options["sasl_mechanism"] = mechanism
+    if mechanism != "OAUTHBEARER":
+        name = user or next(iter(security.users))
+        options |= {"sasl_username": name, "sasl_password": security.users.get(name, "")}
+    if protocol == "SASL_PLAINTEXT" and mechanism in {"PLAIN", "OAUTHBEARER"}:
+        options["allow_plaintext_credentials"] = True
+    return options
+
+
+def client_properties(options: Mapping[str, object]) -> dict[str, str]:
+    """The same as a Java client's properties; for OAUTHBEARER with unsecured tokens of a user "alice"."""
+    properties: dict[str, str] = {}
+    for name, value in options.items():
+        if name not in {"sasl_username", "sasl_password", "allow_plaintext_credentials"}:
+            properties[name.replace("_", ".")] = str(value)
+    for store in ("truststore", "keystore"):
+        if f"ssl.{store}.location" in properties:
+            properties[f"ssl.{store}.type"] = "PEM"
+    mechanism = properties.get("sasl.mechanism")
+    if mechanism == "OAUTHBEARER":
+        properties["sasl.jaas.config"] = f'{LOGIN_MODULES[mechanism]} required unsecuredLoginStringClaim_sub="alice";'
+    elif mechanism is not None:
+        login = f'username="{options["sasl_username"]}" password="{options["sasl_password"]}"'
+        properties["sasl.jaas.config"] = f"{LOGIN_MODULES[mechanism]} required {login};"
+    return properties

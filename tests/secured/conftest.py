@@ -1,0 +1,68 @@
+"""Secured real brokers, one per version and session, and options of clients for each of their listeners."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from aioproducer.testing.cluster_security import ClusterSecurity
+from aioproducer.testing.kafka import KafkaCluster
+from tests.secured.ways import SECURITY, SHORT_SESSIONS, WAYS
+
+
+def running_secured(version: str, thread: ThreadPoolExecutor, security: ClusterSecurity) -> Iterator[KafkaCluster]:
+    kafka = KafkaCluster(version, security=security)
+    thread.submit(lambda: asyncio.run(kafka.start())).result()
+    yield kafka
+    thread.submit(lambda: asyncio.run(kafka.stop())).result()
+
+
+@pytest.fixture(scope="session")
+def secured_391(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """Kafka 3.9.1 with every listener of `LISTENERS` and no end of sessions; change nothing that others use."""
+    yield from running_secured("3.9.1", kafka_thread, SECURITY)
+
+
+@pytest.fixture(scope="session")
+def secured_431(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """Kafka 4.3.1, likewise."""
+    yield from running_secured("4.3.1", kafka_thread, SECURITY)
+
+
+@pytest.fixture(scope="session")
+def sessions_391(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """Kafka 3.9.1, secured, with sessions of three seconds."""
+    yield from running_secured("3.9.1", kafka_thread, SHORT_SESSIONS)
+
+
+@pytest.fixture(scope="session")
+def sessions_431(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """Kafka 4.3.1, likewise."""
+    yield from running_secured("4.3.1", kafka_thread, SHORT_SESSIONS)
+
+
+@pytest.fixture(params=["3.9.1", "4.3.1"])
+def kafka_with_sessions(request: pytest.FixtureRequest) -> KafkaCluster:
+    """Each of the brokers with sessions of three seconds in turn; mark the test `kafka`."""
+    kafka: KafkaCluster = request.getfixturevalue(f"sessions_{request.param.replace('.', '')}")
+    return kafka
+
+
+@pytest.fixture(params=["3.9.1", "4.3.1"])
+def secured_kafka(request: pytest.FixtureRequest) -> KafkaCluster:
+    """Each of the secured real brokers in turn; mark the test `kafka`."""
+    kafka: KafkaCluster = request.getfixturevalue(f"secured_{request.param.replace('.', '')}")
+    return kafka
+
+
+@pytest.fixture
+def options(secured_kafka: KafkaCluster) -> dict[str, dict[str, object]]:
+    """Options of a `Producer` for each of `WAYS`, by its name; those of OAUTHBEARER lack the token provider."""
+    return {way: secured_kafka.client_options(*where) for way, where in WAYS.items()}
+
+
+@pytest.fixture
+def properties(secured_kafka: KafkaCluster) -> dict[str, dict[str, str]]:
+    """Properties of a Java client for each of `WAYS`, by its name."""
+    return {way: secured_kafka.client_properties(*where) for way, where in WAYS.items()}

@@ -1,0 +1,285 @@
+"""Stores of every kind and state: what is read, and which text says what is wrong."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs12
+
+from aioproducer.errors import ConfigurationError
+from aioproducer.security._ciphers import openssl_name
+from aioproducer.security._stores.files import KeyStore, TrustStore
+from aioproducer.security._tls_context import TlsRules, build_context, types_that_differ
+from aioproducer.testing.certificates import DAY, Certificate, CertificateAuthority
+
+GOLDEN = Path(__file__).parent / "golden"
+ROOT = CertificateAuthority("root")
+CLIENT = CertificateAuthority("intermediate", issuer=ROOT).issue("client", usage=("client",))
+OTHER = ROOT.issue("other")
+CANARY = "canary-77"
+
+
+def encrypted(certificate: Certificate, password: str = CANARY, form: str = "PKCS8") -> str:
+    key = load_pem_private_key(certificate.key.encode(), None)
+    kind = forms.PrivateFormat.PKCS8 if form == "PKCS8" else forms.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(forms.Encoding.PEM, kind, forms.BestAvailableEncryption(password.encode())).decode()
+
+
+def pkcs12_of(certificate: Certificate, password: str = CANARY) -> bytes:
+    own, *others = x509.load_pem_x509_certificates(certificate.chain.encode())
+    key = load_pem_private_key(certificate.key.encode(), None)
+    hidden = forms.BestAvailableEncryption(password.encode())
+    return pkcs12.serialize_key_and_certificates(b"client", key, own, others[::-1], hidden)  # type: ignore[arg-type]
+
+
+def java_truststore(password: str = CANARY) -> bytes:
+    authority = x509.load_pem_x509_certificate(ROOT.certificate.encode())
+    return pkcs12.serialize_java_truststore(
+        [pkcs12.PKCS12Certificate(authority, b"ca")], forms.BestAvailableEncryption(password.encode())
+    )
+
+
+def trust(content: bytes | str | None, tmp_path: Path, password: str | None = None) -> TrustStore:
+    path = tmp_path / "trust"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return TrustStore(location=str(path), certificates=None, password=password)
+
+
+def own(
+    content: bytes | str, tmp_path: Path, password: str | None = None, *, key_password: str | None = None
+) -> KeyStore:
+    path = tmp_path / f"key{len(list(tmp_path.iterdir()))}"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return KeyStore(location=str(path), key=None, certificate_chain=None, password=password, key_password=key_password)
+
+
+def inline(key: str, chain: str | None, key_password: str | None = None) -> KeyStore:
+    return KeyStore(location=None, key=key, certificate_chain=chain, password=None, key_password=key_password)
+
+
+RULES = TlsRules()
+NO_TRUST = TrustStore(location=None, certificates=None, password=None)
+NO_KEY = KeyStore(location=None, key=None, certificate_chain=None, password=None, key_password=None)
+
+
+def built(trusted: TrustStore = NO_TRUST, key: KeyStore = NO_KEY, rules: TlsRules = RULES) -> ssl.SSLContext:
+    return build_context(rules, trusted, key).context
+
+
+def refusal_of(trusted: TrustStore = NO_TRUST, key: KeyStore = NO_KEY, rules: TlsRules = RULES) -> tuple[str, str]:
+    with pytest.raises(ConfigurationError) as caught:
+        build_context(rules, trusted, key)
+    shown = repr(caught.value) + repr(caught.value.__cause__)
+    assert caught.value.__suppress_context__
+    assert CANARY not in shown
+    assert caught.value.option is not None
+    return caught.value.option, str(caught.value)
+
+
+# What is read
+
+
+def test_pem_truststore_is_read_between_comments_and_without_line_breaks(tmp_path: Path) -> None:
+    text = "# caf\xe9\n" + ROOT.certificate + "subject=x\n" + OTHER.chain.replace("\n", " ")
+    assert len(trust(text.encode("latin-1"), tmp_path).read()) == 2
+
+
+def test_truststore_of_java_is_read_in_each_format(tmp_path: Path) -> None:
+    assert len(trust(java_truststore(), tmp_path, CANARY).read()) == 1
+    jks = (GOLDEN / "trust.jks").read_bytes()
+    assert len(trust(jks, tmp_path, "storepass").read()) == 1
+    assert len(trust(jks, tmp_path).read()) == 1, "Java, too, reads one without its password"
+
+
+def test_keystore_is_read_in_each_format(tmp_path: Path) -> None:
+    for key in (
+        own(CLIENT.pem, tmp_path),
+        own(CLIENT.chain + CLIENT.key, tmp_path),
+        own(encrypted(CLIENT) + CLIENT.chain, tmp_path, key_password=CANARY),
+        own(encrypted(CLIENT, form="OpenSSL") + CLIENT.chain, tmp_path, CANARY),
+        inline(CLIENT.key, CLIENT.chain),
+        inline(encrypted(CLIENT).replace("\n", " "), CLIENT.chain.replace("\n", " "), CANARY),
+        own(pkcs12_of(CLIENT), tmp_path, CANARY),
+        own((GOLDEN / "key.jks").read_bytes(), tmp_path, "storepass"),
+        own((GOLDEN / "other_password.jks").read_bytes(), tmp_path, "storepass", key_password="pässword"),
+    ):
+        assert built(key=key).check_hostname
+        assert CANARY not in repr(key) + repr(key.read())
+
+
+def test_chain_of_pkcs12_is_put_in_order(tmp_path: Path) -> None:
+    chain = own(pkcs12_of(CLIENT), tmp_path, CANARY).read().chain
+    names = [x509.load_der_x509_certificate(each).subject.rfc4514_string() for each in chain]
+    assert names == ["CN=client", "CN=intermediate", "CN=root"][: len(names)]
+    assert len(names) >= 2
+
+
+def test_context_has_the_settings_of_the_options() -> None:
+    context = built()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_flags & ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    only = built(rules=TlsRules(protocol="TLSv1.2"))
+    assert only.maximum_version is ssl.TLSVersion.TLSv1_2
+    assert built(rules=TlsRules(enabled_protocols=("TLSv1.3",))).minimum_version is ssl.TLSVersion.TLSv1_3
+    unnamed = build_context(TlsRules(checks_name=False), NO_TRUST, NO_KEY)
+    assert unnamed.context.verify_mode is ssl.CERT_REQUIRED
+    assert not unnamed.context.check_hostname
+    assert [option for option, _ in unnamed.warnings] == ["ssl_endpoint_identification_algorithm"]
+
+
+@pytest.mark.parametrize(
+    "java, ours",
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384", "ECDHE-ECDSA-AES256-SHA384"),
+        ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"),
+        ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
+        ("DHE-RSA-AES256-GCM-SHA384", "DHE-RSA-AES256-GCM-SHA384"),
+    ],
+)
+def test_cipher_suites_are_taken_by_either_name(java: str, ours: str) -> None:
+    assert openssl_name(java) == ours
+    assert ours in {each["name"] for each in built(rules=TlsRules(cipher_suites=(java,))).get_ciphers()}
+
+
+def test_suites_of_tls_1_3_alone_allow_nothing_older() -> None:
+    rules = TlsRules(cipher_suites=("TLS_AES_256_GCM_SHA384",))
+    made = build_context(rules, NO_TRUST, NO_KEY)
+    assert made.context.minimum_version is ssl.TLSVersion.TLSv1_3
+    assert "the broker chooses" in made.warnings[0][1]
+
+
+@pytest.mark.parametrize("content, found", [("PEM", "PEM"), ("PKCS12", "PKCS12"), ("JKS", "JKS")])
+def test_type_that_differs_from_the_bytes_is_noted(tmp_path: Path, content: str, found: str) -> None:
+    stores = {
+        "PEM": ROOT.certificate.encode(),
+        "PKCS12": java_truststore(),
+        "JKS": (GOLDEN / "trust.jks").read_bytes(),
+    }
+    trusted = trust(stores[content], tmp_path)
+    for configured in ("PEM", "PKCS12", "JKS", None):
+        differing = list(types_that_differ(trusted, NO_KEY, trusted_type=configured, own_type=None))
+        assert differing == ([] if configured in {found, None} else [("ssl_truststore_type", configured, found)])
+
+
+def test_expired_certificate_is_warned_about_with_its_date(tmp_path: Path) -> None:
+    for begins, ends, text in ((-2 * DAY, -DAY, "it has expired at 20"), (DAY, 2 * DAY, "it is not valid before 20")):
+        issued = ROOT.issue("client", begins=begins, ends=ends)
+        made = build_context(TlsRules(), NO_TRUST, own(issued.pem, tmp_path))
+        assert [(option, text in reason) for option, reason in made.warnings] == [("ssl_keystore_location", True)]
+
+
+# What is refused
+
+
+def test_truststore_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    option, text = refusal_of(trust(None, tmp_path))
+    assert (option, text.endswith("trust': there is no such file")) == ("ssl_truststore_location", True)
+    folder = TrustStore(location=str(tmp_path), certificates=None, password=None)
+    assert "it is a folder, not a file" in refusal_of(folder)[1]
+    assert "cannot be read" in refusal_of(TrustStore(location="a\0b", certificates=None, password=None))[1]
+
+
+@pytest.mark.parametrize(
+    "content, text",
+    [
+        (CLIENT.key, "it has no certificate: it holds 1 private key"),
+        ("-----BEGIN X-----\n-----END X-----", "it has no certificate: it holds X"),
+        ("-----BEGIN CERTIFICATE-----", "no PEM at all"),
+        ("-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----", "a certificate in it is damaged"),
+        ("-----BEGIN CERTIFICATE-----\nMAAA\n-----END CERTIFICATE-----", "a certificate in it is damaged"),
+        ("", "the file is empty"),
+        ("bootstrap.servers", "it is neither PEM nor PKCS12 nor JKS: it begins with 62 6f 6f 74"),
+        (b"\x30\x82garbage", "the PKCS12 store is damaged"),
+        (b"\xfe\xed\xfe\xed" + bytes(40), "the JKS store is damaged: version 0 is not known"),
+        ((GOLDEN / "trust.jks").read_bytes()[:100], "the JKS store is damaged: it ends too early"),
+        ((GOLDEN / "key.jks").read_bytes(), "it has no trusted certificate: it holds 1 private key"),
+    ],
+)
+def test_truststore_without_certificates_says_what_it_holds(tmp_path: Path, content: str | bytes, text: str) -> None:
+    option, message = refusal_of(trust(content, tmp_path))
+    assert (option, text in message) == ("ssl_truststore_location", True), message
+
+
+@pytest.mark.parametrize("content", [java_truststore(), (GOLDEN / "trust.jks").read_bytes()], ids=["pkcs12", "jks"])
+def test_truststore_with_a_wrong_password_names_the_option(tmp_path: Path, content: bytes) -> None:
+    option, text = refusal_of(trust(content, tmp_path, "wrong"))
+    assert (option, "ssl_truststore_password is wrong" in text) == ("ssl_truststore_password", True)
+
+
+@pytest.mark.parametrize(
+    "content, text",
+    [
+        (CLIENT.chain, "it has no private key: it holds 2 certificates"),
+        (CLIENT.key, "it has a private key and no certificate"),
+        (CLIENT.pem + OTHER.key, "it has 2 private keys"),
+        (CLIENT.key + OTHER.chain, "the private key belongs to another certificate"),
+        ("-----BEGIN PRIVATE KEY-----\nMAAA\n-----END PRIVATE KEY-----\n" + CLIENT.chain, "is damaged"),
+    ],
+)
+def test_keystore_that_lacks_something_says_what_it_holds(tmp_path: Path, content: str | bytes, text: str) -> None:
+    option, message = refusal_of(key=own(content, tmp_path))
+    assert (option, text in message) == ("ssl_keystore_location", True), message
+
+
+def test_truststore_of_java_has_no_key(tmp_path: Path) -> None:
+    assert "no private key: it holds 1 cert" in refusal_of(key=own(java_truststore(), tmp_path, CANARY))[1]
+    jks = (GOLDEN / "trust.jks").read_bytes()
+    assert "it has no private key, 1 certificate" in refusal_of(key=own(jks, tmp_path, "storepass"))[1]
+
+
+def test_encrypted_key_without_its_password_asks_nobody(tmp_path: Path) -> None:
+    for form in ("PKCS8", "OpenSSL"):
+        option, text = refusal_of(key=own(encrypted(CLIENT, form=form) + CLIENT.chain, tmp_path))
+        assert (option, "give its password as ssl_key_password" in text) == ("ssl_key_password", True)
+        option, text = refusal_of(key=own(encrypted(CLIENT, form=form) + CLIENT.chain, tmp_path, key_password="no"))
+        assert (option, "ssl_key_password is wrong" in text) == ("ssl_key_password", True)
+
+
+@pytest.mark.parametrize(
+    "content, password, key_password, option, text",
+    [
+        (pkcs12_of(CLIENT), "wrong", None, "ssl_keystore_password", "ssl_keystore_password is wrong"),
+        (pkcs12_of(CLIENT), None, None, "ssl_keystore_password", "ssl_keystore_password is missing"),
+        ((GOLDEN / "key.jks").read_bytes(), "wrong", None, "ssl_keystore_password", "is wrong, or the JKS store"),
+        ((GOLDEN / "key.jks").read_bytes(), None, None, "ssl_keystore_password", "needs its password"),
+        ((GOLDEN / "other_password.jks").read_bytes(), "storepass", None, "ssl_key_password", "another password"),
+    ],
+)
+def test_keystore_with_a_wrong_password_names_the_option(  # noqa: PLR0917  # a row of the table
+    tmp_path: Path, content: bytes, password: str | None, key_password: str | None, option: str, text: str
+) -> None:
+    found, message = refusal_of(key=own(content, tmp_path, password, key_password=key_password))
+    assert (found, text in message) == (option, True), message
+
+
+def test_inline_key_and_chain_are_checked() -> None:
+    assert refusal_of(key=inline(CLIENT.chain, CLIENT.chain))[0] == "ssl_keystore_key"
+    assert refusal_of(key=inline(CLIENT.key, CLIENT.key))[0] == "ssl_keystore_certificate_chain"
+    assert refusal_of(key=inline(encrypted(CLIENT), CLIENT.chain))[0] == "ssl_key_password"
+
+
+@pytest.mark.parametrize("suite", ["TLS_NO_WITH_SUCH_SUITE", "such"])
+def test_unknown_cipher_suite_is_refused(suite: str) -> None:
+    option, text = refusal_of(rules=TlsRules(cipher_suites=("ECDHE-RSA-AES128-GCM-SHA256", suite)))
+    assert (option, "is not a cipher suite that this OpenSSL" in text) == ("ssl_cipher_suites", True)
+
+
+def test_pkcs12_without_cryptography_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+    assert "pip install 'aioproducer[keystores]'" in refusal_of(trust(java_truststore(), tmp_path, CANARY))[1]
+
+
+@pytest.mark.parametrize("name", ["trust.jks", "key.jks", "other_password.jks"])
+def test_damaged_jks_is_refused_at_every_byte(tmp_path: Path, name: str) -> None:
+    content = (GOLDEN / name).read_bytes()
+    for at in range(4, len(content)):
+        damaged = content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+        with pytest.raises(ConfigurationError):
+            own(damaged, tmp_path, "storepass", key_password="pässword" if "other" in name else None).read()
