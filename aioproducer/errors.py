@@ -27,6 +27,12 @@ import ours to catch it::
     │   │   └── TlsClosedError                       closed in the handshake without a word
     │   └── ProtocolError                            bytes that cannot be read
     ├── AuthenticationError
+    │   ├── CredentialsError                         user, password or delegation token
+    │   ├── TokenError                               a token of OAUTHBEARER
+    │   ├── TicketError                              Kerberos
+    │   ├── UnsupportedMechanismError                the listener does not offer sasl_mechanism
+    │   ├── WrongListenerError                       SASL to a listener without it, or none to one with it
+    │   └── PrincipalChangedError                    the credentials are now those of another user
     ├── UnsupportedVersionError
     ├── BrokerError                                  the broker answered with an error code
     │   ├── AuthorizationError
@@ -350,7 +356,31 @@ class ProtocolError(BrokerConnectionError):
 
 
 class AuthenticationError(KafkaError):
-    """The broker does not accept the credentials."""
+    """The broker does not accept the credentials, or they cannot be had. The subclasses say what to look at."""
+
+
+class CredentialsError(AuthenticationError):
+    """The broker refuses user and password or the delegation token, or the password cannot be read."""
+
+
+class TokenError(AuthenticationError):
+    """The broker refuses the token of OAUTHBEARER, or none could be fetched."""
+
+
+class TicketError(AuthenticationError):
+    """Kerberos gives no ticket for the broker, or the broker refuses it."""
+
+
+class UnsupportedMechanismError(AuthenticationError):
+    """The broker's listener does not offer `sasl_mechanism`; the message lists those that it offers."""
+
+
+class WrongListenerError(AuthenticationError):
+    """The broker's listener wants no SASL, or wants SASL and none is configured."""
+
+
+class PrincipalChangedError(AuthenticationError):
+    """The credentials are now those of another user, which an open connection cannot take."""
 
 
 class UnsupportedVersionError(KafkaError):

@@ -164,6 +164,24 @@ class ProducerStatistics:
     connection_failures: int = 0
     """Failed attempts to connect."""
 
+    authentications: int = 0
+    """Connections that were authenticated. Kafka: successful-authentication-total."""
+
+    authentication_failures: int = 0
+    """Connections whose authentication failed. Kafka: failed-authentication-total."""
+
+    reauthentications: int = 0
+    """Sessions that were renewed on an open connection. Kafka: successful-reauthentication-total."""
+
+    reauthentication_failures: int = 0
+    """Renewals that failed. Kafka: failed-reauthentication-total."""
+
+    reauthentication_latency_total_s: float = 0.0
+    """Seconds that renewals took, summed over `reauthentications`.
+
+    Kafka: reauthentication-latency-avg, which is this sum divided by that count.
+    """
+
     metadata_age_s: float | None = None
     """Seconds since the last metadata response, `None` before the first. Kafka: metadata-age."""
 

@@ -33,7 +33,14 @@ from aioproducer._protocol.framing import FrameProtocol
 from aioproducer._protocol.handshake import HandshakeRequest, handshake
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer._protocol.response_limits import largest_response
-from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
+from aioproducer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersionError,
+    WrongListenerError,
+)
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
@@ -84,7 +91,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     error: KafkaError | None = None  # reason of the close
     answers = 0  # responses to requests other than the handshake's
     _is_paused = False
-    _held = 0  # bytes of an incomplete response, as last reported
+    missing = "the port is open, but no Kafka broker has answered there"  # while it is not ready: what it waits for
+    _held_bytes = 0  # of an incomplete response, as last reported
     _retires_with: KafkaError | None = None
     _watch_timer: Timer | None = None
 
@@ -248,8 +256,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._context.counters.connections_closed += 1
         lost = [*self._spoiled, *self._conversation.take_in_flight(), *self._stream.take_unwritten()]
         self._spoiled.clear()
-        for request in sorted(lost, key=attrgetter("end")):
-            self._lose(request, error)
+        for request, end in self._ends_of_lost(sorted(lost, key=attrgetter("end")), error):
+            self._lose(request, end)
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()  # marks it as retrieved: a cancelled attempt does not retrieve it
@@ -261,8 +269,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def _note_held(self) -> None:
         held = self._conversation.held_bytes
-        if held != self._held:
-            self._held = held
+        if held != self._held_bytes:
+            self._held_bytes = held
             self._context.held_answers.note(self.close, held)
 
     # Handshake
@@ -287,9 +295,16 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             self._send_step(self._handshake.send(end.payload))
         except StopIteration as finished:
             self.versions = finished.value
-            self._move_to(ConnectionState.READY)
-            if not self.ready.done():
-                self.ready.set_result(None)
+            self._take_versions()
+
+    def _take_versions(self) -> None:
+        """End the handshake; `SaslConnection` authenticates first."""
+        self._become_ready()
+
+    def _become_ready(self) -> None:
+        self._move_to(ConnectionState.READY)
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     # The end of a request
 
@@ -308,9 +323,13 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             self._spoiled.append(request)
             raise
 
-    def _lose(self, request: OutgoingRequest, error: KafkaError) -> None:
+    def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
+        end = Lost(error)
+        return [(request, end) for request in lost]
+
+    def _lose(self, request: OutgoingRequest, end: Lost) -> None:
         try:
-            request.on_end(Lost(error))
+            request.on_end(end)
         except Exception as defect:  # noqa: BLE001  # the others must end all the same
             context = {"message": "a callback failed while requests were lost", "exception": defect, "protocol": self}
             try:
@@ -330,7 +349,16 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 "the other end closed the connection without saying which requests it speaks: is this a Kafka "
                 "listener, and is it one without TLS?"
             )
+        if self._is_unwelcome():
+            kind = WrongListenerError if self._context.refusals.is_unwelcome(self.label) else BrokerConnectionError
+            return kind(
+                "the broker closed the connection at the first request, without a word, as a listener does that wants "
+                "SASL: set security_protocol and sasl_mechanism, or use the port of a listener without SASL"
+            )
         return BrokerConnectionError("the broker closed the connection")
+
+    def _is_unwelcome(self) -> bool:
+        return self._state is ConnectionState.READY and self.answers == 0 and self._conversation.in_flight > 0
 
     def _close_if_drained(self) -> None:
         if self._retires_with is not None and not self.in_flight:
@@ -355,7 +383,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             text = f"no answer within request_timeout_ms={settings.request_timeout_ms}"
             too_late = self._oldest_since + self._request_timeout_s
             self._close_at(too_late, now, UnansweredError(text), look_at=now + self._look_again_s)
-        elif self._stream.unwritten:  # the stream itself detects a stall
+        elif self.in_flight:  # without a response: the stream itself detects a stall
             self._watch(now + self._look_again_s)
         elif settings.connections_max_idle_ms >= 0:
             text = f"unused for connections_max_idle_ms={settings.connections_max_idle_ms}"
@@ -377,7 +405,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
 def with_label(label: str, error: KafkaError) -> KafkaError:
     # Errors raised without knowledge of the connection get its name.
-    if isinstance(error, BrokerConnectionError | UnsupportedVersionError):
+    if isinstance(error, BrokerConnectionError | UnsupportedVersionError | AuthenticationError):
         labelled = type(error)(f"{label}: {error}")
         labelled.__cause__ = error.__cause__
         return labelled

@@ -86,10 +86,10 @@ class ConnectionAttempt:
 
     async def _ready(self, protocol: asyncio.Protocol) -> BrokerConnection:
         connection = await self._established(protocol)
-        self._missing = "the port is open, but no Kafka broker has answered there"
         try:
             await connection.ready
         except asyncio.CancelledError:
+            self._missing = connection.missing
             connection.close(BrokerConnectionError("the handshake was not finished in time"))
             await asyncio.wait((connection.closed,))
             raise

@@ -32,8 +32,9 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._network.address_race import text_of
 from aioproducer._network.connection import BrokerConnection, IdleConnectionError
 from aioproducer._network.connection_attempt import ConnectionAttempt
-from aioproducer._network.refusals import FOR_GOOD
+from aioproducer._network.refusals import is_for_good, is_refusal
 from aioproducer._network.routes import place_text
+from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsRefusedError
@@ -124,12 +125,13 @@ class NodeConnection:
 
     @property
     def has_failed_for_good(self) -> bool:
-        return isinstance(self.last_error, FOR_GOOD)
+        return is_for_good(self.last_error)
 
     def connect(self) -> None:
         """Connect unless connected or connecting; after a failure, when its pause is over."""
         if self._is_closed or self.connection is not None or self.is_connecting:
             return
+        self.retry_at = max(self.retry_at, self._context.refusals.not_before(self.place))
         if self._context.loop.time() < self.retry_at:
             self._timer = self._context.schedule(self.retry_at, self._start)
         else:
@@ -219,6 +221,7 @@ class NodeConnection:
         if isinstance(error, TlsClosedError) and self._failures_in_a_row >= CLOSES_THAT_REFUSE - 1:
             cause, error = error.__cause__, TlsRefusedError(str(error))
             error.__cause__ = cause
+        self._note_refusal(error)
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
@@ -232,7 +235,14 @@ class NodeConnection:
         self._attempts += 1
         route = await attempt.route()
         self.host = attempt.host
-        return await attempt.open(route, partial(BrokerConnection, self._context, _label(self.node), self._lose))
+        return await attempt.open(route, self._connection_factory())
+
+    def _connection_factory(self) -> Callable[[], BrokerConnection]:
+        context, label = self._context, _label(self.node)
+        sasl = None if context.security is None else context.security.sasl
+        if sasl is None:
+            return partial(BrokerConnection, context, label, self._lose)
+        return partial(SaslConnection, context, label, self._lose, place=self.place, sasl=sasl)
 
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
@@ -247,11 +257,20 @@ class NodeConnection:
         self.connection = None
         if connection.answers:
             self._failures_in_a_row = 0
+            self._context.refusals.answered(connection.label)
+            self._context.refusals.end(self.place)
+        else:
+            self._note_refusal(error)
         if self._is_closed or isinstance(error, IdleConnectionError):
             self._context.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
         else:
             self._note_failure(error)
         self._on_change(self)
+
+    def _note_refusal(self, error: KafkaError) -> None:
+        if is_refusal(error):
+            context = self._context
+            context.refusals.note(self.place, context.loop.time(), random=context.random)
 
     def _note_failure(self, error: KafkaError) -> None:
         delay_s = self._backoff.delay_s(self._failures_in_a_row)

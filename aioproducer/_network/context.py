@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from aioproducer._network.refusals import Refusals
 from aioproducer._network.response_budget import HeldAnswers
 from aioproducer._network.routes import Routes
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
+    from aioproducer._network.sasl_client import SaslClient
     from aioproducer._network.tls_client import TlsClient
     from aioproducer._timing.retry_backoff import RandomSource
 
@@ -72,6 +74,7 @@ class NetworkSettings(NamedTuple):
     connections_max_idle_ms: int = 540_000  # an unused connection is closed after this; negative = never
     send_buffer_bytes: int = 131_072  # SO_SNDBUF; -1 leaves it to the operating system
     receive_buffer_bytes: int = 32_768  # SO_RCVBUF; -1 leaves it to the operating system
+    refusal_pause_max_ms: int = 10_000  # longest pause between attempts while a broker refuses the credentials
     write_buffer_bytes: int = 512 * 1024  # with more unsent bytes in the transport a node takes no further request
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES  # a longer response closes the connection
     software_version: str = "unknown"  # of this library, for the metrics of brokers
@@ -90,6 +93,11 @@ class NetworkCounters:
     connections_created: int = 0  # Kafka: connection-creation-total
     connections_closed: int = 0  # Kafka: connection-close-total
     connection_failures: int = 0  # attempts to connect that failed
+    authentications: int = 0  # Kafka: successful-authentication-total
+    authentication_failures: int = 0  # Kafka: failed-authentication-total
+    reauthentications: int = 0  # Kafka: successful-reauthentication-total
+    reauthentication_failures: int = 0  # Kafka: failed-reauthentication-total
+    reauthentication_latency_s: float = 0.0  # sum over `reauthentications`
 
 
 @dataclass(slots=True)
@@ -114,6 +122,7 @@ class ConnectionSecurity:
     """What connections do before the first request; without any of it they are plaintext."""
 
     tls: TlsClient | None = None
+    sasl: SaslClient | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +139,7 @@ class NetworkContext:
     security: ConnectionSecurity | None = None
     counters: NetworkCounters = field(default_factory=NetworkCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
+    refusals: Refusals = field(default_factory=partial(Refusals, NetworkSettings().refusal_pause_max_ms))
     held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._network.cluster_updates import merge, with_leader_hints, without_topics
-from aioproducer._network.refusals import FOR_GOOD
+from aioproducer._network.refusals import is_for_good, is_refusal
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
@@ -80,6 +80,7 @@ class MetadataRefresher:
         self._asking_since = math.inf  # first attempt after the last valid response
         self._last_full = 0.0
         self._listeners: list[Callable[[Cluster], None]] = []
+        self._refusal_listeners: list[Callable[[KafkaError], None]] = []
         self._first_answers: list[asyncio.Future[None]] = []
 
     # What the network reports
@@ -96,6 +97,10 @@ class MetadataRefresher:
 
     def on_update(self, listener: Callable[[Cluster], None]) -> None:
         self._listeners.append(listener)
+
+    def on_refusal(self, listener: Callable[[KafkaError], None]) -> None:
+        """Call a function with the error when every broker that was asked refuses this client."""
+        self._refusal_listeners.append(listener)
 
     def add_topic(self, topic: str, now: float) -> None:
         """Note that a topic is in use; ask for it at once if it is new or in error."""
@@ -290,8 +295,11 @@ class MetadataRefresher:
         self._attempts += 1
         self._is_full_wanted = True
         self._log.debug("metadata_update_failed", reason=str(error), attempts=self._attempts)
-        if isinstance(error, FOR_GOOD):
+        if is_for_good(error):
             self._end_first_answers(error)
+        if is_refusal(error):
+            for refused in self._refusal_listeners:
+                refused(error)
         # Not counted from the last response, which may be old because no refresh was needed.
         now = asyncio.get_running_loop().time()
         if now - self._asking_since >= self._settings.metadata_recovery_rebootstrap_trigger_ms / 1000:

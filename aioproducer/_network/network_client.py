@@ -21,6 +21,7 @@ from aioproducer._network.context import (
     Timers,
 )
 from aioproducer._network.node_selection import HedgedRequest, NodeSelector
+from aioproducer._network.refusals import Refusals
 from aioproducer._network.response_future import PendingRequest, RawResponse, ResponseT
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
@@ -68,6 +69,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             settings=settings,
             security=security,
             counters=self.counters,
+            refusals=Refusals(settings.refusal_pause_max_ms),
         )
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -89,10 +91,12 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
+        self._end_authentication()
         await self._pool.close(BrokerConnectionError("the producer was closed"))
 
     def abandon(self) -> None:
         """Close all connections without waiting, also if the loop is closed, and make no further one."""
+        self._end_authentication()
         self._pool.abandon()
 
     # Nodes by id
@@ -216,6 +220,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def end_rebootstrap(self) -> None:
         """Ask the nodes that metadata names again; the new leaders in a Produce response do not count as metadata."""
         self._pool.use_known()
+
+    def _end_authentication(self) -> None:
+        security = self._context.security
+        if security is not None and security.sasl is not None:
+            security.sasl.close()
 
     def _connection(self, node_id: int) -> BrokerConnection:
         node_connection = self._pool.get(node_id)

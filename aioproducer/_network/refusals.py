@@ -1,9 +1,15 @@
-"""Errors of an attempt to connect that another attempt would meet again: nothing but a change of the set-up helps."""
+"""Brokers that refuse this client for good, and how soon they are tried again.
+
+A password or certificate does get mended, so a refused broker is tried again, but seldom: brokers lock accounts after
+too many wrong passwords, and each attempt costs them work.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
+from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -12,10 +18,67 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 
-FOR_GOOD: Final = (
-    AuthenticationError,
-    ConfigurationError,
-    TlsRefusedError,
-    TlsVerificationError,
-    UnsupportedVersionError,
-)
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+FIRST_PAUSE_MS: Final = 1_000
+_MOST_A_MINUTE: Final = 10
+_MINUTE_S: Final = 60.0
+_UNWELCOME_AT_MOST: Final = 3
+
+
+def is_for_good(error: BaseException | None) -> bool:
+    """Whether nothing but another configuration, or another broker, makes the next attempt succeed."""
+    return is_refusal(error) or isinstance(error, UnsupportedVersionError)
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether one side does not accept the other, or what this side needs to show cannot be read."""
+    return isinstance(error, AuthenticationError | ConfigurationError | TlsRefusedError | TlsVerificationError)
+
+
+class Refusals:
+    """The refusals of one producer, by the place of the broker; at most ten a minute each.
+
+    Args:
+        max_pause_ms: longest pause between two attempts, unless there were ten within a minute.
+    """
+
+    def __init__(self, max_pause_ms: int) -> None:
+        self._max_pause_ms = max_pause_ms
+        self._latest: dict[Hashable, deque[float]] = {}
+        self._in_a_row: dict[Hashable, int] = {}
+        self._not_before: dict[Hashable, float] = {}
+        self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
+
+    def note(self, place: Hashable, now: float, *, random: RandomSource) -> None:
+        """Note a refusal; `random` is for the jitter of the pause."""
+        in_a_row = self._in_a_row.get(place, 0)
+        self._in_a_row[place] = in_a_row + 1
+        latest = self._latest.setdefault(place, deque(maxlen=_MOST_A_MINUTE))
+        latest.append(now)
+        not_before = now + ExponentialBackoff(FIRST_PAUSE_MS, self._max_pause_ms, random=random).delay_s(in_a_row)
+        if len(latest) == _MOST_A_MINUTE:
+            not_before = max(not_before, latest[0] + _MINUTE_S)
+        self._not_before[place] = not_before
+
+    def end(self, place: Hashable) -> None:
+        """Forget the refusals of a broker that has accepted this client."""
+        self._in_a_row.pop(place, None)
+        self._not_before.pop(place, None)
+
+    def is_unwelcome(self, label: str) -> bool:
+        """Note a connection that was closed at its first request; tell whether it was the third in a row.
+
+        A broker that shuts down does so once.
+        """
+        self._unwelcome[label] = self._unwelcome.get(label, 0) + 1
+        return self._unwelcome[label] >= _UNWELCOME_AT_MOST
+
+    def answered(self, label: str) -> None:
+        """Note that a broker has answered a request."""
+        self._unwelcome.pop(label, None)
+
+    def not_before(self, place: Hashable) -> float:
+        """Return the earliest time of the next attempt; monotonic seconds."""
+        return self._not_before.get(place, 0.0)

@@ -67,6 +67,7 @@ class Lost(NamedTuple):
     """The connection was lost before the response came, or before the bytes had left (acks=0)."""
 
     error: KafkaError  # shared by all requests that were lost with the connection
+    is_unprocessed: bool = False  # the broker has certainly processed none of it
 
 
 RequestEnd: TypeAlias = Answered | Written | Lost

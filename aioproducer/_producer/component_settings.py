@@ -16,6 +16,7 @@ from aioproducer._version import VERSION
 
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
+    from aioproducer._network.sasl_client import SaslClient
     from aioproducer._network.tls_client import TlsClient
     from aioproducer.config import ProducerConfig
 
@@ -74,6 +75,7 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
         connections_max_idle_ms=config.connections_max_idle_ms,
         send_buffer_bytes=config.send_buffer_bytes,
         receive_buffer_bytes=config.receive_buffer_bytes,
+        refusal_pause_max_ms=config.sasl_login_retry_backoff_max_ms,
         software_version=VERSION,
         routes=Routes(
             address_map=config.address_map,
@@ -84,11 +86,12 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
     )
 
 
-def connection_security(config: ProducerConfig, log: EventLog) -> ConnectionSecurity | None:
+def connection_security(config: ProducerConfig, log: EventLog, sasl: SaslClient | None) -> ConnectionSecurity | None:
     """Return what connections do before the first request; None: they are plaintext, and no code of TLS is loaded."""
     if config.security_protocol == "PLAINTEXT":
         return None
-    return ConnectionSecurity(tls=_tls_client(config, log) if config.security_protocol.endswith("SSL") else None)
+    tls = _tls_client(config, log) if config.security_protocol.endswith("SSL") else None
+    return ConnectionSecurity(tls=tls, sasl=sasl)
 
 
 def _tls_client(config: ProducerConfig, log: EventLog) -> TlsClient:

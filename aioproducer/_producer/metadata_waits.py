@@ -25,7 +25,11 @@ class MetadataWaits:
         self._metadata.request_update("partition_unknown")
 
     async def next_answer(self, deadline: float) -> bool:
-        """Wait for the next metadata response; return False if `deadline` (monotonic seconds) comes first."""
+        """Wait for the next metadata response; return False if `deadline` (monotonic seconds) comes first.
+
+        Raises:
+            AuthenticationError: every broker refuses this client.
+        """
         answered = self._loop.create_future()
         self._waiting[answered] = None
         try:
@@ -43,6 +47,13 @@ class MetadataWaits:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+    def fail_all(self, error: KafkaError) -> None:
+        """Raise an error in all waiters: every broker refuses this client."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error.fresh())
 
     def topic_refusal(self, topic: str) -> BrokerError | None:
         """Return the error of a topic that brokers refuse to describe for good, else None."""

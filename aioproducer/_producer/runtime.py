@@ -14,7 +14,7 @@ from aioproducer._producer.producer_state import ProducerState, ProducerStateMac
 from aioproducer._producer.supervisor import Supervisor
 from aioproducer._producer.wiring import ProducerDependencies, build_parts
 from aioproducer._transactions.errors import fatal_error
-from aioproducer.errors import BackgroundTaskDiedError, KafkaError, ProducerClosedError
+from aioproducer.errors import BackgroundTaskDiedError, KafkaError, Outcome, ProducerClosedError
 
 if TYPE_CHECKING:
     import random
@@ -93,6 +93,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._producer_ids = parts.producer_ids
         self._supervisor = Supervisor(lifecycle.name, self.fail)
         self.metadata.on_update(self._cluster_changed)
+        self.metadata.on_refusal(self._client_refused)
 
     # Start and end
 
@@ -267,6 +268,12 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 self.wait_queues.topic_failed(topic, error)
         self.metadata_waits.wake_all()
         self.wake()
+
+    def _client_refused(self, error: KafkaError) -> None:
+        """Fail what waits for metadata, as Kafka does; records in batches wait until their deadline."""
+        for topic in list(self.wait_queues.unknown_topics):
+            self.wait_queues.topic_failed(topic, error.with_details(topic=topic, outcome=Outcome.NOT_WRITTEN))
+        self.metadata_waits.fail_all(error)
 
     # Waiting records
 

@@ -14,6 +14,7 @@ from aioproducer._native.append import RecordAppender
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.requests import PendingCalls
+from aioproducer._producer.authentication import sasl_client
 from aioproducer._producer.component_settings import (
     accumulator_settings,
     codec,
@@ -220,7 +221,7 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
     return NetworkClient(
         bootstrap=dependencies.config.bootstrap,
         settings=network_settings(dependencies.config),
-        security=connection_security(dependencies.config, dependencies.log),
+        security=connection_security(dependencies.config, dependencies.log, sasl_client(dependencies)),
         timers=timers,
         random=dependencies.random,
         events=dependencies.network_events,

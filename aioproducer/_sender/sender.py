@@ -270,7 +270,7 @@ class Sender:
             response = decode_produce_response(request.version, end.payload)
             step = partial(self._apply, request, response, end.now)
         elif isinstance(end, Lost):
-            step = partial(self._lost, request, end.error)
+            step = partial(self._not_sent if end.is_unprocessed else self._lost, request, end.error)
         else:
             step = partial(self._written, request)
         try:

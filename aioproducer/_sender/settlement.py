@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import around, halves, neighbours
 from aioproducer._accumulator.partition_queue import BatchState
+from aioproducer._network.refusals import is_refusal
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import deadline_error
 from aioproducer._sender.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
@@ -277,11 +278,20 @@ class Settlement:
         for batch in overdue:
             if self._identity.is_missing and not batch.is_stamped:
                 batch.last_error = batch.last_error or self._identity.last_error
+            self._note_refusal(batch)
             self._accumulator.note_failure(queue)
             why = why_waiting(batch, self._identity, self._client, self._metadata)
             self._give_up(batch, deadline_error(batch, self._accumulator.delivery_timeout_s, why), now)
         # Once, after all of them: settling after each batch blocked the loop for 2 s with 8,000 batches.
         self._resume(queue, now)
+
+    def _note_refusal(self, batch: ProducerBatch) -> None:
+        if batch.state is BatchState.ON_WIRE:
+            return
+        node_id = batch.queue.leader_id
+        error = self._metadata.last_error if node_id is None else self._client.last_error(node_id)
+        if is_refusal(error):
+            batch.last_error = error
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
         for queue, batches in self._accumulator.unfinished():

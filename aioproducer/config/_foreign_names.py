@@ -39,6 +39,7 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "socket_receive_buffer_bytes": ("receive_buffer_bytes", ""),
     "api_version_request_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
     "partitioner_cb": ("partitioner", ""),
+    "sasl_mechanisms": ("sasl_mechanism", ""),
     "ssl_ca_location": ("ssl_truststore_location", ""),
     "ssl_ca_pem": ("ssl_truststore_certificates", ""),
     "ssl_certificate_location": ("ssl_keystore_location", _ONE_FILE),
@@ -46,6 +47,9 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "ssl_certificate_pem": ("ssl_keystore_certificate_chain", ""),
     "ssl_key_pem": ("ssl_keystore_key", ""),
     # aiokafka, kafka-python
+    "sasl_plain_username": ("sasl_username", ""),
+    "sasl_plain_password": ("sasl_password", ""),
+    "sasl_oauth_token_provider": ("sasl_token_provider", ""),
     "max_batch_size": ("batch_size", ""),
     "bootstrap_timeout_ms": ("max_block_ms", ""),
     "ssl_cafile": ("ssl_truststore_location", ""),
@@ -59,9 +63,16 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Name elsewhere -> (the option here, what differs)."""
 
+_TOKENS: Final = (
+    "tokens come from the object given as sasl_token_provider, such as ClientCredentials(url, client_id=..., "
+    "client_secret=...): no text of a configuration makes this client fetch one"
+)
+_KERBEROS: Final = "Kerberos is not supported in this version"
+_HANDLER: Final = (
+    "callback handlers are Java classes; tokens come from sasl_token_provider, passwords from sasl_password"
+)
 _TLS: Final = "pass ssl_context=, an ssl.SSLContext or a function that returns one, for what the ssl_ options here lack"
 _JAVA_TLS: Final = "it chooses among parts of the JVM; ssl_context, an ssl.SSLContext or a function, takes its place"
-_SASL: Final = "SASL is not supported in this version"
 _STATISTICS: Final = "metrics are read with Producer.statistics()"
 _ON_DELIVERY: Final = "outcomes are awaited, or given to the on_delivery of each call"
 _LOGGING: Final = 'events go to structlog or to logging.getLogger("aioproducer")'
@@ -87,6 +98,9 @@ REASONS: Final[Mapping[str, str]] = {
     "metrics_sample_window_ms": "metrics are read with Producer.statistics(), which keeps totals only",
     "partitioner_availability_timeout_ms": "partitions without a leader are avoided, without a time-out to set",
     "partitioner_rack_aware": "rack-aware partitioning is not supported in this version",
+    "sasl_client_callback_handler_class": _HANDLER,
+    "sasl_login_callback_handler_class": _HANDLER,
+    "sasl_login_class": _HANDLER,
     "security_providers": _JAVA_TLS,
     "ssl_engine_factory_class": _JAVA_TLS,
     "ssl_keymanager_algorithm": _JAVA_TLS,
@@ -114,7 +128,7 @@ REASONS: Final[Mapping[str, str]] = {
     "dr_msg_cb": _ON_DELIVERY,
     "enable_gapless_guarantee": "a failed record does not stop the others; use a transaction for all or none",
     "enable_random_seed": "Python's random module is used",
-    "enable_sasl_oauthbearer_unsecure_jwt": _SASL,
+    "enable_sasl_oauthbearer_unsecure_jwt": _TOKENS,
     "enable_ssl_certificate_verification": _TLS,
     "enabled_events": "there is no event queue; callbacks run on the event loop",
     "error_cb": _LOGGING,
@@ -128,7 +142,7 @@ REASONS: Final[Mapping[str, str]] = {
     "log_thread_name": _LOGGING,
     "message_copy_max_bytes": "records are copied once, into their batch",
     "msg_order_cmp": "records of a partition keep the order of the calls",
-    "oauthbearer_token_refresh_cb": _SASL,
+    "oauthbearer_token_refresh_cb": _TOKENS,
     "opaque": "the on_delivery of a call can hold what belongs to its record",
     "open_cb": "the producer opens no files",
     "plugin_library_paths": "pass objects as interceptors=",
@@ -152,7 +166,7 @@ REASONS: Final[Mapping[str, str]] = {
     # confluent-kafka
     "default_topic_config": "options are the same for all topics",
     "logger": _LOGGING,
-    "oauth_cb": _SASL,
+    "oauth_cb": _TOKENS,
     "on_delivery": _ON_DELIVERY,
     # aiokafka, kafka-python
     "api_version": _VERSIONS,
@@ -189,7 +203,8 @@ REASONS: Final[Mapping[str, str]] = {
 
 PREFIXES: Final[Mapping[str, str]] = {
     "ssl_": _TLS,
-    "sasl_": _SASL,
+    "sasl_kerberos_": _KERBEROS,
+    "sasl_oauthbearer_": _TOKENS,
     "auto_commit_": _CONSUMER,
     "auto_offset_": _CONSUMER,
     "consume_": _CONSUMER,

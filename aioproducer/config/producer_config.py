@@ -32,6 +32,8 @@ from aioproducer.config._option_types import (
     TransactionalId,
 )
 from aioproducer.config._properties_file import read_properties
+from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas
+from aioproducer.config._sasl_types import FloatOption, OptionalTimeout, SaslMechanism, SecretText, Username
 from aioproducer.config._security_rules import check_security
 from aioproducer.config._security_types import (
     FileName,
@@ -50,8 +52,11 @@ from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
+from aioproducer.security import Secret, TokenProvider
+from aioproducer.security._tokens import check_token_provider
 from aioproducer.serializers import SerializerArgument, check_serializer
 
+_PROVIDER = "an object with async def token()"
 _SERIALIZER = "an object with serialize(topic, value), or a function of the value; None: bytes only"
 
 
@@ -292,6 +297,57 @@ class ProducerConfig:
     """Instead of all other `ssl_` options: a context of Python's, or a function that is called for each connection
     and returns one. Takes the place of Java's `ssl.engine.factory.class`. Not an option of Kafka."""
 
+    sasl_mechanism: Annotated[str | None, SaslMechanism()] = None
+    """How a `SASL_...` connection authenticates, as the brokers spell it. Only this mechanism is used, whatever else a
+    broker offers. Kafka's default is GSSAPI; here there is none."""
+
+    sasl_username: Annotated[str | None, Username()] = None
+    """The user of PLAIN and SCRAM."""
+
+    sasl_password: Annotated[Password | None, PasswordOption()] = None
+    """The password of PLAIN and SCRAM: text, a `Secret`, or a function that returns one, also `async`.
+    It is asked for at each authentication, so a function, or a `Secret` of a variable or file, takes a new password
+    without a restart."""
+
+    sasl_jaas_config: Annotated[Secret | None, SecretText()] = None
+    """The credentials in the form of Java's clients, as a `client.properties` has them:
+    `org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";`.
+    `sasl_username` and `sasl_password` are taken from it; `tokenauth="true"` says that they are a delegation token."""
+
+    sasl_token_provider: Annotated[TokenProvider | None, Plugin(_PROVIDER, check_token_provider)] = None
+    """Where tokens of OAUTHBEARER come from: an object with `async def token()`, which returns text or a `Token`.
+    `aioproducer.security` has ready-made ones. Not an option of Kafka, whose callback handlers are Java classes."""
+
+    sasl_login_refresh_window_factor: Annotated[float, FloatOption(0.5, 1.0)] = 0.8
+    """The part of a token's lifetime after which the next token is fetched."""
+
+    sasl_login_refresh_window_jitter: Annotated[float, FloatOption(0.0, 0.25)] = 0.05
+    """The largest random part of the lifetime that is added to it."""
+
+    sasl_login_refresh_min_period_seconds: Annotated[int, IntOption(0, 900)] = 60
+    """The shortest time between two tokens, in seconds. This and the next option do not apply to a token whose lifetime
+    is shorter than both together."""
+
+    sasl_login_refresh_buffer_seconds: Annotated[int, IntOption(0, 3_600)] = 300
+    """How long before its end a token is replaced at the latest, in seconds."""
+
+    sasl_login_connect_timeout_ms: Annotated[int | None, OptionalTimeout(1)] = None
+    """How long a token provider may take to connect, in ms; with `sasl_login_read_timeout_ms` the bound of a fetch,
+    whatever it does. `None`: 10 s each."""
+
+    sasl_login_read_timeout_ms: Annotated[int | None, OptionalTimeout(1)] = None
+    """How long a token provider may take to read, in ms."""
+
+    sasl_login_retry_backoff_ms: Annotated[int, IntOption(0, INT64_MAX)] = 100
+    """The wait before a token is fetched again after a failure, in ms. Grows as `retry_backoff_ms` does."""
+
+    sasl_login_retry_backoff_max_ms: Annotated[int, IntOption(0, INT64_MAX)] = 10_000
+    """The longest such wait, in ms; also the longest between two connections while a broker refuses the credentials."""
+
+    allow_plaintext_credentials: Annotated[bool, BoolOption()] = False
+    """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, where everyone on the way can read password or token.
+    Not an option of Kafka."""
+
     client_dns_lookup: Annotated[str, EnumOption(_DNS_LOOKUPS)] = _DNS_LOOKUPS[0]
     """Which names are connected to. All addresses of a name are tried, of both families, each started 250 ms after
     the one before it. With `resolve_canonical_bootstrap_servers_only`, the names of bootstrap servers become those that
@@ -345,8 +401,11 @@ class ProducerConfig:
         if self.max_waiting_bytes < 0:
             self._put("max_waiting_bytes", self.buffer_memory // 4)
         self._put("adjustments", tuple(self._adjust()))
+        for name, value in credentials_of_jaas(self).items():
+            self._put(name, value)
         rules.check_rules(self)
         check_security(self, option_defaults())
+        check_sasl(self)
 
     @classmethod
     def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:

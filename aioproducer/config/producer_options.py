@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 from aioproducer.config._security_types import PasswordArgument, TlsContextArgument
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
-from aioproducer.security import Secret
+from aioproducer.security import Secret, TokenProvider
 from aioproducer.serializers import SerializerArgument
 
 
@@ -68,6 +68,20 @@ class ProducerOptions(TypedDict, total=False):
     ssl_endpoint_identification_algorithm: Literal["https", ""]
     ssl_cipher_suites: Sequence[str]
     ssl_context: TlsContextArgument | None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    sasl_username: str | None
+    sasl_password: PasswordArgument | None
+    sasl_jaas_config: str | Secret | None
+    sasl_token_provider: TokenProvider | None
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    allow_plaintext_credentials: bool
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
     proxy_url: str | Secret | None
     address_map: Mapping[str, str] | Callable[[str], str | None] | None

@@ -1,0 +1,39 @@
+"""Runs blocking work in a daemon thread: neither the interpreter's exit nor the loop's close waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from aioproducer._threads.real_threads import start_thread
+
+ResultT = TypeVar("ResultT")
+
+
+async def run_in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], ResultT], name: str) -> ResultT:
+    """Return the result of `work`; if the caller is cancelled, the thread goes on and its result is dropped."""
+    answer: asyncio.Future[ResultT] = loop.create_future()
+
+    def run() -> None:
+        settle: Callable[[], None]
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001  # raised by the future
+            settle = _failing(answer, error)
+        else:
+            settle = _ending(answer, result)
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle)
+
+    start_thread(run, name)
+    return await answer
+
+
+def _failing(answer: asyncio.Future[ResultT], error: Exception) -> Callable[[], None]:
+    return lambda: None if answer.done() else answer.set_exception(error)
+
+
+def _ending(answer: asyncio.Future[ResultT], result: ResultT) -> Callable[[], None]:
+    return lambda: None if answer.done() else answer.set_result(result)

@@ -1,0 +1,197 @@
+"""Authentication of all connections of one producer: starts exchanges, and carries out what they ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aioproducer._network.off_loop import run_in_thread
+from aioproducer._protocol.cluster_text import printable
+from aioproducer._protocol.sasl.exchange import Exchange, exchange
+from aioproducer._protocol.sasl.oauthbearer import OAuthBearer
+from aioproducer._protocol.sasl.plain import Plain
+from aioproducer._protocol.sasl.scram import Scram
+from aioproducer._protocol.sasl.steps import BearerWanted, Mechanism, PasswordWanted, SaltedPasswordWanted, Work
+from aioproducer.errors import AuthenticationError, CredentialsError
+from aioproducer.security import Secret
+
+if TYPE_CHECKING:
+    from aioproducer._network.token_cache import TokenCache
+    from aioproducer._protocol.api_versions import ApiVersions
+
+Password: TypeAlias = Secret | Callable[[], object]
+Place: TypeAlias = tuple[str, int]
+Wish: TypeAlias = PasswordWanted | BearerWanted | SaltedPasswordWanted | Work
+
+_NONCE_BYTES: Final = 24
+_COMPUTED_AT_ONCE: Final = 8192
+"""Iterations that take some 3 ms; more are computed in a thread. Kafka's default is 4096."""
+_MOST_SALTED: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslSettings:
+    """What the configuration says about SASL."""
+
+    mechanism: str
+    username: str = ""
+    password: Password | None = None
+    is_delegation_token: bool = False
+    retry_backoff_max_ms: int = 10_000
+
+
+class SaslClient:
+    """Shared by all connections of a producer.
+
+    Args:
+        settings: of the configuration.
+        loop: of the producer.
+        tokens: for OAUTHBEARER.
+        nonce: returns text that it never returns again.
+    """
+
+    def __init__(
+        self,
+        settings: SaslSettings,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        tokens: TokenCache | None = None,
+        nonce: Callable[[], str] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._loop = loop
+        self._tokens = tokens
+        self._nonce = nonce or _random_nonce
+        self._salted: dict[SaltedPasswordWanted, asyncio.Future[bytes]] = {}
+        self._patient: set[Place] = set()
+
+    @property
+    def mechanism(self) -> str:
+        return self.settings.mechanism
+
+    def exchange(self, versions: ApiVersions, *, repeats: bool = False, is_patient: bool = True) -> Exchange:
+        """Return a new exchange with a broker.
+
+        Args:
+            versions: of the broker.
+            repeats: whether the connection is authenticated already.
+            is_patient: whether each answer is awaited before the next request.
+        """
+        return exchange(self._mechanism(), versions, repeats=repeats, is_patient=is_patient)
+
+    def is_patient(self, place: Place) -> bool:
+        return place in self._patient
+
+    def be_patient(self, place: Place) -> None:
+        """Wait for each answer from now on: this broker, or a proxy before it, has closed on what was sent behind."""
+        self._patient.add(place)
+
+    def at_once(self, wish: Wish) -> object:
+        """Return the result of a step that needs no waiting, else None."""
+        if isinstance(wish, PasswordWanted) and isinstance(self.settings.password, Secret):
+            return _revealed(self.settings.password)
+        if isinstance(wish, BearerWanted) and self._tokens is not None:
+            return self._tokens.current()
+        if isinstance(wish, SaltedPasswordWanted):
+            return self._salted_at_once(wish)
+        return None
+
+    async def carry_out(self, wish: Wish) -> object:
+        """Return the result of a step.
+
+        Raises:
+            AuthenticationError: it has failed.
+        """
+        if isinstance(wish, PasswordWanted):
+            return await self._ask_password()
+        if isinstance(wish, BearerWanted):
+            assert self._tokens is not None
+            return await self._tokens.token()
+        if isinstance(wish, SaltedPasswordWanted):
+            return await self._salt_in_thread(wish)
+        return await run_in_thread(self._loop, wish.run, "aioproducer-sasl")
+
+    def close(self) -> None:
+        if self._tokens is not None:
+            self._tokens.close()
+
+    def _mechanism(self) -> Mechanism:
+        settings = self.settings
+        if settings.mechanism == Plain.name:
+            return Plain(settings.username)
+        if settings.mechanism == OAuthBearer.name:
+            return OAuthBearer()
+        return Scram(settings.mechanism, settings.username, nonce=self._nonce(), is_token=settings.is_delegation_token)
+
+    # Passwords
+
+    async def _ask_password(self) -> str:
+        ask = self.settings.password
+        assert ask is not None
+        assert not isinstance(ask, Secret)
+        try:
+            answer = ask()
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except AuthenticationError:
+            raise
+        except Exception as error:
+            text = f"the function of sasl_password failed: {type(error).__name__}: {printable(str(error))}"
+            raise CredentialsError(text) from error
+        if isinstance(answer, Secret):
+            return _revealed(answer)
+        if not isinstance(answer, str) or not answer:
+            what = "an empty text" if answer == "" else type(answer).__name__
+            raise CredentialsError(f"the function of sasl_password must return text or a Secret, not {what}")
+        return answer
+
+    # Salted passwords: one computation for all connections
+
+    def _salted_at_once(self, wish: SaltedPasswordWanted) -> bytes | None:
+        known = self._salted.get(wish)
+        if known is not None:
+            return known.result() if known.done() else None
+        if wish.iterations > _COMPUTED_AT_ONCE:
+            return None
+        salted = _compute(wish)
+        computed: asyncio.Future[bytes] = self._loop.create_future()
+        computed.set_result(salted)
+        self._remember(wish, computed)
+        return salted
+
+    async def _salt_in_thread(self, wish: SaltedPasswordWanted) -> bytes:
+        computing = self._salted.get(wish)
+        if computing is None:
+            name = "aioproducer-sasl"
+            computing = self._loop.create_task(run_in_thread(self._loop, partial(_compute, wish), name), name=name)
+            self._remember(wish, computing)
+        return await asyncio.shield(computing)  # others wait for it too
+
+    def _remember(self, wish: SaltedPasswordWanted, computed: asyncio.Future[bytes]) -> None:
+        while len(self._salted) >= _MOST_SALTED:
+            del self._salted[next(iter(self._salted))]
+        self._salted[wish] = computed
+
+
+def _compute(wish: SaltedPasswordWanted) -> bytes:
+    return wish.compute(wish.hash_name, wish.password.encode(), wish.salt, wish.iterations)
+
+
+def _revealed(secret: Secret) -> str:
+    try:
+        text = secret.reveal()
+    except Exception as error:
+        raise CredentialsError(f"sasl_password cannot be read: {error}") from error
+    if not text:
+        raise CredentialsError(f"sasl_password is empty: {secret!r}")
+    return text
+
+
+def _random_nonce() -> str:
+    return base64.b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()

@@ -1,0 +1,332 @@
+"""A connection that authenticates before its first request, and again before its session ends (KIP-368).
+
+    IDLE ──a request behind 85 to 95 % of the lifetime──► ASKING ──credentials there──► SILENT ──► BEHIND ──► IDLE
+                                                                                      last token sent  accepted
+
+ASKING: other requests pass while the session lasts. SILENT: from SaslHandshake to the last token the broker closes the
+connection on any other request, so all are held, in order. BEHIND: they follow the last token at once, and the broker
+serves them when it has accepted it. Mechanisms of one token (PLAIN, OAUTHBEARER) are never SILENT.
+
+A refusal leaves everything behind the token unprocessed. A broker, or a proxy, that closes the connection on what is
+sent behind the token gets every request one after the other from then on, as do requests without a response (acks=0),
+of which a refusal would say nothing.
+
+Source: SaslClientAuthenticator, KafkaChannel and Selector in Apache Kafka, whose clients wait for the last answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._network.connection import BrokerConnection, ConnectionState, IdleConnectionError, OnClosed
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
+from aioproducer._protocol.response_limits import SMALL_RESPONSE
+from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session
+from aioproducer._protocol.sasl.steps import BearerWanted, NextAnswer, PasswordWanted, Send, Step
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, PrincipalChangedError
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.sasl_client import Place, SaslClient, Wish
+    from aioproducer._protocol.handshake import HandshakeRequest
+
+EARLIEST_FRACTION: Final = 0.85  # of a session's lifetime, after which a request authenticates again; as in Kafka
+LATEST_FRACTION: Final = 0.95
+SHORTEST_INTERVAL_S: Final = 1.0  # brokers refuse to authenticate again sooner
+_LONGEST_LIFETIME_S: Final = 10 * 365 * 86_400.0
+
+
+class _Phase(enum.Enum):
+    """See the diagram above; also of the first authentication."""
+
+    IDLE = "idle"
+    ASKING = "asking"
+    SILENT = "silent"
+    BEHIND = "behind"
+
+
+class SaslConnection(BrokerConnection):
+    """A connection to a SASL listener.
+
+    Args:
+        context: shared by all connections.
+        label: names the broker in errors.
+        on_closed: called once, after all requests have ended.
+        place: host and port as the cluster advertises them.
+        sasl: shared by all connections.
+    """
+
+    def __init__(
+        self, context: NetworkContext, label: str, on_closed: OnClosed, *, place: Place, sasl: SaslClient
+    ) -> None:
+        super().__init__(context, label, on_closed)
+        self._sasl = sasl
+        self._place = place
+        self._phase = _Phase.IDLE
+        self._exchange: Exchange | None = None
+        self._answers: deque[bytes] = deque()  # of SASL requests, not sent into the exchange yet
+        self._is_answer_awaited = False
+        self._asking: asyncio.Task[None] | None = None
+        self._held: deque[OutgoingRequest] = deque()
+        self._held_timer: Timer | None = None
+        self._is_session_open = False
+        self._is_patient = False  # in the current exchange
+        self._began_at = 0.0
+        self._token_sent_at = 0.0
+        self._token_end = 0  # position behind the last SASL request in the stream of bytes
+        self._refused_at: int | None = None  # position behind which the broker has processed nothing
+        self._look_at = math.inf  # when `send` must look closer; at any time during an exchange
+        self._not_before = 0.0  # earliest start of the next exchange
+        self._expires_at = math.inf
+
+    # For the owner of the connection
+
+    @property
+    def can_send(self) -> bool:
+        return not self._held and self._phase is not _Phase.SILENT and super().can_send
+
+    @property
+    def in_flight(self) -> int:
+        return super().in_flight + len(self._held)
+
+    def send(self, request: OutgoingRequest) -> None:
+        """Hand a request to the transport, or hold it until the authentication allows it."""
+        now = self._context.loop.time()
+        if now < self._look_at and not self._held:
+            super().send(request)
+            return
+        self._held.append(request)
+        self._last_used = now
+        if self._exchange is None and now >= self._look_at:
+            if now >= self._not_before:
+                self._authenticate_again(now)
+            else:
+                self._look_later()
+        self._release(now)
+
+    def close(self, error: KafkaError) -> None:
+        """Close at once, and end the authentication."""
+        if self._state is ConnectionState.CLOSED:
+            return
+        super().close(error)
+        if self._asking is not None:
+            self._asking.cancel()
+        if self._held_timer is not None:
+            self._held_timer.cancel()
+        self._exchange = None
+
+    # Which requests may pass
+
+    def _release(self, now: float) -> None:
+        """Send the held requests that may go now."""
+        while self._held and self._state is ConnectionState.READY and self._may_pass(self._held[0], now):
+            super().send(self._held.popleft())
+
+    def _may_pass(self, request: OutgoingRequest, now: float) -> bool:
+        if self._phase is _Phase.BEHIND:
+            return request.expects_response and not self._is_patient
+        return self._phase is not _Phase.SILENT and now < self._expires_at
+
+    def _look_later(self) -> None:
+        """Authenticate as soon as the broker allows it: the session has ended, and a request is held."""
+        if self._held_timer is None:
+            self._held_timer = self._context.schedule(self._not_before, self._look_now)
+
+    def _look_now(self, now: float) -> None:
+        self._held_timer = None
+        if self._exchange is None and self._held and self._state is ConnectionState.READY:
+            self._authenticate_again(max(now, self._not_before))
+            self._release(now)
+
+    # The exchange
+
+    def _take_versions(self) -> None:
+        self._begin(self._context.loop.time(), is_patient=True)
+
+    def _authenticate_again(self, now: float) -> None:
+        self._look_at = -math.inf
+        self._begin(now, is_patient=self._sasl.is_patient(self._place))
+
+    def _begin(self, now: float, *, is_patient: bool) -> None:
+        self._began_at = now
+        self._is_patient = is_patient
+        self._phase = _Phase.ASKING
+        try:
+            self._exchange = self._sasl.exchange(self.versions, repeats=self._is_session_open, is_patient=is_patient)
+        except KafkaError as error:
+            self.close(error)
+            return
+        self._advance(None)
+
+    def _advance(self, result: object) -> None:
+        """Carry out steps until one must be waited for."""
+        try:
+            while self._exchange is not None:
+                result = self._carry_on(self._exchange.send(result))
+                if result is None:
+                    return
+        except StopIteration as finished:
+            self._end_exchange(finished.value)
+        except RefusedError as refused:
+            self._refused_at = self._token_end
+            self._fail(refused.error)
+        except KafkaError as error:
+            self._fail(error)
+
+    def _carry_on(self, step: Step) -> object:
+        """Carry out a step; return its result, or None if that comes later."""
+        if isinstance(step, Send | NextAnswer):
+            if isinstance(step, Send):
+                self._send_sasl(step)
+            if self._answers:
+                return self._answers.popleft()
+            self._is_answer_awaited = True
+            return None
+        result = self._sasl.at_once(step)
+        if result is None:
+            self._ask(step)
+        return result
+
+    def _send_sasl(self, step: Send) -> None:
+        self._phase = _Phase.SILENT
+        self.missing = f"the broker has not answered the authentication with {self._sasl.mechanism}"
+        now = self._context.loop.time()
+        for each in step.requests:
+            request = self._outgoing(each)
+            super().send(request)
+            self._token_end = request.end
+        if step.is_last:
+            self._token_sent_at = now
+            self._phase = _Phase.BEHIND
+
+    def _outgoing(self, step: HandshakeRequest) -> OutgoingRequest:
+        return OutgoingRequest(
+            api_key=step.api.key,
+            version=step.version,
+            flexible=step.api.is_flexible(step.version),
+            buffers=[step.body],
+            on_end=self._take_answer,
+            largest_response=SMALL_RESPONSE,
+        )
+
+    def _take_answer(self, end: RequestEnd) -> None:
+        if not isinstance(end, Answered):
+            return  # the end of the connection is reported by `on_closed`
+        self.answers -= 1  # it does not show that the broker does any work
+        self._answers.append(bytes(end.payload))
+        if self._is_answer_awaited:
+            self._is_answer_awaited = False
+            self._advance(self._answers.popleft())
+            self._release(end.now)
+
+    def _ask(self, wish: Wish) -> None:
+        if isinstance(wish, PasswordWanted):
+            self.missing = "the function of sasl_password has not returned"
+        elif isinstance(wish, BearerWanted):
+            self.missing = "sasl_token_provider has not returned a token"
+        name = f"aioproducer-sasl | {self._context.client_id} | {self.label}"
+        self._asking = self._context.loop.create_task(self._carry_out(wish), name=name)
+
+    async def _carry_out(self, wish: Wish) -> None:
+        timeout_s = self._context.settings.connection_setup_timeout_max_ms / 1000
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                result = await self._sasl.carry_out(wish)
+        except KafkaError as error:
+            self._asking = None
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001  # of a provider
+            self._asking = None
+            is_over = isinstance(error, TimeoutError) and limit.expired()
+            text = f"{self.missing} within {timeout_s:g} s" if is_over else f"{type(error).__name__}: {error}"
+            failure = AuthenticationError(f"the authentication failed: {text}")
+            failure.__cause__ = error
+            self._fail(failure)
+        else:
+            self._asking = None
+            self._advance(result)
+            self._release(self._context.loop.time())
+
+    # The end of an exchange
+
+    def _end_exchange(self, session: Session | None) -> None:
+        now = self._context.loop.time()
+        self._exchange, self._phase = None, _Phase.IDLE
+        self._answers.clear()
+        self._not_before = now + SHORTEST_INTERVAL_S
+        if session is None:  # too soon for the broker: the current session goes on
+            self._look_at = min(self._not_before, self._expires_at)
+            self._release(now)
+            if self._held:
+                self._look_later()
+        else:
+            self._open_session(session, now)
+            while self._held:  # however short the session is
+                super().send(self._held.popleft())
+        self._context.events.wake()
+
+    def _open_session(self, session: Session, now: float) -> None:
+        counters = self._context.counters
+        if session.lifetime_ms > 0:
+            # Counted from the token, not from the answer: the broker's clock started in between.
+            lifetime_s = min(session.lifetime_ms / 1000, _LONGEST_LIFETIME_S)
+            fraction = self._context.random.uniform(EARLIEST_FRACTION, LATEST_FRACTION)
+            self._expires_at = self._token_sent_at + lifetime_s
+            due_at = self._token_sent_at + fraction * lifetime_s
+            self._look_at = min(max(due_at, self._not_before), self._expires_at)
+        else:
+            self._look_at = self._expires_at = math.inf
+        if self._is_session_open:
+            counters.reauthentications += 1
+            counters.reauthentication_latency_s += now - self._began_at
+            self._context.log.debug("reauthenticated", broker=self.label, lifetime_ms=session.lifetime_ms)
+            return
+        counters.authentications += 1
+        self._is_session_open = True
+        self._context.refusals.end(self._place)
+        self._context.log.debug("authenticated", broker=self.label, lifetime_ms=session.lifetime_ms)
+        self._become_ready()
+
+    def _fail(self, error: KafkaError) -> None:
+        if self._state is ConnectionState.CLOSED:
+            return
+        if isinstance(error, PrincipalChangedError):
+            self._context.log.info("principal_changed", broker=self.label)
+            error = IdleConnectionError(str(error))
+        elif self._is_session_open:
+            self._context.counters.reauthentication_failures += 1
+        else:
+            self._context.counters.authentication_failures += 1
+        self.close(error)
+
+    # The end of the connection
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As of the base class; requests that the broker cannot have processed end as such."""
+        if self.error is None and self._phase is _Phase.BEHIND and self._is_session_open and not self._is_patient:
+            self._sasl.be_patient(self._place)
+        super().connection_lost(exc)
+
+    def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
+        sent, unprocessed = Lost(error), Lost(error, is_unprocessed=True)
+        refused_at = math.inf if self._refused_at is None else self._refused_at
+        ends = [(request, unprocessed if request.end > refused_at else sent) for request in lost]
+        ends += [(request, unprocessed) for request in self._held]
+        self._held.clear()
+        return ends
+
+    def _is_unwelcome(self) -> bool:
+        return False
+
+    def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
+        if exc is None and self._phase in {_Phase.SILENT, _Phase.BEHIND}:
+            return BrokerConnectionError(
+                f"the broker closed the connection during the authentication with {self._sasl.mechanism}, without "
+                "saying why: its log knows"
+            )
+        return super()._reason_of_loss(exc)

@@ -1,0 +1,202 @@
+"""One token for all connections of a producer: fetched once, renewed before its end, kept while a renewal fails.
+
+Source: ExpiringCredentialRefreshingLogin in Apache Kafka; KIP-255, KIP-768.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from aioproducer._protocol.cluster_text import printable
+from aioproducer._protocol.sasl.oauthbearer import check_extensions, check_token, claims_of, describe_claims, time_claim
+from aioproducer._protocol.sasl.steps import Bearer
+from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
+from aioproducer.errors import AuthenticationError, TokenError
+from aioproducer.security import Token, TokenProvider
+
+if TYPE_CHECKING:
+    from aioproducer._network.context import EventLog
+
+_DEFAULT_TIMEOUT_MS: Final = 10_000  # to connect, and to read
+_LONGEST_TIMER_S: Final = 86_400.0  # event loops refuse times that are too far away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSettings:
+    """The `sasl_login_...` options."""
+
+    window_factor: float = 0.8
+    window_jitter: float = 0.05
+    min_period_s: float = 60.0
+    buffer_s: float = 300.0
+    timeout_s: float = 2 * _DEFAULT_TIMEOUT_MS / 1000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 10_000
+
+
+def fetch_timeout_s(connect_ms: int | None, read_ms: int | None) -> float:
+    return ((connect_ms or _DEFAULT_TIMEOUT_MS) + (read_ms or _DEFAULT_TIMEOUT_MS)) / 1000
+
+
+class _Kept(NamedTuple):
+    bearer: Bearer
+    expires_at: float  # wall-clock seconds
+
+
+class TokenCache:
+    """Asks the provider, at most once at a time.
+
+    Args:
+        provider: of the user.
+        settings: of the configuration.
+        loop: of the producer.
+        wall_clock: seconds since the epoch.
+        random: for the jitter.
+        log: for renewals that fail.
+    """
+
+    def __init__(
+        self,
+        provider: TokenProvider,
+        settings: TokenSettings,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        wall_clock: Callable[[], float],
+        random: RandomSource,
+        log: EventLog,
+    ) -> None:
+        self._provider = provider
+        self._settings = settings
+        self._loop = loop
+        self._wall_clock = wall_clock
+        self._random = random
+        self._log = log
+        self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random=random)
+        self._kept: _Kept | None = None
+        self._fetching: asyncio.Task[Bearer] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._failures = 0  # in a row
+        self._last_error: AuthenticationError | None = None
+        self._retry_at = 0.0  # monotonic seconds
+        self._is_closed = False
+
+    def current(self) -> Bearer | None:
+        """Return the last token if it is valid, else None."""
+        if self._kept is None or self._wall_clock() >= self._kept.expires_at:
+            return None
+        return self._kept.bearer
+
+    async def token(self) -> Bearer:
+        """Return a valid token, and fetch it first if there is none.
+
+        Raises:
+            TokenError: there is none.
+        """
+        current = self.current()
+        if current is not None:
+            return current
+        if self._fetching is None:
+            if self._last_error is not None and self._loop.time() < self._retry_at:
+                raise self._last_error.fresh()
+            self._fetch()
+        assert self._fetching is not None
+        return await asyncio.shield(self._fetching)  # others wait for it too
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._fetching is not None and not self._loop.is_closed():
+            self._fetching.cancel()
+
+    def _fetch(self) -> None:
+        self._timer = None
+        if self._fetching is None and not self._is_closed:
+            self._fetching = self._loop.create_task(self._ask(), name="aioproducer-token")
+            self._fetching.add_done_callback(self._fetched)
+
+    async def _ask(self) -> Bearer:
+        limit = asyncio.timeout(self._settings.timeout_s)
+        try:
+            async with limit:
+                answer = self._provider.token()
+                given: object = await answer if inspect.isawaitable(answer) else answer
+                kept = self._checked(given)
+        except AuthenticationError:
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                text = f"sasl_token_provider has not returned a token within {self._settings.timeout_s:g} s"
+                raise TokenError(text) from None
+            text = f"sasl_token_provider failed: {type(error).__name__}: {printable(str(error))}"
+            raise TokenError(text) from error
+        self._keep(kept)
+        return kept.bearer
+
+    def _checked(self, given: object) -> _Kept:
+        token = given if isinstance(given, Token) else None
+        text = given if token is None else token.value
+        if not isinstance(text, str):
+            raise TokenError(f"sasl_token_provider must return text or a Token, not {type(text).__name__}")
+        check_token(text)
+        extensions = _extensions_of(self._provider) if token is None else token.extensions
+        check_extensions(extensions)
+        now = self._wall_clock()
+        expires_at = None if token is None else token.expires_at
+        if expires_at is None:
+            expires_at = time_claim(claims_of(text), "exp")
+        if expires_at is not None and expires_at <= now:
+            raise TokenError(f"sasl_token_provider returned a token that has expired; {describe_claims(text, now)}")
+        return _Kept(Bearer(text, extensions, now), now if expires_at is None else expires_at)
+
+    def _keep(self, kept: _Kept) -> None:
+        self._failures, self._last_error, self._kept = 0, None, kept
+        lifetime_s = kept.expires_at - kept.bearer.fetched_at
+        if lifetime_s > 0:
+            self._fetch_in(self._refresh_after_s(lifetime_s))
+
+    def _refresh_after_s(self, lifetime_s: float) -> float:
+        settings = self._settings
+        fraction = settings.window_factor + settings.window_jitter * self._random.uniform(0.0, 1.0)
+        after_s = lifetime_s * min(fraction, 1.0)
+        if settings.min_period_s + settings.buffer_s <= lifetime_s:
+            after_s = max(min(after_s, lifetime_s - settings.buffer_s), settings.min_period_s)
+        return after_s
+
+    def _fetch_in(self, after_s: float) -> None:
+        if not self._is_closed:
+            self._timer = self._loop.call_later(min(after_s, _LONGEST_TIMER_S), self._fetch)
+
+    def _fetched(self, fetching: asyncio.Task[Bearer]) -> None:
+        self._fetching = None
+        if fetching.cancelled():
+            return
+        error = fetching.exception()
+        if not isinstance(error, AuthenticationError):
+            return
+        delay_s = self._backoff.delay_s(self._failures)
+        self._failures += 1
+        self._last_error, self._retry_at = error, self._loop.time() + delay_s
+        write = self._log.warning if self._failures == 1 else self._log.debug
+        write(
+            "token_fetch_failed", reason=str(error), failures=self._failures, has_valid_token=self.current() is not None
+        )
+        if self.current() is not None:
+            self._fetch_in(delay_s)
+
+
+def _extensions_of(provider: object) -> Mapping[str, str]:
+    """Return the SASL extensions of an `AbstractTokenProvider` of aiokafka."""
+    extensions = getattr(provider, "extensions", None)
+    found: object = extensions() if callable(extensions) else {}
+    if not isinstance(found, Mapping):
+        _refuse_extensions(found)
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def _refuse_extensions(found: object) -> NoReturn:
+    raise TokenError(f"extensions() of sasl_token_provider must return a mapping, not {type(found).__name__}")

@@ -1,0 +1,60 @@
+"""Builds what authenticates the connections of a producer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from aioproducer._network.sasl_client import SaslClient, SaslSettings
+from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
+from aioproducer.config._sasl_rules import jaas_of
+from aioproducer.config._security_rules import SASL_PROTOCOLS
+
+if TYPE_CHECKING:
+    from aioproducer._producer.wiring import ProducerDependencies
+    from aioproducer.config import ProducerConfig
+
+
+def sasl_client(dependencies: ProducerDependencies) -> SaslClient | None:
+    """Return what authenticates connections; None without SASL."""
+    config = dependencies.config
+    if config.security_protocol not in SASL_PROTOCOLS:
+        return None
+    tokens = None
+    if config.sasl_token_provider is not None:
+        clock = dependencies.wall_clock
+        tokens = TokenCache(
+            config.sasl_token_provider,
+            _token_settings(config),
+            dependencies.loop,
+            wall_clock=time.time  # noqa: TID251  # tokens expire by it
+            if clock is None
+            else lambda: clock() / 1000,
+            random=dependencies.random,
+            log=dependencies.log,
+        )
+    return SaslClient(_sasl_settings(config), dependencies.loop, tokens=tokens)
+
+
+def _sasl_settings(config: ProducerConfig) -> SaslSettings:
+    jaas = jaas_of(config)
+    assert config.sasl_mechanism is not None
+    return SaslSettings(
+        mechanism=config.sasl_mechanism,
+        username=config.sasl_username or "",
+        password=config.sasl_password,
+        is_delegation_token=jaas is not None and jaas.is_delegation_token,
+        retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
+    )
+
+
+def _token_settings(config: ProducerConfig) -> TokenSettings:
+    return TokenSettings(
+        window_factor=config.sasl_login_refresh_window_factor,
+        window_jitter=config.sasl_login_refresh_window_jitter,
+        min_period_s=config.sasl_login_refresh_min_period_seconds,
+        buffer_s=config.sasl_login_refresh_buffer_seconds,
+        timeout_s=fetch_timeout_s(config.sasl_login_connect_timeout_ms, config.sasl_login_read_timeout_ms),
+        retry_backoff_ms=config.sasl_login_retry_backoff_ms,
+        retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
+    )

@@ -1,0 +1,1 @@
+"""SASL without I/O: messages, mechanisms, and the exchange that authenticates a connection."""

@@ -1,0 +1,169 @@
+"""Rules of the `sasl_*` options: what an authentication needs, and what must not be sent in the clear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+from aioproducer.config._jaas import MECHANISMS, MSK_IAM, JaasConfig, parse_jaas
+from aioproducer.config._security_rules import SASL_PROTOCOLS
+from aioproducer.errors import ConfigurationError
+from aioproducer.security import Secret
+
+if TYPE_CHECKING:
+    from aioproducer.config._security_types import Password
+
+_SCRAM: Final = "SCRAM-"
+_IN_THE_CLEAR: Final = frozenset({"PLAIN", "OAUTHBEARER"})
+_CREDENTIALS: Final = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config", "sasl_token_provider")
+
+
+class _Options(Protocol):
+    """The options of a `ProducerConfig` that these rules read."""
+
+    @property
+    def allow_plaintext_credentials(self) -> bool: ...
+
+    @property
+    def given(self) -> Mapping[str, object]: ...
+
+    @property
+    def sasl_jaas_config(self) -> Secret | None: ...
+
+    @property
+    def sasl_mechanism(self) -> str | None: ...
+
+    @property
+    def sasl_password(self) -> Password | None: ...
+
+    @property
+    def sasl_token_provider(self) -> object | None: ...
+
+    @property
+    def sasl_username(self) -> str | None: ...
+
+    @property
+    def security_protocol(self) -> str: ...
+
+
+def jaas_of(config: _Options) -> JaasConfig | None:
+    """Return the login module of `sasl_jaas_config`."""
+    return None if config.sasl_jaas_config is None else parse_jaas(config.sasl_jaas_config.reveal())
+
+
+def credentials_of_jaas(config: _Options) -> dict[str, object]:
+    """Return the options that `sasl_jaas_config` gives.
+
+    Raises:
+        ConfigurationError: it does not fit the other options.
+    """
+    jaas = jaas_of(config)
+    if jaas is None:
+        return {}
+    mechanism = config.sasl_mechanism
+    if mechanism is not None and mechanism not in MECHANISMS[jaas.module]:
+        fitting = " or ".join(MECHANISMS[jaas.module])
+        _refuse(
+            "sasl_jaas_config",
+            f"sasl_jaas_config has {jaas.module}, which is for {fitting}, and sasl_mechanism={mechanism!r}",
+        )
+    for name in ("sasl_username", "sasl_password"):
+        if name in config.given:
+            _refuse(name, f"{name} is given twice: alone, and in sasl_jaas_config; leave out one of them")
+    found = {"sasl_username": jaas.username, "sasl_password": jaas.password}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def check_sasl(config: _Options) -> None:
+    """Refuse options that cannot go together."""
+    given = [name for name in _CREDENTIALS if config.given.get(name) is not None]
+    if config.security_protocol not in SASL_PROTOCOLS:
+        if given:
+            _refuse_without_sasl(config, given[0])
+        return
+    mechanism = config.sasl_mechanism
+    if mechanism is None:
+        _refuse(
+            "sasl_mechanism",
+            f"security_protocol={config.security_protocol!r} needs sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
+            "or OAUTHBEARER, whichever the cluster offers",
+        )
+    if mechanism == "OAUTHBEARER":
+        _check_tokens(config)
+    else:
+        _check_password(config, mechanism)
+    if (
+        mechanism in _IN_THE_CLEAR
+        and config.security_protocol == "SASL_PLAINTEXT"
+        and not config.allow_plaintext_credentials
+    ):
+        what = "the password" if mechanism == "PLAIN" else "the token"
+        _refuse(
+            "security_protocol",
+            f"{mechanism} over SASL_PLAINTEXT sends {what} in the clear, where everyone on the way can read it: use "
+            "SASL_SSL, or for a test allow_plaintext_credentials=True",
+        )
+
+
+def _refuse_without_sasl(config: _Options, name: str) -> NoReturn:
+    if "security_protocol" in config.given:
+        text = (
+            f"{name} has no effect with security_protocol={config.security_protocol!r}: set SASL_SSL or SASL_PLAINTEXT"
+        )
+    else:
+        text = (
+            f"{name} needs security_protocol, which is never guessed: SASL_SSL (with TLS), or SASL_PLAINTEXT, which "
+            "everyone on the way can read"
+        )
+    _refuse("security_protocol", text)
+
+
+def _check_password(config: _Options, mechanism: str) -> None:
+    username, password = config.sasl_username, config.sasl_password
+    if config.sasl_token_provider is not None:
+        _refuse("sasl_token_provider", f"sasl_token_provider is for OAUTHBEARER, and sasl_mechanism={mechanism!r}")
+    if not username:
+        _refuse("sasl_username", f"sasl_mechanism={mechanism!r} needs sasl_username{_not_empty(username)}")
+    if "\0" in username:
+        _refuse("sasl_username", "sasl_username must have no NUL character")
+    if mechanism.startswith(_SCRAM) and not username.isascii():
+        _refuse(
+            "sasl_username", f"sasl_username must be ASCII for {mechanism}: brokers refuse others, not {username!r}"
+        )
+    if password is None:
+        _refuse("sasl_password", f"sasl_mechanism={mechanism!r} needs sasl_password: text, a Secret or a function")
+    if isinstance(password, Secret):
+        _check_text(password)
+
+
+def _check_text(password: Secret) -> None:
+    try:
+        text = password.reveal()
+    except ConfigurationError:  # the variable or file need not be there yet
+        return
+    if not text:
+        _refuse("sasl_password", "sasl_password must not be empty")
+    if "\0" in text:
+        _refuse("sasl_password", "sasl_password must have no NUL character")
+
+
+def _check_tokens(config: _Options) -> None:
+    if config.sasl_token_provider is not None:
+        return
+    jaas = jaas_of(config)
+    example = "sasl_token_provider=ClientCredentials(url, client_id=..., client_secret=...)"
+    if jaas is not None and jaas.module == MSK_IAM:
+        example = "sasl_token_provider=MskIam(region)"
+    _refuse(
+        "sasl_token_provider",
+        f"OAUTHBEARER needs {example}, or another object with async def token(): no text of a configuration makes this "
+        "client fetch a token",
+    )
+
+
+def _not_empty(username: str | None) -> str:
+    return "" if username is None else ", which must not be empty"
+
+
+def _refuse(option: str, text: str) -> NoReturn:
+    raise ConfigurationError(text, option=option)

@@ -1,0 +1,43 @@
+"""Tokens of OAUTHBEARER, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token with what cannot be read from it."""
+
+    value: str = field(repr=False)
+    """The token itself: the text behind `Bearer`."""
+
+    expires_at: float | None = None
+    """When it expires, in seconds since the epoch; `None`: as its claim `exp` says if it is a JSON web token, and
+    otherwise it is used once."""
+
+    extensions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """SASL extensions (KIP-342), such as `logicalCluster`: names of letters, values of printable ASCII."""
+
+
+@runtime_checkable
+class TokenProvider(Protocol):
+    """Where tokens come from. An `AbstractTokenProvider` of aiokafka is one, too."""
+
+    def token(self) -> Awaitable[str | Token]:
+        """Return a token that is valid now.
+
+        Called on the event loop, once for all connections: when the first is made, and again when most of the token's
+        lifetime is over. What blocks belongs in a thread.
+        """
+        ...
+
+
+def check_token_provider(given: object) -> None:
+    """Raise TypeError unless the object can be asked for tokens."""
+    if isinstance(given, type) or not callable(getattr(given, "token", None)):
+        what = f"the class {given.__name__}" if isinstance(given, type) else f"{type(given).__name__}"
+        raise TypeError(f"sasl_token_provider must be an object with async def token(), not {what}")
