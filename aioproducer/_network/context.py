@@ -125,6 +125,17 @@ class ConnectionSecurity:
     sasl: SaslClient | None = None
 
 
+def _plaintext(_loop: asyncio.AbstractEventLoop) -> ConnectionSecurity | None:
+    return None
+
+
+class ClusterAccess(NamedTuple):
+    """How connections for single requests reach a cluster, by the options of a producer's configuration."""
+
+    routes: Routes = Routes()
+    security: Callable[[asyncio.AbstractEventLoop], ConnectionSecurity | None] = _plaintext
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkContext:
     """Created by the `NetworkClient` for all its connections."""

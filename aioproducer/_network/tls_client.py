@@ -105,6 +105,12 @@ class TlsClient:
         attempt = Attempt(name_to_check(host), found.has_certificate, found.has_truststore)
         return partial(TlsProtocol, found.context, attempt, make)
 
+    def context(self) -> ssl.SSLContext:
+        """Return the context of the next connection, for those that other libraries make."""
+        found = self._context if self._source is None else self._from_user(self._source)
+        assert found is not None  # `prepare` came before
+        return found.context
+
     def _look(self) -> _Stamp:
         paths = (self._stores.truststore_location, self._stores.keystore_location)
         return tuple(_stamp_of(path) for path in paths if path is not None)

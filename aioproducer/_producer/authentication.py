@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
@@ -11,11 +11,34 @@ from aioproducer.config._sasl_rules import jaas_of
 from aioproducer.config._security_rules import SASL_PROTOCOLS
 
 if TYPE_CHECKING:
-    from aioproducer._producer.wiring import ProducerDependencies
+    import asyncio
+    import random
+    from collections.abc import Callable
+
+    from aioproducer._logs import EventLog
     from aioproducer.config import ProducerConfig
 
 
-def sasl_client(dependencies: ProducerDependencies) -> SaslClient | None:
+class AuthenticationDependencies(Protocol):
+    """What is used of `ProducerDependencies`."""
+
+    @property
+    def config(self) -> ProducerConfig: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def random(self) -> random.Random: ...
+
+    @property
+    def wall_clock(self) -> Callable[[], int] | None: ...
+
+    @property
+    def log(self) -> EventLog: ...
+
+
+def sasl_client(dependencies: AuthenticationDependencies) -> SaslClient | None:
     """Return what authenticates connections; None without SASL."""
     config = dependencies.config
     if config.security_protocol not in SASL_PROTOCOLS:
