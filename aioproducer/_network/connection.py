@@ -131,6 +131,10 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def is_open(self) -> bool:
         return self._state is ConnectionState.READY and not self._transport.is_closing()
 
+    def extra_info(self, name: str) -> object:
+        """Return what the transport knows about the connection, such as its `ssl_object`."""
+        return self._transport.get_extra_info(name)
+
     @property
     def in_flight(self) -> int:
         return self._conversation.in_flight + self._stream.unwritten

@@ -61,7 +61,8 @@ async def _sasl_arguments(config: ProducerConfig, sasl: SaslClient) -> dict[str,
         arguments["sasl_kerberos_service_name"] = getattr(config, "sasl_kerberos_service_name", None) or "kafka"
     else:
         arguments["sasl_plain_username"] = sasl.settings.username
-        arguments["sasl_plain_password"] = await sasl.carry_out(PasswordWanted())
+        password = sasl.at_once(PasswordWanted())
+        arguments["sasl_plain_password"] = await sasl.carry_out(PasswordWanted()) if password is None else password
     return arguments
 
 

@@ -17,7 +17,7 @@ from aioproducer.cli.standard_streams import discard, let_any_text_out, open_clo
 if TYPE_CHECKING:
     from typer import Typer
 
-COMMANDS = ("produce", "load", "tail", "txn", "broker")
+COMMANDS = ("produce", "load", "tail", "txn", "diagnose", "broker")
 _EXTRAS = {"pyarrow": "cli,spark", "pyspark": "cli,spark"}
 """Library -> the extras that bring it; `cli` for all others."""
 _TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE))
