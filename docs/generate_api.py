@@ -70,7 +70,10 @@ _CHAPTERS: Final = {
             *("Partitioner", "RoundRobinPartitioner", "partition_for_key", "Cluster"),
         ],
     ),
-    "Secured clusters: aioproducer.security": ("aioproducer.security", ["Secret"]),
+    "Secured clusters: aioproducer.security": (
+        "aioproducer.security",
+        ["Secret", "Token", "TokenProvider", "ClientCredentials", "JwtBearer"],
+    ),
     "For tests: aioproducer.testing": (
         "aioproducer.testing",
         [

@@ -66,7 +66,7 @@ def test_extra_of_the_command_includes_what_its_broker_needs() -> None:
     extras = PROJECT["optional-dependencies"]
 
     assert extras["cli"][0] == "aioproducer[testing,uvloop]"
-    assert [names(extras[extra]) for extra in ("testing", "uvloop")] == [{"kio"}, {"uvloop"}]
+    assert [names(extras[extra]) for extra in ("testing", "uvloop")] == [{"cryptography", "kio"}, {"uvloop"}]
 
 
 @pytest.mark.slow

@@ -30,8 +30,8 @@ from aioproducer._network.requests import Answered, Lost, OutgoingRequest, Reque
 from aioproducer._network.write_stream import WriteStream
 from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.framing import FrameProtocol
-from aioproducer._protocol.handshake import HandshakeRequest, handshake
-from aioproducer._protocol.messages import PRODUCE
+from aioproducer._protocol.handshake import handshake
+from aioproducer._protocol.messages import PRODUCE, HandshakeRequest
 from aioproducer._protocol.response_limits import largest_response
 from aioproducer.errors import (
     AuthenticationError,

@@ -85,6 +85,11 @@ class SaslClient:
         """
         return exchange(self._mechanism(), versions, repeats=repeats, is_patient=is_patient)
 
+    @property
+    def salted_passwords(self) -> int:
+        """Number of salted passwords that were computed, and are kept."""
+        return len(self._salted)
+
     def is_patient(self, place: Place) -> bool:
         return place in self._patient
 

@@ -32,7 +32,7 @@ from aioproducer.errors import AuthenticationError, BrokerConnectionError, Kafka
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
     from aioproducer._network.sasl_client import Place, SaslClient, Wish
-    from aioproducer._protocol.handshake import HandshakeRequest
+    from aioproducer._protocol.messages import HandshakeRequest
 
 EARLIEST_FRACTION: Final = 0.85  # of a session's lifetime, after which a request authenticates again; as in Kafka
 LATEST_FRACTION: Final = 0.95

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 RECORD_BYTES: Final = 16 * 1024  # plaintext of every record of one `SSL_write` but the last
@@ -28,14 +29,15 @@ class SealedBytes:
         self._chunks: deque[_Chunk] = deque()
         self._plain_bytes = 0  # of all chunks
 
-    def add(self, sealed: bytes, plain_bytes: int) -> None:
+    def add(self, sealed: Sequence[bytes], plain_bytes: int) -> None:
         """Note ciphertext that is handed over now.
 
         Args:
+            sealed: in pieces.
             plain_bytes: in it; 0 if it is something else than what the user of the connection wrote.
         """
         start = self._handed
-        self._handed += len(sealed)
+        self._handed += sum(map(len, sealed))
         layout = _layout(sealed, plain_bytes) if plain_bytes else None
         if layout is not None:
             self._chunks.append(_Chunk(start + layout[0], self._handed, plain_bytes, layout[1]))
@@ -58,7 +60,7 @@ class SealedBytes:
         return self._plain_bytes - records * RECORD_BYTES
 
 
-def _layout(sealed: bytes, plain_bytes: int) -> tuple[int, int] | None:
+def _layout(pieces: Sequence[bytes], plain_bytes: int) -> tuple[int, int] | None:
     """Return where the records of the plaintext begin, and the size of a full one; None if they cannot be found.
 
     OpenSSL may put a record of its own in front, such as the answer to a KeyUpdate. A record's overhead depends on the
@@ -67,7 +69,10 @@ def _layout(sealed: bytes, plain_bytes: int) -> tuple[int, int] | None:
     full = (plain_bytes - 1) // RECORD_BYTES
     if not full:
         return 0, 0
-    start = 0
+    size = _record_size(pieces[0], 0)
+    if sum(map(len, pieces)) - plain_bytes == (full + 1) * (size - RECORD_BYTES):
+        return 0, size  # nearly always
+    sealed, start = b"".join(pieces), 0
     while start < len(sealed):
         size = _record_size(sealed, start)
         last = start + full * size

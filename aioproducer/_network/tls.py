@@ -4,7 +4,7 @@ The TLS of the event loops is not used: its `get_write_buffer_size` counts ciphe
 transport and nothing of what that one holds, so that nothing tells when a request has left; asyncio's makes and drops
 buffers of megabytes, and neither runs over a proxy's or a simulation's transport on both loops.
 
-Plaintext is encrypted while the transport below holds little, a few hundred KiB at a time: OpenSSL gives up the GIL in
+Plaintext is encrypted while the transport below holds little, 128 KiB at a time: OpenSSL gives up the GIL in
 each call, and with another busy thread gets it back after 5 ms, so few large calls are better than many small ones.
 What waits for that stays in the memory of its owner. Positions are in plaintext, as `write_stream.py` needs them:
 `get_write_buffer_size` is what waits here, plus all plaintext of TLS records that have not left the transport below as
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from aioproducer._protocol.produce import Buffer
 
 READ_BYTES: Final = 16 * 1024  # the most plaintext of a record, and so of an `SSL_read`
-SEAL_BYTES: Final = 256 * 1024
+SEAL_BYTES: Final = 128 * 1024
 """Plaintext that is encrypted in one call."""
 SEAL_BYTES_UNDER_CONTENTION: Final = 1024 * 1024
 """The same while another thread wants the GIL."""
 LATE_S: Final = 0.003  # an encryption that takes so long has waited for the GIL; Python's switch interval is 5 ms
+PIECE_BYTES: Final = 120 * 1024
+"""Ciphertext handed over at a time: malloc maps larger blocks anew each time, which costs a page fault per 4 KiB."""
 ALONE_BYTES: Final = 64 * 1024  # a piece of this size is encrypted without being copied into one with others
 RAW_BYTES: Final = 64 * 1024
 """Plaintext waits while the transport below holds more than this."""
@@ -171,10 +173,14 @@ class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
 
     def flush(self, plain_bytes: int = 0) -> None:
         """Hand what OpenSSL has produced to the transport below."""
-        if self._outgoing.pending:
-            sealed = self._outgoing.read()
-            self._sealed.add(sealed, plain_bytes)
-            self._raw.write(sealed)
+        if not self._outgoing.pending:
+            return
+        sealed = [self._outgoing.read(PIECE_BYTES)]
+        while self._outgoing.pending:
+            sealed.append(self._outgoing.read(PIECE_BYTES))
+        self._sealed.add(sealed, plain_bytes)
+        for piece in sealed:
+            self._raw.write(piece)
 
     @property
     def _inner(self) -> InnerProtocol:

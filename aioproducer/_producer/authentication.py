@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
@@ -12,51 +12,43 @@ from aioproducer.config._security_rules import SASL_PROTOCOLS
 
 if TYPE_CHECKING:
     import asyncio
-    import random
     from collections.abc import Callable
 
     from aioproducer._logs import EventLog
+    from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.config import ProducerConfig
 
 
-class AuthenticationDependencies(Protocol):
-    """What is used of `ProducerDependencies`."""
+def sasl_client(
+    config: ProducerConfig,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    wall_clock: Callable[[], int] | None,
+    random: RandomSource,
+    log: EventLog,
+) -> SaslClient | None:
+    """Return what authenticates connections; None without SASL.
 
-    @property
-    def config(self) -> ProducerConfig: ...
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def random(self) -> random.Random: ...
-
-    @property
-    def wall_clock(self) -> Callable[[], int] | None: ...
-
-    @property
-    def log(self) -> EventLog: ...
-
-
-def sasl_client(dependencies: AuthenticationDependencies) -> SaslClient | None:
-    """Return what authenticates connections; None without SASL."""
-    config = dependencies.config
+    Args:
+        config: of the producer.
+        loop: of the producer.
+        wall_clock: milliseconds since the epoch; None reads the system's clock.
+        random: for jitter.
+        log: of the producer.
+    """
     if config.security_protocol not in SASL_PROTOCOLS:
         return None
     tokens = None
     if config.sasl_token_provider is not None:
-        clock = dependencies.wall_clock
         tokens = TokenCache(
             config.sasl_token_provider,
             _token_settings(config),
-            dependencies.loop,
-            wall_clock=time.time  # noqa: TID251  # tokens expire by it
-            if clock is None
-            else lambda: clock() / 1000,
-            random=dependencies.random,
-            log=dependencies.log,
+            loop,
+            wall_clock=time.time if wall_clock is None else lambda: wall_clock() / 1000,  # noqa: TID251  # as brokers
+            random=random,
+            log=log,
         )
-    return SaslClient(_sasl_settings(config), dependencies.loop, tokens=tokens)
+    return SaslClient(_sasl_settings(config), loop, tokens=tokens)
 
 
 def _sasl_settings(config: ProducerConfig) -> SaslSettings:

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioproducer._logs import EventLog, event_log
+from aioproducer._logs import event_log
 from aioproducer._network.context import ClusterAccess, ConnectionSecurity
 from aioproducer._producer.authentication import sasl_client
 from aioproducer._producer.component_settings import connection_security, network_settings
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dependencies:
-    config: ProducerConfig
-    loop: asyncio.AbstractEventLoop
-    log: EventLog
-    random: random.Random = field(default_factory=random.Random)  # noqa: S311  # jitter
-    wall_clock: Callable[[], int] | None = None
 
 
 def cluster_access(config: ProducerConfig) -> ClusterAccess:
@@ -39,4 +28,6 @@ def cluster_access(config: ProducerConfig) -> ClusterAccess:
 def security_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> ConnectionSecurity | None:
     """Return what connections do before the first request; None: they are plaintext."""
     log = event_log(config.client_id)
-    return connection_security(config, log, sasl_client(_Dependencies(config=config, loop=loop, log=log)))
+    jitter = random.Random()  # noqa: S311  # for pauses
+    sasl = sasl_client(config, loop, wall_clock=None, random=jitter, log=log)
+    return connection_security(config, log, sasl)

@@ -218,10 +218,17 @@ def _send_path(
 
 
 def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkClient:
+    sasl = sasl_client(
+        dependencies.config,
+        dependencies.loop,
+        wall_clock=dependencies.wall_clock,
+        random=dependencies.random,
+        log=dependencies.log,
+    )
     return NetworkClient(
         bootstrap=dependencies.config.bootstrap,
         settings=network_settings(dependencies.config),
-        security=connection_security(dependencies.config, dependencies.log, sasl_client(dependencies)),
+        security=connection_security(dependencies.config, dependencies.log, sasl),
         timers=timers,
         random=dependencies.random,
         events=dependencies.network_events,

@@ -5,7 +5,7 @@
          ▼
     ApiVersions 0 ──ok──────────────► (as above)
 
-The generator yields requests, and their responses are sent into it. Authentication would be further steps at the end.
+The generator yields requests, and their responses are sent into it. `sasl/exchange.py` goes on from there.
 
 Source: KIP-35, KIP-511; NetworkClient.handleApiVersionsResponse in Apache Kafka.
 """
@@ -13,7 +13,7 @@ Source: KIP-35, KIP-511; NetworkClient.handleApiVersionsResponse in Apache Kafka
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from aioproducer._protocol.api_versions import ApiVersions, FinalizedFeatures
 from aioproducer._protocol.error_codes import ErrorCode
@@ -21,21 +21,12 @@ from aioproducer._protocol.messages import (
     API_VERSIONS,
     METADATA,
     PRODUCE,
-    Api,
     ApiVersionsResponse,
+    HandshakeRequest,
     decode_api_versions_response,
     encode_api_versions_request,
 )
 from aioproducer.errors import BrokerError
-
-
-class HandshakeRequest(NamedTuple):
-    """A request to send now."""
-
-    api: Api
-    version: int
-    body: bytes
-
 
 Handshake: TypeAlias = Generator[HandshakeRequest, memoryview, ApiVersions]
 

@@ -42,6 +42,14 @@ class Api(NamedTuple):
         return version >= self.first_flexible
 
 
+class HandshakeRequest(NamedTuple):
+    """A request of a connection that is not ready yet, or renews its session."""
+
+    api: Api
+    version: int
+    body: bytes
+
+
 PRODUCE: Final = Api(0, "Produce", 3, 13, 9)
 METADATA: Final = Api(3, "Metadata", 4, 13, 9)
 API_VERSIONS: Final = Api(18, "ApiVersions", 0, 4, 3)

@@ -24,8 +24,8 @@ BootstrapServer: TypeAlias = Annotated[
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
-        help=f"A broker, or several with commas.  [default: of --config, or ${SERVERS_VARIABLE}, or {LOCAL}]",
-        show_default=False,
+        help="A broker, or several with commas.",
+        show_default=f"of --config, or ${SERVERS_VARIABLE}, or {LOCAL}",
     ),
 ]
 ConfigFile: TypeAlias = Annotated[

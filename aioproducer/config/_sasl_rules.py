@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from aioproducer.config._jaas import MECHANISMS, MSK_IAM, JaasConfig, parse_jaas
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aioproducer.config._security_types import Password
 
 _SCRAM: Final = "SCRAM-"
+_PROVIDER: Final = "sasl_token_provider"
 _IN_THE_CLEAR: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 _CREDENTIALS: Final = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config", "sasl_token_provider")
 
@@ -72,6 +73,12 @@ def credentials_of_jaas(config: _Options) -> dict[str, object]:
             _refuse(name, f"{name} is given twice: alone, and in sasl_jaas_config; leave out one of them")
     found = {"sasl_username": jaas.username, "sasl_password": jaas.password}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def replaced_by(options: Collection[str]) -> Callable[[str], bool]:
+    """Return whether an option of a property file, by its name, is replaced by options that were given beside it."""
+    fetching = ("sasl_oauthbearer_", "sasl_login_callback_", "sasl_login_class") if _PROVIDER in options else ()
+    return lambda name: name in options or name.startswith(fetching)
 
 
 def check_sasl(config: _Options) -> None:

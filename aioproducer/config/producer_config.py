@@ -32,7 +32,7 @@ from aioproducer.config._option_types import (
     TransactionalId,
 )
 from aioproducer.config._properties_file import read_properties
-from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas
+from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, replaced_by
 from aioproducer.config._sasl_types import FloatOption, OptionalTimeout, SaslMechanism, SecretText, Username
 from aioproducer.config._security_rules import check_security
 from aioproducer.config._security_types import (
@@ -447,7 +447,7 @@ class ProducerConfig:
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
 
     @classmethod
-    def from_properties_file(cls, path: str | PathLike[str]) -> Self:
+    def from_properties_file(cls, path: str | PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
         r"""Return the configuration of a Java property file, such as Kafka's `producer.properties`.
 
         The file is read as `java.util.Properties.load` reads it: comments, separators, continued
@@ -456,6 +456,8 @@ class ProducerConfig:
 
         Args:
             path: of the file.
+            options: what the file cannot say, such as a `sasl_token_provider`; they take precedence over it, and a
+                provider over the options with which Java fetches tokens.
 
         Raises:
             ConfigurationError: as `from_kafka_properties`; says in which line.
@@ -464,7 +466,9 @@ class ProducerConfig:
         """
         properties = read_properties(path)
         try:
-            return cls.from_kafka_properties({name: found.value for name, found in properties.items()})
+            replaced = replaced_by(options)
+            values = {name: found.value for name, found in properties.items() if not replaced(python_name(name))}
+            return cls.from_kafka_properties({**values, **options})
         except ConfigurationError as error:
             lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
             where = f"{path}, line {max(lines)}" if lines else f"{path}"

@@ -1,6 +1,21 @@
 """What a secured cluster asks for: secrets that logs, errors and reprs do not show, and tokens."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from aioproducer.security._secret import Secret
 from aioproducer.security._tokens import Token, TokenProvider
 
-__all__ = ["Secret", "Token", "TokenProvider"]
+if TYPE_CHECKING:
+    from aioproducer.security._token_endpoint import ClientCredentials, JwtBearer
+
+__all__ = ["ClientCredentials", "JwtBearer", "Secret", "Token", "TokenProvider"]
+
+
+def __getattr__(name: str) -> object:
+    if name in {"ClientCredentials", "JwtBearer"}:  # with HTTP and TLS, which a plaintext producer need not load
+        from aioproducer.security import _token_endpoint  # noqa: PLC0415
+
+        return getattr(_token_endpoint, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

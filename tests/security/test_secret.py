@@ -105,5 +105,11 @@ def test_secret_of_another_type_is_refused_without_its_value(value: object) -> N
 
 @pytest.mark.parametrize("given", ["sasl_plaintext", " SASL_PLAINTEXT "])
 def test_security_protocol_is_read_in_any_case(given: str) -> None:
-    config = ProducerConfig(bootstrap_servers="a:9092", security_protocol=given)  # type: ignore[arg-type]
+    config = ProducerConfig(
+        bootstrap_servers="a:9092",
+        security_protocol=given,  # type: ignore[arg-type]
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="alice",
+        sasl_password="secret",
+    )
     assert config.security_protocol == "SASL_PLAINTEXT"

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.cluster_text import printable, printable_message
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._protocol.handshake import HandshakeRequest
+from aioproducer._protocol.messages import HandshakeRequest
 from aioproducer._protocol.sasl.messages import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
-from aioproducer._protocol.handshake import HandshakeRequest
+from aioproducer._protocol.messages import HandshakeRequest
 from aioproducer.errors import AuthenticationError
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from aioproducer.cli.configuration import ConfigFile, connection_config
+from aioproducer.cli.configuration import LOCAL, SERVERS_VARIABLE, ConfigFile, connection_config
 from aioproducer.cli.diagnose.broker_check import CLIENT_ID, BrokerCheck, Step
 from aioproducer.cli.diagnose.output import Printed
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
@@ -21,8 +21,8 @@ def diagnose(
         str | None,
         typer.Argument(
             metavar="[HOST:PORT]",
-            help="A broker, or several with commas.  [default: as of -b in other commands]",
-            show_default=False,
+            help="A broker, or several with commas.",
+            show_default=f"of --config, or ${SERVERS_VARIABLE}, or {LOCAL}",
         ),
     ] = None,
     config: ConfigFile = None,

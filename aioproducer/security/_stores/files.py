@@ -105,15 +105,12 @@ def kind_of(content: bytes, origin: Origin) -> str:
     Raises:
         ConfigurationError: they are none.
     """
-    if content.startswith(jks.MAGIC):
-        return "JKS"
-    if content.startswith(_DER):
-        return "PKCS12"
-    if b"-----BEGIN " in content:
-        return "PEM"
     if not content:
         refuse(origin, "the file is empty")
-    refuse(origin, f"it is neither PEM nor PKCS12 nor JKS: it begins with {content[:4].hex(' ')}")
+    kind = "JKS" if content.startswith(jks.MAGIC) else "PKCS12" if content.startswith(_DER) else "PEM"
+    if kind == "PEM" and b"-----BEGIN " not in content:
+        refuse(origin, f"it is neither PEM nor PKCS12 nor JKS: it begins with {content[:4].hex(' ')}")
+    return kind
 
 
 def type_in_file(location: str) -> str | None:

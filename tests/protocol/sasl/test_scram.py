@@ -1,8 +1,6 @@
 """SCRAM: the vector of RFC 7677, Kafka's ways, and servers that do not play by the rules."""
 
 import base64
-import hashlib
-import hmac
 from collections.abc import Callable
 
 import pytest
@@ -12,38 +10,9 @@ from hypothesis import strategies as st
 from aioproducer._protocol.sasl.scram import HASHES, Scram
 from aioproducer._protocol.sasl.steps import Message, PasswordWanted, SaltedPasswordWanted
 from aioproducer.errors import AuthenticationError, CredentialsError
+from tests.reference.scram_server import SALT, SERVER_NONCE, ScramServer
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
-SALT = b"[m\x99h\x9d\x125\x8e\xec\xa0K\x14\x126\xfa\x81"
-SERVER_NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-
-
-class ReferenceServer:
-    """A server as RFC 5802 describes it, with one user."""
-
-    def __init__(self, name: str, password: str, *, iterations: int = 4096) -> None:
-        self.hash = HASHES[name]
-        self.iterations = iterations
-        self.salted = hashlib.pbkdf2_hmac(self.hash, password.encode(), SALT, iterations)
-        self.client_first = ""
-        self.first = ""
-
-    def challenge(self, client_first: bytes) -> bytes:
-        self.client_first = client_first.decode().removeprefix("n,,")
-        attributes = dict(part.split("=", 1) for part in self.client_first.split(","))
-        nonce = f"{attributes['r']}{SERVER_NONCE}"
-        self.first = f"r={nonce},s={base64.b64encode(SALT).decode()},i={self.iterations}"
-        return self.first.encode()
-
-    def verdict(self, client_final: bytes) -> bytes:
-        without_proof, _, proof = client_final.decode().rpartition(",p=")
-        signed = f"{self.client_first},{self.first},{without_proof}".encode()
-        client_key = hmac.digest(self.salted, b"Client Key", self.hash)
-        signature = hmac.digest(hashlib.new(self.hash, client_key).digest(), signed, self.hash)
-        expected = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        assert base64.b64decode(proof) == expected, "a wrong password"
-        own = hmac.digest(hmac.digest(self.salted, b"Server Key", self.hash), signed, self.hash)
-        return b"v=" + base64.b64encode(own)
 
 
 def converse(scram: Scram, password: str, *answers_of: Callable[[bytes], bytes]) -> list[Message]:
@@ -68,7 +37,7 @@ def converse(scram: Scram, password: str, *answers_of: Callable[[bytes], bytes])
 
 
 def error_of(challenge: bytes | None = None, verdict: bytes | None = None) -> AuthenticationError:
-    server = ReferenceServer("SCRAM-SHA-256", "pencil")
+    server = ScramServer("SCRAM-SHA-256", "pencil")
 
     def first(token: bytes) -> bytes:
         right = server.challenge(token)
@@ -84,7 +53,7 @@ def error_of(challenge: bytes | None = None, verdict: bytes | None = None) -> Au
 
 
 def test_scram_sends_the_bytes_of_rfc_7677() -> None:
-    server = ReferenceServer("SCRAM-SHA-256", "pencil")
+    server = ScramServer("SCRAM-SHA-256", "pencil")
     first, last = converse(Scram("SCRAM-SHA-256", "user", nonce=NONCE), "pencil", server.challenge, server.verdict)
 
     assert first.token == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -102,14 +71,14 @@ def test_scram_agrees_with_a_server_for_any_password(name: str, password: str) -
         password.encode()
     except UnicodeEncodeError:
         return
-    server = ReferenceServer(name, password)
+    server = ScramServer(name, password)
 
     assert len(converse(Scram(name, "user", nonce=NONCE), password, server.challenge, server.verdict)) == 2
 
 
 def test_scram_takes_a_password_as_it_is() -> None:
     ligature, prepared = "\ufb03", "ffi"  # SASLprep would make the second of the first, which Kafka does not do
-    server = ReferenceServer("SCRAM-SHA-512", ligature)
+    server = ScramServer("SCRAM-SHA-512", ligature)
     scram = Scram("SCRAM-SHA-512", "user", nonce=NONCE)
 
     assert len(converse(scram, ligature, server.challenge, server.verdict)) == 2
@@ -136,7 +105,7 @@ def test_scram_says_when_user_and_password_are_a_delegation_token() -> None:
 
 
 def test_scram_accepts_unknown_attributes_behind_the_known_ones() -> None:
-    server = ReferenceServer("SCRAM-SHA-256", "pencil")
+    server = ScramServer("SCRAM-SHA-256", "pencil")
 
     def challenge(token: bytes) -> bytes:
         right = server.challenge(token) + b",x=1"

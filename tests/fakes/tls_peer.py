@@ -1,0 +1,203 @@
+"""A TLS server in memory, and a transport whose buffer a test empties byte by byte."""
+
+import asyncio
+import contextlib
+import ssl
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from aioproducer._network.tls import TlsProtocol
+from aioproducer._network.tls_errors import Attempt
+from aioproducer.errors import TlsError
+from aioproducer.testing.certificates import Certificate, CertificateAuthority
+
+AUTHORITY = CertificateAuthority("test CA", rsa=True)  # RSA, for ciphers of TLS 1.2
+HOST = "broker-1.example"
+
+
+@cache
+def server_certificate() -> Certificate:
+    return AUTHORITY.issue(HOST)
+
+
+def server_context(certificate: Certificate | None = None, *, ciphers: str = "") -> ssl.SSLContext:
+    """Return the context of a server; with ciphers, of TLS 1.2."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "pem")
+        path.write_text((certificate or server_certificate()).pem, encoding="utf-8")
+        context.load_cert_chain(path)
+    if ciphers:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(ciphers)
+    return context
+
+
+def client_context(trusted: CertificateAuthority = AUTHORITY) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=trusted.certificate)
+    return context
+
+
+class TlsPeer:
+    """The server's side, without I/O."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = (context or server_context()).wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.received = bytearray()
+        self.is_shaken = self.got_close_notify = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes of the client; returns what the server answers."""
+        self._incoming.write(data)
+        if not self.is_shaken:
+            try:
+                self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                return self._outgoing.read()
+            self.is_shaken = True
+        self._read()
+        return self._outgoing.read()
+
+    def write(self, data: bytes) -> bytes:
+        self.tls.write(data)
+        return self._outgoing.read()
+
+    def close_notify(self) -> bytes:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self.tls.unwrap()
+        return self._outgoing.read()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = self.tls.read(65536)
+            except ssl.SSLWantReadError:
+                return
+            except ssl.SSLZeroReturnError:
+                data = b""
+            if not data:
+                self.got_close_notify = True
+                return
+            self.received += data
+
+
+class SlowTransport(asyncio.Transport):
+    """Keeps what is written until a test takes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = bytearray()
+        self.most_held = 0
+        self.is_aborted = self._is_closing = self._is_full = False
+        self._low, self._high = 16 * 1024, 64 * 1024
+        self.protocol: asyncio.Protocol | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self._is_closing
+        self.held += data
+        self.most_held = max(self.most_held, len(self.held))
+        if len(self.held) > self._high and not self._is_full and self.protocol is not None:
+            self._is_full = True
+            self.protocol.pause_writing()
+
+    def take(self, size: int | None = None) -> bytes:
+        """Let bytes leave."""
+        taken = bytes(self.held[:size])
+        del self.held[:size]
+        if self._is_full and len(self.held) <= self._low and self.protocol is not None:
+            self._is_full = False
+            self.protocol.resume_writing()
+        return taken
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high, self._low = high or 0, low or 0
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.held)
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        del name
+        return default
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self._is_closing = True
+
+    def abort(self) -> None:
+        self._is_closing = self.is_aborted = True
+        self.held.clear()
+
+
+class Inner:
+    """The protocol above TLS, which notes what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.received = bytearray()
+        self.lost: Exception | None = None
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.calls.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def eof_received(self) -> bool:
+        self.calls.append("eof")
+        return False
+
+    def pause_writing(self) -> None:
+        self.calls.append("pause")
+
+    def resume_writing(self) -> None:
+        self.calls.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = exc
+        self.calls.append("lost")
+
+    def retire_worn(self) -> None:
+        self.calls.append("worn")
+
+
+class Scene:
+    """A client's TLS protocol on a slow transport, and the server that it talks to."""
+
+    def __init__(self, peer: TlsPeer | None = None, *, context: ssl.SSLContext | None = None, host: str = HOST) -> None:
+        attempt = Attempt(host, has_certificate=False, has_truststore=True)
+        self.raw = SlowTransport()
+        self.peer = peer or TlsPeer()
+        self.protocol = TlsProtocol(context or client_context(), attempt, Inner)
+        self.raw.protocol = self.protocol
+        self.protocol.connection_made(self.raw)
+
+    def shake_hands(self) -> Inner:
+        """Carry bytes both ways until nothing is left."""
+        while self.raw.held:
+            self.answer(self.peer.feed(self.raw.take()))
+        return self.protocol.done.result()
+
+    def answer(self, data: bytes) -> None:
+        if data and not self.raw.is_closing():
+            self.protocol.data_received(data)
+
+    def end(self, error: Exception | None = None) -> TlsError | None:
+        """Let the transport report its end; returns the error of the handshake."""
+        self.protocol.connection_lost(error)
+        failure = self.protocol.done.exception()
+        assert failure is None or isinstance(failure, TlsError)
+        return failure
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        found = self.protocol.done.result().transport
+        assert found is not None
+        return found

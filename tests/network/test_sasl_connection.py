@@ -1,0 +1,369 @@
+"""One authenticated connection in virtual time: when it asks, what it holds, and how it ends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aioproducer._network.connection import IdleConnectionError
+from aioproducer._network.context import NetworkSettings
+from aioproducer.errors import (
+    BrokerConnectionError,
+    CredentialsError,
+)
+from tests.fakes.event_log import EventList
+from tests.fakes.sasl_broker import HELLO, PLACE, TOKEN, SaslBroker, Secured, authenticated
+from tests.fakes.virtual_cluster import in_virtual_time
+from tests.network.sasl_requests import Requests
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+async def send_steadily(requests: Requests, seconds: float, *, every_s: float = 0.05, acks: int = -1) -> None:
+    for _ in range(round(seconds / every_s)):
+        requests.send(acks=acks)
+        await asyncio.sleep(every_s)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@in_virtual_time
+async def test_connection_is_ready_when_it_is_authenticated(mechanism: str) -> None:
+    secured = await authenticated(SaslBroker(mechanism=mechanism))
+    requests = Requests(secured)
+    requests.send(3)
+    await asyncio.sleep(0.01)
+
+    assert requests.answered == [0, 1, 2]
+    assert secured.broker.crimes == []
+    assert secured.context.counters.authentications == 1
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("acks", [-1, 0])
+@in_virtual_time
+async def test_session_is_renewed_in_the_same_stream(mechanism: str, acks: int) -> None:
+    secured = await authenticated(SaslBroker(10_000, mechanism=mechanism, verdict_after_s=0.01))
+    requests = Requests(secured)
+    await send_steadily(requests, 60, acks=acks)
+
+    assert secured.broker.crimes == []
+    assert [number for number, _ in requests.ends] == list(range(requests.sent))
+    assert 6 <= secured.broker.sessions <= 8
+    assert secured.context.counters.reauthentications == secured.broker.sessions - 1
+
+
+@in_virtual_time
+async def test_renewal_of_one_token_holds_nothing() -> None:
+    secured = await authenticated(SaslBroker(10_000, verdict_after_s=0.5))
+    requests = Requests(secured)
+    await asyncio.sleep(9.6)
+    requests.send(3)
+    await asyncio.sleep(0.01)
+
+    assert secured.broker.order[-5:] == [HELLO, TOKEN, 0, 0, 0]
+    assert secured.connection.can_send
+    await asyncio.sleep(1)
+    assert requests.answered == [0, 1, 2]
+
+
+@in_virtual_time
+async def test_requests_are_held_between_two_tokens_in_order() -> None:
+    secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=0.5))
+    requests = Requests(secured)
+    await asyncio.sleep(9.6)
+    requests.send(3)
+    await asyncio.sleep(0.3)
+
+    assert not secured.connection.can_send
+    assert secured.connection.in_flight == 4
+    await asyncio.sleep(2)
+    assert secured.broker.order[-6:] == [HELLO, TOKEN, TOKEN, 0, 0, 0]
+    assert requests.answered == [0, 1, 2]
+
+
+@in_virtual_time
+async def test_idle_connection_is_authenticated_when_it_is_needed_after_the_end_of_its_session() -> None:
+    secured = await authenticated(SaslBroker(10_000))
+    requests = Requests(secured)
+    await asyncio.sleep(300)
+    assert secured.broker.sessions == 1
+    requests.send()
+    await asyncio.sleep(0.01)
+
+    assert requests.answered == [0]
+    assert secured.broker.crimes == []
+
+
+@pytest.mark.parametrize("lifetime_ms", [0, -1, -(2**63), 2**63 - 1])
+@in_virtual_time
+async def test_session_without_an_end_is_never_renewed(lifetime_ms: int) -> None:
+    secured = await authenticated(SaslBroker(lifetime_ms))
+    requests = Requests(secured)
+    for _ in range(100):
+        requests.send()
+        await asyncio.sleep(500)
+
+    assert secured.broker.sessions == 1
+    assert requests.answered == list(range(100))
+
+
+@pytest.mark.parametrize("lifetime_ms", [1, 100, 999, 1000, 1100])
+@in_virtual_time
+async def test_short_session_is_renewed_at_most_once_a_second(lifetime_ms: int) -> None:
+    secured = await authenticated(SaslBroker(lifetime_ms))
+    requests = Requests(secured)
+    await send_steadily(requests, 10)
+    await asyncio.sleep(2)
+
+    assert secured.broker.crimes == []
+    assert secured.broker.sessions <= 12
+    assert requests.answered == list(range(requests.sent))
+
+
+@in_virtual_time
+async def test_broker_that_finds_it_too_soon_keeps_the_session() -> None:
+    broker = SaslBroker(2_000)
+    secured = await authenticated(broker)
+    requests = Requests(secured)
+    broker.too_soon_s = 1.95
+    await asyncio.sleep(1.92)
+    requests.send(2)
+    await asyncio.sleep(0.01)
+    assert broker.crimes == ["too soon"]
+    assert requests.answered == [0, 1]
+    broker.too_soon_s = 1.0
+    await asyncio.sleep(2)
+    requests.send()
+    await asyncio.sleep(2)
+
+    assert requests.answered == [0, 1, 2]
+    assert broker.sessions == 2
+
+
+@in_virtual_time
+async def test_refused_renewal_leaves_what_is_behind_it_unprocessed() -> None:
+    broker = SaslBroker(10_000, verdict_after_s=0.5)
+    secured = await authenticated(broker)
+    requests = Requests(secured)
+    broker.passwords = ["another"]
+    await asyncio.sleep(7.9)
+    requests.send(2)  # before most of the lifetime is over
+    await asyncio.sleep(1.2)
+    requests.send(3)
+    await secured.connection.closed
+
+    assert requests.answered == [0, 1]
+    assert [end.is_unprocessed for end in requests.lost().values()] == [True] * 3
+    assert isinstance(secured.connection.error, CredentialsError)
+    assert secured.context.counters.reauthentication_failures == 1
+
+
+@in_virtual_time
+async def test_requests_without_a_response_wait_for_the_verdict() -> None:
+    broker = SaslBroker(10_000, verdict_after_s=0.5)
+    secured = await authenticated(broker)
+    requests = Requests(secured)
+    broker.passwords = ["another"]
+    await asyncio.sleep(9.6)
+    requests.send(3, acks=0)
+    await secured.connection.closed
+
+    assert [end.is_unprocessed for end in requests.lost().values()] == [True] * 3
+    assert broker.order[-2:] == [HELLO, TOKEN]
+
+
+@in_virtual_time
+async def test_broker_that_closes_on_what_follows_is_asked_patiently_from_then_on() -> None:
+    broker = SaslBroker(10_000, verdict_after_s=0.1)
+    secured = await authenticated(broker)
+    broker.closes_on_what_follows = True
+    requests = Requests(secured)
+    await asyncio.sleep(9.6)
+    requests.send(2)
+    await secured.connection.closed
+
+    assert [end.is_unprocessed for end in requests.lost().values()] == [False] * 2
+    assert secured.sasl.is_patient(PLACE)
+
+
+@in_virtual_time
+async def test_patient_renewal_sends_nothing_before_the_verdict() -> None:
+    broker = SaslBroker(10_000, verdict_after_s=0.5)
+    secured = await authenticated(broker)
+    secured.sasl.be_patient(PLACE)
+    requests = Requests(secured)
+    await asyncio.sleep(9.6)
+    requests.send(3)
+    await asyncio.sleep(0.4)
+    assert broker.order[-2:] == [HELLO, TOKEN]
+    await asyncio.sleep(0.5)
+
+    assert requests.answered == [0, 1, 2]
+
+
+@in_virtual_time
+async def test_changed_principal_replaces_the_connection_and_is_no_failure() -> None:
+    broker = SaslBroker(10_000)
+    secured = await authenticated(broker)
+    broker.says = (58, "Cannot change principals during re-authentication from User.alice: User.bob")
+    requests = Requests(secured)
+    await asyncio.sleep(9.6)
+    requests.send()
+    await secured.connection.closed
+
+    assert isinstance(secured.connection.error, IdleConnectionError)
+    assert requests.lost()[0].is_unprocessed
+    assert secured.context.counters.reauthentication_failures == 0
+    log = secured.context.log
+    assert isinstance(log, EventList)
+    assert "principal_changed" in log.names()
+
+
+def passwords(delay_s: float) -> tuple[Callable[[], Awaitable[str]], list[float]]:
+    asked: list[float] = []
+
+    async def password() -> str:
+        asked.append(asyncio.get_running_loop().time())
+        if len(asked) > 1:
+            await asyncio.sleep(delay_s)
+        return "secret"
+
+    return password, asked
+
+
+@in_virtual_time
+async def test_requests_pass_while_the_password_is_asked_for() -> None:
+    password, asked = passwords(0.3)
+    secured = await authenticated(SaslBroker(10_000), password)
+    requests = Requests(secured)
+    await asyncio.sleep(9.55)
+    requests.send(3)
+    await asyncio.sleep(0.1)
+    assert requests.answered == [0, 1, 2]
+    await asyncio.sleep(1)
+
+    assert len(asked) == 2
+    assert secured.broker.sessions == 2
+
+
+@in_virtual_time
+async def test_requests_are_held_when_the_session_ends_while_the_password_is_asked_for() -> None:
+    password, _ = passwords(5)
+    secured = await authenticated(SaslBroker(10_000), password)
+    requests = Requests(secured)
+    await asyncio.sleep(9.55)
+    await send_steadily(requests, 3)
+    assert len(requests.answered) < 12
+    await asyncio.sleep(5)
+
+    assert secured.broker.crimes == []
+    assert requests.answered == list(range(requests.sent))
+
+
+@in_virtual_time
+async def test_password_that_never_comes_ends_the_connection() -> None:
+    password, _ = passwords(1e9)
+    secured = await authenticated(SaslBroker(10_000), password)
+    requests = Requests(secured)
+    await asyncio.sleep(11)
+    requests.send(2)
+    await secured.connection.closed
+
+    assert [end.is_unprocessed for end in requests.lost().values()] == [True] * 2
+    assert "sasl_password has not returned within 30 s" in str(secured.connection.error)
+
+
+def raises() -> str:
+    raise OSError("no such vault")
+
+
+@pytest.mark.parametrize(
+    "password, reason",
+    [(raises, "OSError: no such vault"), (lambda: None, "not NoneType"), (lambda: "", "an empty text")],
+)
+@in_virtual_time
+async def test_password_function_that_fails_is_named(password: Callable[[], object], reason: str) -> None:
+    secured = Secured(SaslBroker(), password)
+    with pytest.raises(CredentialsError, match=reason):
+        await secured.connection.ready
+
+
+@in_virtual_time
+async def test_wrong_password_is_refused_before_the_first_request() -> None:
+    broker = SaslBroker()
+    broker.passwords = ["another"]
+    secured = Secured(broker)
+    with pytest.raises(CredentialsError, match="broker 1 at host:9092: the broker refused user 'alice'"):
+        await secured.connection.ready
+    await secured.connection.closed
+
+    assert secured.context.counters.authentication_failures == 1
+
+
+@in_virtual_time
+async def test_connection_closed_during_the_authentication_says_so() -> None:
+    broker = SaslBroker(verdict_after_s=5)
+    secured = Secured(broker)
+    asyncio.get_running_loop().call_later(1, broker.transport.close)
+    with pytest.raises(BrokerConnectionError, match="during the authentication with PLAIN"):
+        await secured.connection.ready
+
+
+@in_virtual_time
+async def test_held_requests_end_when_the_connection_closes() -> None:
+    secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=5))
+    requests = Requests(secured)
+    await asyncio.sleep(9.6)
+    requests.send(3)
+    secured.connection.close(BrokerConnectionError("called off"))
+    await secured.connection.closed
+
+    assert [end.is_unprocessed for end in requests.lost().values()] == [True] * 3
+
+
+@in_virtual_time
+async def test_retired_connection_ends_what_it_holds_first() -> None:
+    secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=1))
+    requests = Requests(secured)
+    await asyncio.sleep(9.6)
+    requests.send(3)
+    secured.connection.retire(BrokerConnectionError("no longer needed"))
+    await secured.connection.closed
+
+    assert requests.answered == [0, 1, 2]
+
+
+@in_virtual_time
+async def test_exchange_counts_as_no_silence_of_held_requests() -> None:
+    """A request that waits 40 s for a password is not 40 s late when it is sent."""
+    password, _ = passwords(25)
+    settings = NetworkSettings(request_timeout_ms=10_000)
+    secured = Secured(SaslBroker(10_000), password, settings=settings)
+    await secured.connection.ready
+    requests = Requests(secured)
+    await asyncio.sleep(10.5)
+    requests.send()
+    await asyncio.sleep(30)
+
+    assert requests.answered == [0]
+
+
+@in_virtual_time
+async def test_exchange_that_stalls_ends_at_the_request_timeout() -> None:
+    secured = await authenticated(SaslBroker(10_000))
+    secured.broker.verdict_after_s = 1e9
+    requests = Requests(secured)
+    await asyncio.sleep(9.6)
+    requests.send()
+    await secured.connection.closed
+
+    assert "request_timeout_ms" in str(secured.connection.error)
+
+
+@in_virtual_time
+async def test_salted_password_is_computed_once_for_all_connections() -> None:
+    secured = await authenticated(SaslBroker(mechanism="SCRAM-SHA-512"))
+    again = Secured(SaslBroker(mechanism="SCRAM-SHA-512"), sasl=secured.sasl)
+    await again.connection.ready
+
+    assert secured.sasl.salted_passwords == 1

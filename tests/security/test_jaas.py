@@ -1,0 +1,127 @@
+"""`sasl.jaas.config` as Java's clients read it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer import ConfigurationError, ProducerConfig
+from aioproducer.config._jaas import parse_jaas
+from aioproducer.security import Secret
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+CANARY = "canary-password"
+
+
+@pytest.mark.parametrize(
+    "text, options",
+    [
+        (f'{PLAIN} required username="u" password="p";', {"username": "u", "password": "p"}),
+        (f"{PLAIN} required\n  username=u\n  password = 'p';", {"username": "u", "password": "'p'"}),
+        (f'{PLAIN} Required username="a\\"b" password="c\\\\d;=";', {"username": 'a"b', "password": "c\\d;="}),
+        (f'// why\n{PLAIN} /* really */ required username="u"; // end', {"username": "u"}),
+        (f"{PLAIN} sufficient;", {}),
+        (f'{PLAIN} required username="" password="a b";', {"username": "", "password": "a b"}),
+        (f'{PLAIN} required password="\u00e4\\n";', {"password": "\u00e4\n"}),
+    ],
+)
+def test_text_is_read(text: str, options: dict[str, str]) -> None:
+    jaas = parse_jaas(text)
+
+    assert jaas.module == "PlainLoginModule"
+    assert dict(jaas.options) == options
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "ends where the class"),
+        (PLAIN, "ends where a flag"),
+        (f"{PLAIN} required", "ends where an option"),
+        (f'{PLAIN} required username="u" password="{CANARY}"', "ends where an option or ;"),
+        (f'{PLAIN} required username="u" password="{CANARY}', "not closed"),
+        (f'{PLAIN} required username {CANARY}="p";', "= is expected"),
+        (f'{PLAIN} username="u" password="{CANARY}";', '"required" is expected'),
+        (f'com.example.MyLoginModule required password="{CANARY}";', "'MyLoginModule' is not known"),
+        (f'{PLAIN} required username="u"; {SCRAM} required;', "one login module"),
+        (f"KafkaClient {{ {PLAIN} required; }};", "'KafkaClient' is not known"),
+    ],
+)
+def test_text_that_cannot_be_read_is_refused_without_its_values(text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_jaas(text)
+
+    assert words in str(caught.value)
+    assert CANARY not in str(caught.value)
+    assert caught.value.option == "sasl_jaas_config"
+
+
+@given(st.text(alphabet=' ="\\;/*ab.\n', max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        parse_jaas(f"{PLAIN} required {text}")
+    except ConfigurationError:
+        return
+
+
+def test_repr_shows_no_value() -> None:
+    assert CANARY not in repr(parse_jaas(f'{PLAIN} required password="{CANARY}";'))
+
+
+def test_delegation_token_is_recognised() -> None:
+    assert parse_jaas(f'{SCRAM} required username="id" password="hmac" tokenauth="true";').is_delegation_token
+    assert not parse_jaas(f'{PLAIN} required username="id" password="hmac" tokenauth="true";').is_delegation_token
+
+
+def from_file(folder: Path, text: str, **options: Any) -> ProducerConfig:
+    path = folder / "client.properties"
+    path.write_text(text, "utf-8")
+    return ProducerConfig.from_properties_file(path, **options)
+
+
+def test_java_client_file_is_read_whole(tmp_path: Path) -> None:
+    config = from_file(
+        tmp_path,
+        "bootstrap.servers=broker-1:9093,broker-2:9093\n"
+        "security.protocol=sasl_ssl\n"
+        "sasl.mechanism=SCRAM-SHA-512\n"
+        f"sasl.jaas.config={SCRAM} required \\\n"
+        f'    username="billing" \\\n    password="{CANARY}";\n'
+        "sasl.login.refresh.window.factor=0.9\n"
+        "acks=all\n",
+    )
+
+    assert config.security_protocol == "SASL_SSL"
+    assert (config.sasl_mechanism, config.sasl_username) == ("SCRAM-SHA-512", "billing")
+    assert isinstance(config.sasl_password, Secret)
+    assert config.sasl_password.reveal() == CANARY
+    assert config.sasl_login_refresh_window_factor == 0.9
+    assert CANARY not in repr(config)
+
+
+def test_error_in_a_jaas_text_names_the_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="line 2"):
+        from_file(tmp_path, f"bootstrap.servers=h:1\nsasl.jaas.config={PLAIN} requird;\nsasl.mechanism=PLAIN\n")
+
+
+def test_what_a_file_cannot_say_is_given_beside_it(tmp_path: Path) -> None:
+    class Provider:
+        async def token(self) -> str:
+            return "token"
+
+    text = (
+        "bootstrap.servers=h:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+        f'sasl.jaas.config={OAUTH} required clientId="billing" clientSecret="{CANARY}";\n'
+        "sasl.oauthbearer.token.endpoint.url=https://idp/token\n"
+        "sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer."
+        "OAuthBearerLoginCallbackHandler\n"
+    )
+    with pytest.raises(ConfigurationError, match="ClientCredentials"):
+        from_file(tmp_path, text)
+    provider = Provider()
+
+    assert from_file(tmp_path, text, sasl_token_provider=provider).sasl_token_provider is provider

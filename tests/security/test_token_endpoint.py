@@ -1,0 +1,251 @@
+"""Token providers against an HTTP server on this machine that does not always behave."""
+
+import base64
+import json
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from aioproducer import ConfigurationError, TokenError
+from aioproducer.security import ClientCredentials, JwtBearer, Secret
+
+CANARY = "canary/secret&"
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Endpoint(ThreadingHTTPServer):
+    """A token endpoint; `answer` is what it says next."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing when a client has had enough."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer: Answer = granted()
+        self.drips_s = 0.0
+        self.heard: list[tuple[str, dict[str, str], dict[str, list[str]]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/token"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        server = self.server
+        assert isinstance(server, Endpoint)
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        server.heard.append((self.path, dict(self.headers), urllib.parse.parse_qs(body)))
+        status, headers, content = server.answer
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        for byte in content if server.drips_s else [content]:
+            self.wfile.write(byte if isinstance(byte, bytes) else bytes((byte,)))
+            self.wfile.flush()
+            time.sleep(server.drips_s)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Print nothing."""
+
+
+def granted(**fields: object) -> Answer:
+    return (
+        200,
+        {"Content-Type": "application/json"},
+        json.dumps({"access_token": "abc", "expires_in": 60} | fields).encode(),
+    )
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    server = Endpoint()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def credentials(url: str, **options: object) -> ClientCredentials:
+    return ClientCredentials(url, client_id="billing id", client_secret=CANARY, **options)  # type: ignore[arg-type]
+
+
+async def test_client_credentials_are_exchanged_for_a_token(endpoint: Endpoint) -> None:
+    provider = credentials(
+        endpoint.url, scope="kafka", parameters={"audience": "a"}, extensions={"logicalCluster": "lkc-1"}
+    )
+    token = await provider.token()
+    path, headers, fields = endpoint.heard[0]
+
+    assert (token.value, token.extensions) == ("abc", {"logicalCluster": "lkc-1"})
+    assert token.expires_at is not None
+    assert path == "/token"
+    assert fields == {"grant_type": ["client_credentials"], "scope": ["kafka"], "audience": ["a"]}
+    pair = base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
+    assert [urllib.parse.unquote_plus(part) for part in pair.split(":")] == ["billing id", CANARY]
+    assert CANARY not in repr(provider)
+
+
+async def test_secret_is_read_at_each_fetch(endpoint: Endpoint, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("first")
+    provider = ClientCredentials(endpoint.url, client_id="id", client_secret=Secret.from_file(file))
+    await provider.token()
+    file.write_text("second")
+    await provider.token()
+    sent = [base64.b64decode(headers["Authorization"].split()[1]) for _, headers, _ in endpoint.heard]
+
+    assert sent == [b"id:first", b"id:second"]
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        ((302, {"Location": "http://127.0.0.1:1/"}, b""), "302 (redirects are not followed)"),
+        ((401, {}, b'{"error": "invalid_client", "error_description": "\x1b[31mno"}'), "401"),
+        (
+            (401, {}, json.dumps({"error": "invalid_client", "error_description": "\x1b[31mno"}).encode()),
+            "invalid_client",
+        ),
+        ((500, {}, b"<html>"), "answered 500"),
+        ((200, {}, b"not JSON"), "without an access_token"),
+        ((200, {}, b"[1]"), "without an access_token"),
+        ((200, {}, b'{"access_token": 1}'), "without an access_token"),
+        ((200, {}, b"[" * 100_000), "without an access_token"),
+        ((200, {}, b" " * 10_000_000), "more than 1048576 bytes"),
+        ((200, {"Content-Length": "100"}, b"short"), "without an access_token"),
+    ],
+)
+async def test_endpoint_that_gives_no_token_is_quoted(endpoint: Endpoint, answer: Answer, words: str) -> None:
+    endpoint.answer = answer
+    with pytest.raises(TokenError) as caught:
+        await credentials(endpoint.url).token()
+
+    assert words in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    assert CANARY not in str(caught.value)
+    assert len(endpoint.heard) == 1
+
+
+async def test_endpoint_that_drips_is_given_up(endpoint: Endpoint) -> None:
+    endpoint.answer, endpoint.drips_s = (200, {}, b" " * 100), 0.02
+    with pytest.raises(TokenError, match="in time"):
+        await credentials(endpoint.url, timeout_s=0.1).token()
+
+
+async def test_endpoint_that_is_down_is_named() -> None:
+    with pytest.raises(TokenError, match=r"127\.0\.0\.1:1/token cannot be asked: Connection refused"):
+        await credentials("http://127.0.0.1:1/token").token()
+
+
+@pytest.mark.parametrize("lifetime", [0, -1, True, "60", 1e300, None])
+async def test_strange_lifetime_is_ignored(endpoint: Endpoint, lifetime: object) -> None:
+    endpoint.answer = granted(expires_in=lifetime)
+
+    assert (await credentials(endpoint.url).token()).expires_at is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "http://idp.example.com/token",
+        "http://localhost.example.com/token",
+        "ftp://localhost/token",
+        "idp/token",
+        "",
+        "https://",
+        "https://user:canary@idp/token",
+        "https://idp:port/token",
+        "https://[::1/token",
+    ],
+)
+def test_url_that_is_not_safe_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        credentials(url)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["https://idp.example.com/token", "http://localhost:8080/", "http://[::1]:8080/t?x=1"])
+def test_safe_url_is_accepted(url: str) -> None:
+    assert url in repr(credentials(url))
+
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+def make_rsa() -> PrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+def make_ec() -> PrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def pem(key: PrivateKey, password: bytes | None = None) -> bytes:
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password is not None:
+        encryption = serialization.BestAvailableEncryption(password)
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+
+
+@pytest.mark.parametrize("password", [None, b"key-password"])
+@pytest.mark.parametrize("make", [make_rsa, make_ec], ids=["RS256", "ES256"])
+async def test_assertion_is_signed_and_exchanged(
+    endpoint: Endpoint, tmp_path: Path, make: Callable[[], PrivateKey], *, password: bytes | None
+) -> None:
+    key, file = make(), tmp_path / "key.pem"
+    algorithm = "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"
+    file.write_bytes(pem(key, password))
+    provider = JwtBearer(
+        endpoint.url,
+        private_key_file=file,
+        private_key_password=None if password is None else password.decode(),
+        algorithm=algorithm,
+        key_id="key-1",
+        issuer="billing",
+        subject="alice",
+        audience="idp",
+    )
+    token = await provider.token()
+    fields = endpoint.heard[0][2]
+    assertion = fields["assertion"][0]
+
+    assert token.value == "abc"
+    assert fields["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+    assert jwt.get_unverified_header(assertion)["kid"] == "key-1"
+    claims = jwt.decode(assertion, key.public_key(), algorithms=[algorithm], audience="idp")
+    assert (claims["iss"], claims["sub"]) == ("billing", "alice")
+
+
+@pytest.mark.parametrize("content, words", [(None, "cannot be read"), (b"-----BEGIN canary", "cannot sign with RS256")])
+async def test_key_that_cannot_sign_is_named(
+    endpoint: Endpoint, tmp_path: Path, *, content: bytes | None, words: str
+) -> None:
+    file = tmp_path / "key.pem"
+    if content is not None:
+        file.write_bytes(content)
+    provider = JwtBearer(endpoint.url, private_key_file=file, issuer="i", subject="s")
+    with pytest.raises(TokenError, match=words) as caught:
+        await provider.token()
+
+    assert "canary" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_other_algorithm_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="RS256 or ES256"):
+        JwtBearer("https://idp/", private_key_file=tmp_path, issuer="i", subject="s", algorithm="none")
