@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._network.address_race import text_of
 from aioproducer._network.connection import BrokerConnection, IdleConnectionError
 from aioproducer._network.connection_attempt import ConnectionAttempt
+from aioproducer._network.places import place_text
 from aioproducer._network.refusals import is_for_good, is_refusal
-from aioproducer._network.routes import place_text
 from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff

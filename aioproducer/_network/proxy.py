@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from aioproducer._network.address_race import AddressRace, direct
 from aioproducer._network.addresses import interleaved, look_up
-from aioproducer._network.routes import place_text
+from aioproducer._network.places import place_text
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import AuthenticationError, BrokerConnectionError
 

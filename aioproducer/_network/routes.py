@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from aioproducer._network.places import parse_place, place_text
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import BrokerConnectionError
 
@@ -17,21 +17,6 @@ if TYPE_CHECKING:
 
 AddressMap: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
 """`"host:port"` as the cluster advertises it -> `"host:port"` to connect to; None from a function: unchanged."""
-
-LAST_PORT: Final = 65_535
-_PLACE: Final = re.compile(r"(?:\[([^][@/\s]+)]|([^][@/:\s]+)):([0-9]{1,5})")
-
-
-def parse_place(text: str) -> tuple[str, int] | None:
-    """Return host and port of `"host:port"`, the host without brackets; None if it is none."""
-    match = _PLACE.fullmatch(text)
-    if match is None or not 1 <= int(match[3]) <= LAST_PORT:
-        return None
-    return match[1] or match[2], int(match[3])
-
-
-def place_text(host: str, port: int | str) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 from urllib.parse import unquote_to_bytes
 
+from aioproducer._network.places import LAST_PORT, parse_place, place_text
 from aioproducer._network.proxy import HTTP, SOCKS5, SOCKS5H, Proxy
-from aioproducer._network.routes import LAST_PORT, AddressMap, BrokerPattern, parse_place, place_text
+from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer._shown_values import shown
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret

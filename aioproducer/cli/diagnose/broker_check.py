@@ -19,9 +19,10 @@ from aioproducer._network.addresses import SocketAddress, connect, interleaved, 
 from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.connection_attempt import ConnectionAttempt
 from aioproducer._network.context import ConnectionSecurity, NetworkContext
+from aioproducer._network.places import place_text
 from aioproducer._network.proxy import connect_through
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
-from aioproducer._network.routes import Route, place_text
+from aioproducer._network.routes import Route
 from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._producer.cluster_access import security_of
 from aioproducer._producer.component_settings import network_settings
