@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from aioproducer._logs import event_log
 from aioproducer._network.cluster_updates import merge
-from aioproducer._network.context import NetworkSettings, Timer
+from aioproducer._network.context import ClusterAccess, NetworkSettings, Timer
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.response_future import RawResponse, ResponseT
 from aioproducer._protocol.error_codes import ErrorCode
@@ -101,22 +101,22 @@ class ClusterRequests:
         bootstrap: (host, port) pairs.
         timeout_s: for each request, attempts included.
         client_id: for the brokers' logs.
+        access: TLS, SASL, proxies and address maps.
     """
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], timeout_s: float, *, client_id: str = CLIENT_ID) -> None:
-        self._client = NetworkClient(
-            bootstrap=bootstrap,
-            settings=NetworkSettings(
-                request_timeout_ms=REQUEST_TIMEOUT_MS,
-                connection_setup_timeout_ms=min(SETUP_TIMEOUT_MS, max(1, int(timeout_s * 400))),
-                software_version=VERSION,
-            ),
-            timers=LoopTimers(),
-            random=Random(),  # noqa: S311  # jitter
-            events=NoListener(),
-            log=event_log(client_id),
-            client_id=client_id,
-        )
+    _client: NetworkClient  # set by `__aenter__`
+
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        timeout_s: float,
+        *,
+        client_id: str = CLIENT_ID,
+        access: ClusterAccess = ClusterAccess(),  # noqa: B008  # a constant
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._access = access
         self._timeout_s = timeout_s
         self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
         self.cluster: Cluster = Cluster()
@@ -126,7 +126,29 @@ class ClusterRequests:
         """Why the last attempt of a request failed; None if none has."""
 
     async def __aenter__(self) -> Self:
-        self._client.start(asyncio.get_running_loop())
+        """Load certificates and keys.
+
+        Raises:
+            ConfigurationError: they cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        self._client = NetworkClient(
+            bootstrap=self._bootstrap,
+            settings=NetworkSettings(
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
+                connection_setup_timeout_ms=min(SETUP_TIMEOUT_MS, max(1, int(self._timeout_s * 400))),
+                software_version=VERSION,
+                routes=self._access.routes,
+            ),
+            security=self._access.security(loop),
+            timers=LoopTimers(),
+            random=Random(),  # noqa: S311  # jitter
+            events=NoListener(),
+            log=event_log(self._client_id),
+            client_id=self._client_id,
+        )
+        self._client.start(loop)
+        await self._client.prepare()
         return self
 
     async def __aexit__(self, *exception: object) -> None:

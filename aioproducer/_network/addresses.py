@@ -1,4 +1,4 @@
-"""Resolves the name of a broker in a daemon thread, and connects to one of its addresses.
+"""Resolves names in a daemon thread, and connects to one of the addresses.
 
 `loop.getaddrinfo` of asyncio and uvloop is not used:
 
@@ -20,10 +20,13 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import zip_longest
 from typing import Final, TypeAlias, TypeVar
 
 from aioproducer._threads.real_threads import start_thread
 
+FoundT = TypeVar("FoundT")
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
@@ -45,7 +48,7 @@ async def look_up(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
     elif _is_address(host) or not threading.main_thread().is_alive():
         found = _get_address_info(host, port)  # from 3.12 on no thread starts while the interpreter exits
     else:
-        found = await _in_thread(loop, host, port)
+        found = await _in_thread(loop, partial(_get_address_info, host, port))
     return list(dict.fromkeys(_with_port(entry[4], port) for entry in found))
 
 
@@ -61,13 +64,13 @@ def _get_address_info(host: str, port: int) -> _Found:
     return socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
 
 
-async def _in_thread(loop: asyncio.AbstractEventLoop, host: str, port: int) -> _Found:
-    answer: asyncio.Future[_Found] = loop.create_future()
+async def _in_thread(loop: asyncio.AbstractEventLoop, ask: Callable[[], FoundT]) -> FoundT:
+    answer: asyncio.Future[FoundT] = loop.create_future()
 
     def work() -> None:
-        found: _Found | Exception
+        found: FoundT | Exception
         try:
-            found = _get_address_info(host, port)
+            found = ask()
         except Exception as error:  # noqa: BLE001  # a patched resolver may raise anything
             found = error
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
@@ -78,7 +81,7 @@ async def _in_thread(loop: asyncio.AbstractEventLoop, host: str, port: int) -> _
     return await answer
 
 
-def _settle(answer: asyncio.Future[_Found], found: _Found | Exception) -> None:
+def _settle(answer: asyncio.Future[FoundT], found: FoundT | Exception) -> None:
     if answer.done():  # the caller's time ran out
         return
     if isinstance(found, Exception):
@@ -94,6 +97,33 @@ def _with_port(address: SocketAddress | tuple[int, bytes], port: int) -> SocketA
             return host, port, flow_info, scope_id
         case (host, *_):
             return str(host), port
+
+
+async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
+    """Return the name that each address of a host has in the reverse zone, each once; without one the address itself.
+
+    Source: `resolve_canonical_bootstrap_servers_only` of ClientUtils in Apache Kafka.
+    """
+    names = []
+    for address in await look_up(loop, host, port):
+        try:
+            name, _ = await _in_thread(loop, partial(socket.getnameinfo, address, socket.NI_NAMEREQD))
+        except OSError:
+            name = address[0]
+        names.append(name)
+    return list(dict.fromkeys(names))
+
+
+def interleaved(addresses: Sequence[SocketAddress]) -> list[SocketAddress]:
+    """Return the addresses with the families in turn, beginning with that of the first (RFC 8305, section 4)."""
+    of_first = [each for each in addresses if _is_ipv6(each) == _is_ipv6(addresses[0])]
+    of_other = [each for each in addresses if _is_ipv6(each) != _is_ipv6(addresses[0])]
+    pairs = zip_longest(of_first, of_other)
+    return [each for pair in pairs for each in pair if each is not None]
+
+
+def _is_ipv6(address: SocketAddress) -> bool:
+    return ":" in address[0]
 
 
 async def connect(loop: asyncio.AbstractEventLoop, make: Callable[[], ProtocolT], address: SocketAddress) -> ProtocolT:

@@ -131,6 +131,10 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def is_open(self) -> bool:
         return self._state is ConnectionState.READY and not self._transport.is_closing()
 
+    def extra_info(self, name: str) -> object:
+        """Return what the transport knows about the connection, such as its `ssl_object`."""
+        return self._transport.get_extra_info(name)
+
     @property
     def in_flight(self) -> int:
         return self._conversation.in_flight + self._stream.unwritten
@@ -148,6 +152,9 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Count no silence before then: the broker reads nothing during the pause (KIP-219)."""
         self._oldest_since = max(self._oldest_since, when)
         self._stream.pause_until(when)
+
+    def end_pause(self) -> None:
+        self._stream.end_pause()
 
     def silent_for_s(self, now: float) -> float:
         """Return for how long the oldest request has been the oldest; 0.0 or less with none."""

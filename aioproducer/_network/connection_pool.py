@@ -15,7 +15,7 @@ A node has at most one connection, made when wanted, and made again after a grow
 
 The pause grows with every attempt after which the broker answered nothing but the handshake: a broker that takes
 connections and drops them as soon as it is asked for something is as good as down. Every address of the node's
-name is tried, each with its own time-out, and the next attempt begins with the next address.
+name is tried, each with its own time-out (`address_race`), and the next attempt begins with the next address.
 
 Source: ClusterConnectionStates and NetworkClient in Apache Kafka; KIP-144 (backoff), KIP-302 and KIP-602 (all
 addresses), KIP-601 (setup time-out), KIP-219 (throttling).
@@ -25,18 +25,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._network.addresses import SocketAddress, connect, look_up
-from aioproducer._network.connection import BrokerConnection, IdleConnectionError, with_label
+from aioproducer._network.address_race import text_of
+from aioproducer._network.connection import BrokerConnection, IdleConnectionError
+from aioproducer._network.connection_attempt import ConnectionAttempt
+from aioproducer._network.places import place_text
 from aioproducer._network.refusals import is_for_good, is_refusal
 from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsError, TlsRefusedError
+from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsRefusedError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, Timer
@@ -73,6 +74,7 @@ class NodeConnection:
         self.retry_at = 0.0  # earliest time of the next attempt, monotonic seconds
         self.is_throttled = False
         self.failures = 0  # number of attempts and connections that failed
+        self.host = node.host  # that TLS and SASL check; of a bootstrap server its canonical name, if asked for
         self._context = context
         self._on_change = on_change
         self._backoff = ExponentialBackoff(
@@ -84,16 +86,15 @@ class NodeConnection:
             random=context.random,
         )
         self._task: asyncio.Task[None] | None = None
+        self._cancelled: set[asyncio.Task[None]] = set()  # attempts that still close their sockets
         self._timer: Timer | None = None
         self._throttle_timer: Timer | None = None
         self._failures_in_a_row = self._attempts = 0
         self._is_closed = False
-        self._tls = context.security.tls if context.security is not None else None
-        self._missing = ""  # what the current attempt waits for, for the text of a time-out
 
     @property
     def place(self) -> tuple[str, int]:
-        return self.node.host, self.node.port
+        return self.host, self.node.port
 
     @property
     def is_ready(self) -> bool:
@@ -153,7 +154,7 @@ class NodeConnection:
 
     def become(self, node: Node) -> None:
         """Let the connection to a bootstrap address be that of the node that listens there."""
-        self.node = node
+        self.node, self.host = node, node.host
         if self.connection is not None:
             self.connection.label = _label(node)
 
@@ -169,12 +170,11 @@ class NodeConnection:
 
     async def close(self, error: KafkaError) -> None:
         self._is_closed = True
-        task = self._task
         self._cancel_attempt()
         if self._throttle_timer is not None:
             self._throttle_timer.cancel()
-        if task is not None:
-            await asyncio.wait((task,))
+        if self._cancelled:
+            await asyncio.wait(self._cancelled)
         if self.connection is not None:
             connection = self.connection
             connection.close(error)
@@ -188,8 +188,11 @@ class NodeConnection:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             self._task.cancel()
+            self._cancelled.add(self._task)
+            self._task.add_done_callback(self._cancelled.discard)
+        self._task = None
 
     def _start(self, _now: float) -> None:
         self._timer = None
@@ -205,11 +208,12 @@ class NodeConnection:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {_text_of(error)}")
+            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {text_of(error)}")
             failure.__cause__ = error
             self._fail_attempt(failure)
         finally:
-            self._task = None
+            if self._task is asyncio.current_task():  # another attempt may have begun while this one was cancelled
+                self._task = None
         self._on_change(self)
 
     def _fail_attempt(self, error: KafkaError) -> None:
@@ -221,54 +225,17 @@ class NodeConnection:
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
-        timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
-        label = _label(self.node)
-        if self._tls is not None:
-            await self._tls.prepare()
-        reasons: list[str] = []
-        for address in await self._addresses(timeout_s):
-            limit = asyncio.timeout(timeout_s)
-            try:
-                async with limit:
-                    return await self._open_address(address)
-            except KafkaError:
-                raise  # the handshake failed: its text names the broker and the reason
-            except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
-                is_over = isinstance(error, TimeoutError) and limit.expired()
-                text = f"{self._missing} within {timeout_s:.1f} s" if is_over else _text_of(error)
-                reasons.append(f"{address[0]}: {text}")
-        raise BrokerConnectionError(f"cannot connect to {label}: {'; '.join(reasons)}")
-
-    async def _addresses(self, timeout_s: float) -> list[SocketAddress]:
-        host, port = self.node.host, self.node.port
-        limit = asyncio.timeout(timeout_s)
-        try:
-            async with limit:
-                addresses = await look_up(self._context.loop, host, port)
-        except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise BrokerConnectionError(f"cannot resolve {host!r} within {timeout_s:.1f} s") from error
-            raise BrokerConnectionError(f"cannot resolve {host!r}: {_text_of(error)}") from error
-        if not addresses:
-            raise BrokerConnectionError(f"cannot resolve {host!r}: the name has no address")
-        first = self._attempts % len(addresses)
+        attempt = ConnectionAttempt(
+            self._context,
+            self.node,
+            label=_label(self.node),
+            timeout_s=self._setup_timeout.delay_s(self._failures_in_a_row),
+            number=self._attempts,
+        )
         self._attempts += 1
-        return addresses[first:] + addresses[:first]
-
-    async def _open_address(self, address: SocketAddress) -> BrokerConnection:
-        make = self._connection_factory()
-        self._missing = "no connection"
-        connection = await self._connected(make, address)
-        try:
-            await connection.ready
-        except asyncio.CancelledError:
-            self._missing = connection.missing
-            connection.close(BrokerConnectionError("the handshake was not finished in time"))
-            await asyncio.wait((connection.closed,))
-            raise
-        if connection.error is not None:  # closed between its last response and this task's turn
-            raise connection.error
-        return connection
+        route = await attempt.route()
+        self.host = attempt.host
+        return await attempt.open(route, self._connection_factory())
 
     def _connection_factory(self) -> Callable[[], BrokerConnection]:
         context, label = self._context, _label(self.node)
@@ -276,17 +243,6 @@ class NodeConnection:
         if sasl is None:
             return partial(BrokerConnection, context, label, self._lose)
         return partial(SaslConnection, context, label, self._lose, place=self.place, sasl=sasl)
-
-    async def _connected(self, make: Callable[[], BrokerConnection], address: SocketAddress) -> BrokerConnection:
-        loop = self._context.loop
-        if self._tls is None:
-            return await connect(loop, make, address)
-        protocol = await connect(loop, self._tls.wrap(make, self.node.host), address)
-        self._missing = "the port is open, but nothing has answered the TLS handshake there"
-        try:
-            return await protocol.established()
-        except TlsError as error:
-            raise with_label(_label(self.node), error) from error.__cause__
 
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
@@ -344,6 +300,8 @@ class NodeConnection:
     def _end_throttle(self, _now: float) -> None:
         self._throttle_timer = None
         self.is_throttled = False
+        if self.connection is not None:
+            self.connection.end_pause()
         if self.is_open:
             self._on_change(self)  # `NodeSelector.reach` may wait for it
 
@@ -491,17 +449,8 @@ def _is_same_place(node: Node | None, other: Node) -> bool:
 
 
 def _address(node: Node) -> str:
-    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+    return place_text(node.host, node.port)
 
 
 def _label(node: Node) -> str:
     return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"
-
-
-def _text_of(error: BaseException) -> str:
-    """Return the reason of a failed attempt: the system's text for its errors, for others the class and text."""
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_text_of(each) for each in error.exceptions)
-    if isinstance(error, OSError):
-        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
-    return f"{type(error).__name__}: {error}".removesuffix(": ")

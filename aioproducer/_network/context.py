@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aioproducer._network.refusals import Refusals
 from aioproducer._network.response_budget import HeldAnswers
+from aioproducer._network.routes import Routes
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
@@ -77,6 +78,7 @@ class NetworkSettings(NamedTuple):
     write_buffer_bytes: int = 512 * 1024  # with more unsent bytes in the transport a node takes no further request
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES  # a longer response closes the connection
     software_version: str = "unknown"  # of this library, for the metrics of brokers
+    routes: Routes = Routes()
 
 
 @dataclass(slots=True)
@@ -121,6 +123,17 @@ class ConnectionSecurity:
 
     tls: TlsClient | None = None
     sasl: SaslClient | None = None
+
+
+def _plaintext(_loop: asyncio.AbstractEventLoop) -> ConnectionSecurity | None:
+    return None
+
+
+class ClusterAccess(NamedTuple):
+    """How connections for single requests reach a cluster, by the options of a producer's configuration."""
+
+    routes: Routes = Routes()
+    security: Callable[[asyncio.AbstractEventLoop], ConnectionSecurity | None] = _plaintext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

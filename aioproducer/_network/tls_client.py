@@ -107,6 +107,12 @@ class TlsClient:
         attempt = Attempt(name_to_check(host), found.has_certificate, found.has_truststore, unnamed=found.unnamed)
         return partial(TlsProtocol, found.context, attempt, make)
 
+    def context(self) -> ssl.SSLContext:
+        """Return the context of the next connection, for those that other libraries make."""
+        found = self._context if self._source is None else self._from_user(self._source)
+        assert found is not None  # `prepare` came before
+        return found.context
+
     def _look(self) -> _Stamp:
         return tuple(map(_stamp_of, self._paths))
 

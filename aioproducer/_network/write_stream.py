@@ -13,20 +13,23 @@ timer whose delay doubles while no byte leaves.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.requests import WRITTEN, OutgoingRequest
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.context import NetworkContext, NetworkSettings, Timer
     from aioproducer._protocol.produce import Buffer
 
 _FIRST_POLL_S: Final = 0.001
 _SLOWEST_POLL_S: Final = 0.1
+PROBES: Final = 3
+_LONGEST_PROBE_S: Final = 32_767  # of Linux
 _CHEAPER_THAN_A_VECTOR: Final = 4 * 1024
 _CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
 """A request of up to this size is copied into one piece; a larger one is written piece by piece."""
@@ -62,7 +65,10 @@ class WriteStream:
         self._poll_delay_s = _FIRST_POLL_S
         self._is_poll_due_soon = False
         settings = context.settings
-        _set_socket_options(transport, settings.send_buffer_bytes, settings.receive_buffer_bytes)
+        # The transport of a simulated network has no socket.
+        self._socket: socket.socket | None = transport.get_extra_info("socket")
+        if self._socket is not None:
+            _set_socket_options(self._socket, settings)
         transport.set_write_buffer_limits(high=settings.write_buffer_bytes)
         gathers = honours_back_pressure(context.loop)
         self._in_one_piece = _CHEAPER_THAN_A_VECTOR if gathers else _CHEAPER_THAN_MANY_CALLS
@@ -87,6 +93,17 @@ class WriteStream:
     def pause_until(self, when: float) -> None:
         """Count no stall before then: the broker reads nothing during the pause."""
         self._moved_at = max(self._moved_at, when)
+        # Linux counts a peer that acknowledges its probes and takes no bytes as dead, too.
+        self._set_user_timeout(0)
+
+    def end_pause(self) -> None:
+        """Let the system notice a dead peer again."""
+        self._set_user_timeout(_user_timeout_ms(self._context.settings.request_timeout_ms))
+
+    def _set_user_timeout(self, milliseconds: int) -> None:
+        if self._socket is not None and hasattr(socket, "TCP_USER_TIMEOUT") and not self._transport.is_closing():
+            with contextlib.suppress(OSError):  # the connection is lost
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
     def has_left(self, request: OutgoingRequest) -> bool:
         return request.end <= self._handed - self._transport.get_write_buffer_size()
@@ -154,14 +171,37 @@ def honours_back_pressure(loop: asyncio.AbstractEventLoop, version: tuple[int, .
     return not ((3, 12, 0) <= version < (3, 12, 9) or (3, 13, 0) <= version < (3, 13, 2))
 
 
-def _set_socket_options(transport: asyncio.Transport, send_bytes: int, receive_bytes: int) -> None:
-    # The transport of a simulated network has no socket.
-    tcp: socket.socket | None = transport.get_extra_info("socket")
-    if tcp is None:
-        return
+def _set_socket_options(tcp: socket.socket, settings: NetworkSettings) -> None:
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if send_bytes >= 0:
-        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
-    if receive_bytes >= 0:
-        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    if settings.send_buffer_bytes >= 0:
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+    if settings.receive_buffer_bytes >= 0:
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+    for option, value in _keepalive(settings.request_timeout_ms):
+        with contextlib.suppress(OSError):  # some systems have the name and not the option, or another range
+            tcp.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _keepalive(request_timeout_ms: int) -> Iterator[tuple[int, int]]:
+    """Yield the options by which the system notices a dead peer at four fifths of `request_timeout_ms`.
+
+    A load balancer that forgets a connection, or loses its backend, says nothing. Unanswered probes show that while
+    nothing is sent; while bytes wait for an acknowledgement there are no probes, and TCP_USER_TIMEOUT ends the wait.
+    """
+    probe_s = max(1, request_timeout_ms // 1000 // (2 * PROBES - 1))
+    idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"  # macOS has the other name
+    values = {
+        idle: min(probe_s, _LONGEST_PROBE_S),
+        "TCP_KEEPINTVL": min(probe_s, _LONGEST_PROBE_S),
+        "TCP_KEEPCNT": PROBES,
+        "TCP_USER_TIMEOUT": _user_timeout_ms(request_timeout_ms),
+    }
+    for name, value in values.items():
+        option: int | None = getattr(socket, name, None)
+        if option is not None:
+            yield option, value
+
+
+def _user_timeout_ms(request_timeout_ms: int) -> int:
+    return max(1, request_timeout_ms // 5 * 4)

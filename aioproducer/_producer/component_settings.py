@@ -8,6 +8,7 @@ from aioproducer._accumulator.open_batches import AccumulatorSettings
 from aioproducer._accumulator.wait_queues import WaitingLimits
 from aioproducer._network.context import ConnectionSecurity, NetworkSettings
 from aioproducer._network.metadata_refresher import MetadataSettings
+from aioproducer._network.routes import Routes
 from aioproducer._protocol.compression import CompressionType
 from aioproducer._sender.produce_outcome import Policy
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
@@ -76,6 +77,12 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
         receive_buffer_bytes=config.receive_buffer_bytes,
         refusal_pause_max_ms=config.sasl_login_retry_backoff_max_ms,
         software_version=VERSION,
+        routes=Routes(
+            address_map=config.address_map,
+            allowed_brokers=config.allowed_brokers,
+            proxy=config.proxy_url,
+            uses_canonical_names=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
+        ),
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typer import Typer
 
 WIDTH_OF_TABLES = 70  # in narrower terminals, tables of options would cut the names: --boots…
-COMMANDS = ("produce", "load", "tail", "txn", "broker")
+COMMANDS = ("produce", "load", "tail", "txn", "diagnose", "broker")
 _EXTRAS = {"pyarrow": "cli,spark", "pyspark": "cli,spark"}
 """Library -> the extras that bring it; `cli` for all others."""
 _TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE))

@@ -59,6 +59,7 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "ssl_check_hostname": ("ssl_endpoint_identification_algorithm", '"" for False'),
     "ssl_ciphers": ("ssl_cipher_suites", ""),
     "api_version_auto_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
+    "socks5_proxy": ("proxy_url", "such as 'socks5://host:1080'"),
 }
 """Name elsewhere -> (the option here, what differs)."""
 
@@ -85,7 +86,6 @@ REASONS: Final[Mapping[str, str]] = {
     "auto_include_jmx_reporter": "there is no JMX here",
     "bootstrap_resolve_timeout_ms": "names are resolved at start, within max_block_ms",
     "buffer_memory_allocation_strategy": "batches always grow on demand",
-    "client_dns_lookup": "all addresses of a name are tried, as Kafka's default does",
     "client_rack": "rack-aware partitioning is not supported in this version",
     "config_providers": "they are Java classes",
     "enable_metrics_push": "metrics are read with Producer.statistics(), never pushed to brokers",
@@ -120,7 +120,7 @@ REASONS: Final[Mapping[str, str]] = {
     "broker_version_fallback": _VERSIONS,
     "builtin_features": "all codecs are always there",
     "closesocket_cb": _SOCKETS,
-    "connect_cb": _SOCKETS,
+    "connect_cb": "use proxy_url or address_map",
     "debug": 'set the level of logging.getLogger("aioproducer") to DEBUG',
     "default_topic_conf": "options are the same for all topics",
     "delivery_report_only_error": _ON_DELIVERY,
@@ -150,7 +150,7 @@ REASONS: Final[Mapping[str, str]] = {
     "queuing_strategy": "records of a partition keep the order of the calls",
     "receive_message_max_bytes": "the largest response is fixed",
     "reconnect_backoff_jitter_ms": "reconnect_backoff_ms has a jitter of 20 %, as in Kafka",
-    "resolve_cb": "names are resolved by the event loop",
+    "resolve_cb": "use address_map, or the getaddrinfo of the event loop",
     "socket_blocking_max_ms": "no thread waits in a socket",
     "socket_cb": _SOCKETS,
     "socket_keepalive_enable": "keep-alive is always on",
@@ -174,12 +174,10 @@ REASONS: Final[Mapping[str, str]] = {
     "kafka_client": "the producer makes its own connections",
     "loop": "the producer binds to the running event loop at start",
     "metrics_enabled": "metrics are always kept, and read with Producer.statistics()",
-    "proxy_url": "proxies are not supported",
     "selector": _SOCKETS,
     "sock_chunk_buffer_count": _SOCKETS,
     "sock_chunk_bytes": _SOCKETS,
     "socket_options": "TCP_NODELAY and keep-alive are always set; see send_buffer_bytes and receive_buffer_bytes",
-    "socks5_proxy": "proxies are not supported",
     # consumers
     "check_crcs": _CONSUMER,
     "consume_cb": _CONSUMER,
@@ -220,7 +218,6 @@ PREFIXES: Final[Mapping[str, str]] = {
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "auto_include_jmx_reporter": "false",
     "buffer_memory_allocation_strategy": "incremental",
-    "client_dns_lookup": "use_all_dns_ips",
     "client_rack": "",
     "config_providers": "",
     "enable_metrics_push": "false",

@@ -11,10 +11,13 @@ from os import PathLike
 from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer._network.proxy import Proxy
+from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer.config import _java_classes as java_classes
 from aioproducer.config import _rules as rules
 from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.config._kafka_properties import check_properties, in_python_spelling, python_name
+from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl
 from aioproducer.config._option_types import (
     INT64_MAX,
     Acks,
@@ -58,6 +61,7 @@ _SERIALIZER = "an object with serialize(topic, value), or a function of the valu
 
 
 _AS_THEY_ARE: Final = object()
+_DNS_LOOKUPS: Final = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 
 
 def _serializer(option: str) -> Plugin:
@@ -343,6 +347,26 @@ class ProducerConfig:
     allow_plaintext_credentials: Annotated[bool, BoolOption()] = False
     """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, where everyone on the way can read password or token.
     Not an option of Kafka."""
+
+    client_dns_lookup: Annotated[str, EnumOption(_DNS_LOOKUPS)] = _DNS_LOOKUPS[0]
+    """Which names are connected to. All addresses of a name are tried, of both families, each started 250 ms after
+    the one before it. With `resolve_canonical_bootstrap_servers_only`, the names of bootstrap servers become those that
+    their addresses have, which Kerberos may ask for."""
+
+    proxy_url: Annotated[Proxy | None, ProxyUrl()] = None
+    """A proxy for all connections: `"socks5h://user:password@host:1080"`, whose names the proxy resolves, `socks5://`,
+    whose names are resolved here, or `http://`, which is asked with CONNECT. Special characters in user and password
+    are written as in `%40`. May be a `Secret`; the password is shown nowhere. Not an option of Kafka."""
+
+    address_map: Annotated[AddressMap | None, AddressMapOption()] = None
+    """Where to connect to instead of the addresses that brokers advertise, for port forwards and NAT:
+    a dict `{"kafka-1.internal:9092": "localhost:19092"}`, or a function of `"host:port"` that returns another
+    `"host:port"`, or None. TLS still checks the advertised name.
+    In a property file: `kafka-1.internal:9092=localhost:19092,...`. Not an option of Kafka."""
+
+    allowed_brokers: Annotated[tuple[BrokerPattern, ...], AllowedBrokers()] = ()
+    """The only brokers that metadata may lead to, as patterns of host or host:port such as `"kafka-*.internal"` or
+    `"10.0.0.*:9092"`; with none, all are allowed. Bootstrap servers always are. Not an option of Kafka."""
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.

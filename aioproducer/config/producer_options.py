@@ -1,6 +1,6 @@
 """The options of `Producer(...)` as keyword arguments, for editors and type checkers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Literal, TypedDict
 
@@ -82,5 +82,9 @@ class ProducerOptions(TypedDict, total=False):
     sasl_login_retry_backoff_ms: int
     sasl_login_retry_backoff_max_ms: int
     allow_plaintext_credentials: bool
+    client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
+    proxy_url: str | Secret | None
+    address_map: Mapping[str, str] | Callable[[str], str | None] | None
+    allowed_brokers: str | Sequence[str] | None
     transactional_id: str | None
     transaction_timeout_ms: int

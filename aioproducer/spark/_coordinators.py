@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, raise_refusal
+from aioproducer._producer.cluster_access import cluster_access
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
@@ -306,7 +307,8 @@ def prepared(options: SinkOptions) -> Preparation | None:
 
 def _connected(options: SinkOptions) -> ClusterRequests:
     config = ProducerConfig.from_kafka_properties(options.kafka)
-    return ClusterRequests(config.bootstrap, REQUEST_TIMEOUT_S, client_id="aioproducer-spark")
+    access = cluster_access(config)
+    return ClusterRequests(config.bootstrap, REQUEST_TIMEOUT_S, client_id="aioproducer-spark", access=access)
 
 
 async def _find_topic(requests: ClusterRequests, topic: str) -> None:

@@ -21,6 +21,10 @@ class MemoryTransport(asyncio.Transport):
         self._is_reading = True
         self._unread: list[bytes] = []
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol)
+        self.protocol = protocol
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self._is_closing
         self.written += len(data)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from aioproducer._network.context import NetworkSettings
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.core_parts import cluster_of
 from tests.fakes.network import client_on
@@ -24,3 +25,32 @@ async def test_name_is_looked_up_again_for_each_connection() -> None:
         await asyncio.sleep(1)
     await network.client.close()
     assert [host for _, host, _ in network.loop.connects] == ["10.0.0.1", "10.0.0.2"]
+
+
+@in_virtual_time
+async def test_silent_name_server_costs_the_setup_timeout_and_is_asked_again() -> None:
+    """T22: a lookup that hangs does not hold the attempt for ever, and the next one asks anew."""
+    network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=1_000))
+    network.loop.servers["10.0.0.1", 9092] = ScriptedBroker
+    network.client.update_nodes(cluster_of((1,)))
+    answers, asks = network.loop.getaddrinfo, 0
+
+    async def getaddrinfo(host: str, port: int, **options: object) -> object:
+        nonlocal asks
+        asks += 1
+        if asks == 1:
+            await asyncio.Event().wait()
+        return await answers(host, port, **options)
+
+    network.loop.getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # of this loop alone
+    network.loop.names["host1"] = ["10.0.0.1"]
+    network.client.connect(1)
+    await asyncio.sleep(2)
+    text = str(network.client.last_error(1))
+    network.client.connect(1)
+    await asyncio.sleep(1)
+    is_ready = bool(network.client.ready_connection(1))
+    await network.client.close()
+
+    assert "broker 1 at host1:9092, as the cluster advertises it, cannot be resolved here within " in text
+    assert (is_ready, asks) == (True, 2)

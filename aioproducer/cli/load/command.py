@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from aioproducer.cli.load.settings import LoadSettings
+from aioproducer.cli.configuration import BootstrapServer, ConfigFile, file_properties
+from aioproducer.cli.load.settings import OWN_PROPERTIES, LoadSettings
 from aioproducer.cli.running import usage_error
 from aioproducer.errors import ConfigurationError
 
@@ -18,9 +19,8 @@ def load(  # one for each argument
         ),
     ] = None,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Topic of the records.", show_default=False)] = "",
-    bootstrap_server: Annotated[
-        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
-    ] = "127.0.0.1:9092",
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
     key: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the keys.", show_default="no keys")
     ] = None,
@@ -84,10 +84,12 @@ def load(  # one for each argument
     3: decided, but rows were lost; the line names them.
     130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP.
     """
+    file = file_properties(config_file)
     settings = LoadSettings(
         paths=paths or [],
         topic=topic,
-        bootstrap_server=bootstrap_server,
+        bootstrap_server=file.servers(bootstrap_server),
+        file_properties=file.besides(OWN_PROPERTIES),
         key=key,
         value=value,
         is_json=as_json,

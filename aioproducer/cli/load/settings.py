@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import check_topic_name
@@ -25,6 +25,7 @@ class LoadSettings:
     paths: Sequence[str]
     topic: str
     bootstrap_server: str
+    file_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     key: str | None
     value: str | None
     is_json: bool
@@ -103,7 +104,7 @@ class LoadSettings:
         for name, instead in OWN_PROPERTIES.items():
             if name in given:
                 raise ConfigurationError(f"--property {name}: use {instead}")
-        properties = {**DEFAULT_PROPERTIES, **given, "bootstrap.servers": self.bootstrap_server}
+        properties = {**DEFAULT_PROPERTIES, **self.file_properties, **given, "bootstrap.servers": self.bootstrap_server}
         options = {f"kafka.{name}": value for name, value in properties.items()}
         options["topic"] = self.topic
         if self.exactly_once:

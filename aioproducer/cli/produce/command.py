@@ -12,6 +12,7 @@ import structlog
 import typer
 
 from aioproducer.cli.argument_text import text_of
+from aioproducer.cli.configuration import BootstrapServer, ConfigFile, FileProperties, file_properties
 from aioproducer.cli.produce.feed import FeedSettings
 from aioproducer.cli.produce.formats import Format
 from aioproducer.cli.produce.read import find_inputs
@@ -31,7 +32,8 @@ DEFAULT_PROPERTIES: Mapping[str, str] = {
     f"{_SETUP_TIMEOUT}.ms": "4000",  # so that the reason is known by then
 }
 
-OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", "transactional.id": "--transactional-id"}
+_TRANSACTIONAL_ID = "transactional.id"
+OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", _TRANSACTIONAL_ID: "--transactional-id"}
 """Property -> the option of this command that replaces it."""
 
 
@@ -41,9 +43,8 @@ def produce(
         list[str] | None,
         typer.Argument(metavar="FILE", help="Input; - or none for standard input.", show_default=False),
     ] = None,
-    bootstrap_server: Annotated[
-        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
-    ] = "127.0.0.1:9092",
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
     input_format: Annotated[
         Format,
         typer.Option(
@@ -130,13 +131,15 @@ def produce(
     )
     problems += _argument_problems(settings, drain_timeout)
     given = _properties(properties or [], problems)
+    file = file_properties(config_file)
     defaults = DEFAULT_PROPERTIES
     if transactional:
-        default_id = f"aioproducer-produce-{topic}"
+        default_id = file.all.get(_TRANSACTIONAL_ID, f"aioproducer-produce-{topic}")
         defaults = _transaction_properties(default_id if transactional_id is None else transactional_id)
     elif transactional_id is not None:
         problems.append(f"--transactional-id {transactional_id!r} needs --transactional")
-    config = _config(bootstrap_server, given, defaults, problems)
+    given = {**file.besides([*given, _TRANSACTIONAL_ID]), **given}
+    config = _config(file.servers(bootstrap_server), given, defaults, file=file, problems=problems)
     if config is None or problems:
         usage_error(problems)
     _show_logs(verbose=verbose)
@@ -203,7 +206,12 @@ def _argument_problems(settings: FeedSettings, drain_timeout_s: float) -> Iterat
 
 
 def _config(
-    bootstrap_server: str, given: Mapping[str, str], defaults: Mapping[str, str], problems: list[str]
+    bootstrap_server: str,
+    given: Mapping[str, str],
+    defaults: Mapping[str, str],
+    *,
+    file: FileProperties,
+    problems: list[str],
 ) -> ProducerConfig | None:
     """Return the configuration; an error in it becomes a problem."""
     spelled = {name.replace("_", "."): value for name, value in given.items()}
@@ -216,7 +224,7 @@ def _config(
     try:
         return ProducerConfig.from_kafka_properties({"bootstrap.servers": bootstrap_server, **left, **given})
     except ConfigurationError as error:
-        problems.append(str(error))
+        problems.append(file.located(error))
         return None
 
 

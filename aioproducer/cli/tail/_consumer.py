@@ -12,7 +12,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError, KafkaError
 
 from aioproducer._protocol.cluster_text import printable
+from aioproducer.cli.aiokafka_options import aiokafka_security
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
+from aioproducer.config import ProducerConfig
 
 CLIENT_ID = "aioproducer-tail"
 STOP_TIMEOUT_S = 3.0
@@ -26,7 +28,7 @@ class TailSettings:
     """The topic, and how it is read."""
 
     topic: str
-    bootstrap_servers: str
+    cluster: ProducerConfig
     from_beginning: bool = False
     group: str | None = None
     read_committed: bool = False
@@ -96,14 +98,16 @@ class Tail:
 @asynccontextmanager
 async def started_tail(settings: TailSettings) -> AsyncIterator[Tail]:
     """Start a consumer for the block, and commit finished records after it, also if it is cancelled."""
+    security = await aiokafka_security(settings.cluster)
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=settings.bootstrap_servers,
+        bootstrap_servers=list(settings.cluster.bootstrap_servers),
         client_id=CLIENT_ID,
         group_id=settings.group,
         auto_offset_reset="earliest" if settings.from_beginning else "latest",
         isolation_level="read_committed" if settings.read_committed else "read_uncommitted",
         enable_auto_commit=False,
         metadata_max_age_ms=30_000,
+        **security,
     )
     tail = Tail(consumer, settings)
     try:
@@ -124,7 +128,7 @@ async def _start(consumer: AIOKafkaConsumer, settings: TailSettings) -> None:
         with anyio.fail_after(CONNECT_TIMEOUT_S):
             await consumer.start()
     except (KafkaConnectionError, TimeoutError) as error:
-        raise UnreachableError(f"no broker answers at {settings.bootstrap_servers}") from error
+        raise UnreachableError(f"no broker answers at {','.join(settings.cluster.bootstrap_servers)}") from error
 
 
 PASSING_S = 1.0  # shorter errors are not shown: a coordinator is being elected, a leader moves

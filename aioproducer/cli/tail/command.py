@@ -10,14 +10,15 @@ import typer
 from aiokafka.errors import KafkaError
 
 from aioproducer._protocol.cluster_text import printable
+from aioproducer.cli.aiokafka_options import check_readable
 from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.configuration import BootstrapServer, ConfigFile, connection_config
 from aioproducer.cli.connecting import connected
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.tail._consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
 from aioproducer.cli.tail.output import ReaderGoneError, Record, TailFormat, is_reader_gone, line_writer, write
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
 from aioproducer.errors import KafkaError as OwnError
 from aioproducer.records import check_topic_name
@@ -28,9 +29,8 @@ TOPIC_POLL_S = 0.5
 
 def tail(
     topic: Annotated[str, typer.Argument(help="What to read.", show_default=False)],
-    bootstrap_server: Annotated[
-        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
-    ] = "127.0.0.1:9092",
+    bootstrap_server: BootstrapServer = None,
+    config: ConfigFile = None,
     from_beginning: Annotated[
         bool,
         typer.Option(
@@ -63,11 +63,14 @@ def tail(
     1: no broker answers, or one refuses.
     2: invalid usage.
     """
-    _check(topic, bootstrap_server)
+    _check(topic)
     group = None if group is None else required_text("--group", group)
-    settings = TailSettings(
-        topic, bootstrap_server, from_beginning=from_beginning, group=group, read_committed=read_committed
-    )
+    cluster = connection_config(bootstrap_server, config, client_id=CLIENT_ID)
+    try:
+        check_readable(cluster)
+    except ConfigurationError as error:
+        usage_error(str(error))
+    settings = TailSettings(topic, cluster, from_beginning=from_beginning, group=group, read_committed=read_committed)
     log = ConsumerLog()
     try:
         run_until_signal(lambda: _follow(settings, log, line_writer(output_format), max_records or EVERYTHING))
@@ -81,7 +84,7 @@ def tail(
 
 async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
     """Show the records; a topic that is created later is shown from its first record."""
-    async with connected(parse_bootstrap_servers(settings.bootstrap_servers), CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
+    async with connected(settings.cluster, CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
         """A broker answers: aiokafka's consumer gives up at the first refused connection, without the reason."""
     async with started_tail(settings) as tailed:
         log.is_shown = True
@@ -117,11 +120,10 @@ async def _show(tailed: Tail, line: Callable[[Record], bytes], max_records: int)
             return
 
 
-def _check(topic: str, bootstrap_server: str) -> None:
+def _check(topic: str) -> None:
     try:
         check_topic_name(topic)
-        parse_bootstrap_servers(bootstrap_server)
-    except (ValueError, ConfigurationError) as error:
+    except ValueError as error:
         usage_error(str(error))
 
 

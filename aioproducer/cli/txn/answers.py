@@ -13,16 +13,12 @@ from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.standard_streams import discard, tell
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
-from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
 
-BootstrapServer: TypeAlias = Annotated[
-    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
-]
 Timeout: TypeAlias = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each answer of a broker.")]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
-LOCAL = "127.0.0.1:9092"
 PATIENCE_S = CONNECT_TIMEOUT_S
 
 
@@ -34,17 +30,13 @@ class OutputError(KafkaError):
     """The answer could not be printed."""
 
 
-def answer(bootstrap_server: str, timeout_s: float, ask: Callable[[ClusterRequests], Awaitable[int]]) -> None:
+def answer(config: ProducerConfig, timeout_s: float, ask: Callable[[ClusterRequests], Awaitable[int]]) -> None:
     """Ask, and exit with the code of the answer."""
-    try:
-        bootstrap = parse_bootstrap_servers(bootstrap_server)
-    except ConfigurationError as error:
-        usage_error(str(error))
     code = EXIT_INTERRUPTED
 
     async def run() -> None:
         nonlocal code
-        async with connected(bootstrap, timeout_s) as requests:
+        async with connected(config, timeout_s) as requests:
             code = await ask(requests)
 
     try:

@@ -10,12 +10,12 @@ import typer
 from aioproducer._admin.transactions import LONGEST_TRANSACTION_S, STATES, Transactions
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.configuration import BootstrapServer, ConfigFile, connection_config
+from aioproducer.cli.connecting import CLIENT_ID
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import usage_error
 from aioproducer.cli.txn.answers import (
-    LOCAL,
     PATIENCE_S,
-    BootstrapServer,
     Json,
     Timeout,
     UnknownStateError,
@@ -25,6 +25,7 @@ from aioproducer.cli.txn.answers import (
 )
 from aioproducer.cli.txn.sink import list_sink, reset, resolve
 from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
+from aioproducer.config import ProducerConfig
 
 txn: typer.Typer = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
 txn.command("resolve")(resolve)
@@ -33,7 +34,8 @@ txn.command("reset")(reset)
 
 @txn.command("list")
 def list_transactions(
-    bootstrap_server: BootstrapServer = LOCAL,
+    bootstrap_server: BootstrapServer = None,
+    config: ConfigFile = None,
     state: Annotated[
         list[str] | None,
         typer.Option(help="Only those in this state (Ongoing, PrepareCommit, Empty, ...); may be given again."),
@@ -75,18 +77,27 @@ def list_transactions(
         if state or hanging or len(topics) > 1:
             usage_error("--sink excludes --state and --hanging, and takes one --topic")
         of_sink = partial(list_sink, required_text("--sink", sink), next(iter(topics), None), as_json=as_json)
-        answer(bootstrap_server, timeout, of_sink)
+        answer(connection_config(bootstrap_server, config, client_id=CLIENT_ID), timeout, of_sink)
     elif hanging:
         patience_s = LONGEST_TRANSACTION_S if longest is None else longest
-        _ask(bootstrap_server, timeout, partial(_list_hanging, topics or None, patience_s, as_json=as_json))
+        _ask(
+            connection_config(bootstrap_server, config, client_id=CLIENT_ID),
+            timeout,
+            partial(_list_hanging, topics or None, patience_s, as_json=as_json),
+        )
     else:
-        _ask(bootstrap_server, timeout, partial(_list, states, as_json=as_json))
+        _ask(
+            connection_config(bootstrap_server, config, client_id=CLIENT_ID),
+            timeout,
+            partial(_list, states, as_json=as_json),
+        )
 
 
 @txn.command("describe")
 def describe(
     transactional_id: Annotated[str, typer.Argument(help="Of the transaction.", show_default=False)],
-    bootstrap_server: BootstrapServer = LOCAL,
+    bootstrap_server: BootstrapServer = None,
+    config: ConfigFile = None,
     as_json: Json = False,
     timeout: Timeout = PATIENCE_S,
 ) -> None:
@@ -95,7 +106,11 @@ def describe(
     Exit code 0: shown. 1: it does not exist, or no answer. 2: invalid usage.
     """
     name = required_text("the transactional id", transactional_id)
-    _ask(bootstrap_server, timeout, partial(_describe, name, as_json=as_json))
+    _ask(
+        connection_config(bootstrap_server, config, client_id=CLIENT_ID),
+        timeout,
+        partial(_describe, name, as_json=as_json),
+    )
 
 
 @txn.command("abort")
@@ -103,7 +118,8 @@ def abort(
     transactional_id: Annotated[
         str | None, typer.Argument(help="Take this id over: its producer is fenced, and its transaction is aborted.")
     ] = None,
-    bootstrap_server: BootstrapServer = LOCAL,
+    bootstrap_server: BootstrapServer = None,
+    config: ConfigFile = None,
     topic: Annotated[str | None, typer.Option(help="Topic of a hanging transaction.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Partition of a hanging transaction.")] = None,
     start_offset: Annotated[
@@ -121,10 +137,14 @@ def abort(
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
         name = required_text("the transactional id", transactional_id)
-        _ask(bootstrap_server, timeout, partial(_fence, name))
+        _ask(connection_config(bootstrap_server, config, client_id=CLIENT_ID), timeout, partial(_fence, name))
     elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
         name = required_text("--topic", topic)
-        _ask(bootstrap_server, timeout, partial(_abort_hanging, name, partition, start_offset))
+        _ask(
+            connection_config(bootstrap_server, config, client_id=CLIENT_ID),
+            timeout,
+            partial(_abort_hanging, name, partition, start_offset),
+        )
     else:
         usage_error("give a transactional id, or all of --topic, --partition and --start-offset")
 
@@ -183,5 +203,5 @@ def _no_states(unknown: Sequence[str]) -> str:
     return f"--state: brokers know no state {', '.join(map(printable, unknown))}; there are {', '.join(STATES)}"
 
 
-def _ask(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions], Awaitable[int]]) -> None:
-    answer(bootstrap_server, timeout_s, lambda requests: ask(Transactions(requests)))
+def _ask(config: ProducerConfig, timeout_s: float, ask: Callable[[Transactions], Awaitable[int]]) -> None:
+    answer(config, timeout_s, lambda requests: ask(Transactions(requests)))

@@ -9,9 +9,11 @@ import typer
 from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer._admin.transactions import CoordinatedTransaction, Transactions
 from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.configuration import BootstrapServer, ConfigFile, connection_config
+from aioproducer.cli.connecting import CLIENT_ID
 from aioproducer.cli.exit_codes import EXIT_LOST, EXIT_UNFINISHED
 from aioproducer.cli.standard_streams import tell
-from aioproducer.cli.txn.answers import LOCAL, PATIENCE_S, BootstrapServer, Timeout, answer, say, say_json
+from aioproducer.cli.txn.answers import PATIENCE_S, Timeout, answer, say, say_json
 from aioproducer.cli.txn.tables import listed_lines
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark._decision import Decision, SinkIds
@@ -26,7 +28,8 @@ Topic: TypeAlias = Annotated[
 
 def resolve(
     sink: Sink = None,
-    bootstrap_server: BootstrapServer = LOCAL,
+    bootstrap_server: BootstrapServer = None,
+    config: ConfigFile = None,
     topic: Topic = None,
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="If rows of a decided batch are lost, let its query go on without.")
@@ -41,12 +44,17 @@ def resolve(
     3: rows of the decided batch are lost; the line names them.
     """
     name = required_text("--sink", sink)
-    answer(bootstrap_server, timeout, partial(_resolve, name, topic, accepts_loss=accept_loss))
+    answer(
+        connection_config(bootstrap_server, config, client_id=CLIENT_ID),
+        timeout,
+        partial(_resolve, name, topic, accepts_loss=accept_loss),
+    )
 
 
 def reset(
     sink: Sink = None,
-    bootstrap_server: BootstrapServer = LOCAL,
+    bootstrap_server: BootstrapServer = None,
+    config: ConfigFile = None,
     topic: Topic = None,
     timeout: Timeout = PATIENCE_S,
 ) -> None:
@@ -55,7 +63,7 @@ def reset(
     Exit codes as of resolve.
     """
     name = required_text("--sink", sink)
-    answer(bootstrap_server, timeout, partial(_reset, name, topic))
+    answer(connection_config(bootstrap_server, config, client_id=CLIENT_ID), timeout, partial(_reset, name, topic))
 
 
 async def list_sink(sink: str, topic: str | None, requests: ClusterRequests, *, as_json: bool) -> int:

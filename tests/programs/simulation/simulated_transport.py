@@ -66,6 +66,10 @@ class SimulatedTransport(asyncio.Transport):
 
     # What the producer does
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
+
     def write(self, data: Buffer) -> None:
         self.writelines((data,))
 

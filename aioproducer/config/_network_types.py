@@ -1,0 +1,156 @@
+"""Types of the options that lead connections to other places than brokers advertise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn
+from urllib.parse import unquote_to_bytes
+
+from aioproducer._network.places import LAST_PORT, parse_place, place_text
+from aioproducer._network.proxy import HTTP, SOCKS5, SOCKS5H, Proxy
+from aioproducer._network.routes import AddressMap, BrokerPattern
+from aioproducer._shown_values import shown
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
+from aioproducer.security import Secret
+
+_SCHEMES: Final = (SOCKS5, SOCKS5H, HTTP)
+_LONGEST_CREDENTIAL: Final = 255  # bytes, in SOCKS5
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,11}")
+_ENDS_WITH_PORT: Final = re.compile(r":[0-9]+$")
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")
+_PATTERN: Final = re.compile(r"(?:\[([0-9A-Fa-f:.*?%]+)]|([A-Za-z0-9._*?-]+))(?::(\*|[0-9]{1,5}))?")
+
+
+class ProxyUrl:
+    """A proxy's URL, as text or as a `Secret`; kept without its password in any text."""
+
+    is_secret: Final = True  # `ProducerConfig.given` keeps the accepted value, not the text
+
+    @property
+    def allowed(self) -> str:
+        return "socks5://, socks5h:// or http://[user:password@]host:port, as text or a Secret, or None"
+
+    def accept(self, name: str, value: object) -> Proxy | None:
+        if value is None or isinstance(value, Proxy):
+            return value
+        if isinstance(value, Secret):
+            value = value.reveal()
+        if not isinstance(value, str):
+            # The value is not shown, whatever it is.
+            raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
+        return _parse_proxy(name, value.strip())
+
+    def parse(self, name: str, text: str) -> Secret | None:  # noqa: ARG002  # OptionKind
+        return Secret(text) if text.strip() else None
+
+
+def _parse_proxy(name: str, url: str) -> Proxy:
+    """Return the proxy; no error shows what stands before the `@`, which may be a password."""
+    scheme, colon, rest = url.partition("://")
+    who, _, text = rest.rpartition("@")
+    if not colon:
+        _refuse(name, "it has no scheme, such as socks5h://")
+    if scheme.lower() not in _SCHEMES:
+        shown_scheme = scheme if _SCHEME.fullmatch(scheme) else "its scheme"
+        _refuse(name, f"{shown_scheme} is none of {', '.join(_SCHEMES)}")
+    text = text.removesuffix("/")
+    if not _ENDS_WITH_PORT.search(text):
+        _refuse(name, "it has no port")
+    place = parse_place(text)
+    if place is None or not _HOST.fullmatch(place[0]):
+        _refuse(name, f"no host:port stands behind its user, with a port between 1 and {LAST_PORT}")
+    host, port = place
+    user, has_password, password = who.partition(":")
+    return Proxy(
+        scheme=scheme.lower(),
+        host=host,
+        port=port,
+        user=_credential(name, user) if who else None,
+        password=Secret(_credential(name, password)) if has_password else None,
+    )
+
+
+def _credential(name: str, quoted: str) -> str:
+    try:
+        text = unquote_to_bytes(quoted).decode()
+    except UnicodeDecodeError:
+        _refuse(name, "its user or password is not UTF-8")
+    if len(text.encode()) > _LONGEST_CREDENTIAL:
+        _refuse(name, f"its user or password has more than {_LONGEST_CREDENTIAL} bytes")
+    if any(letter in text for letter in "\0\r\n"):
+        _refuse(name, "its user or password has a control character")
+    return text
+
+
+def _refuse(name: str, why: str) -> NoReturn:
+    raise ConfigurationError(f"{name} must be like socks5h://user:password@host:1080: {why}", option=name)
+
+
+class AddressMapOption:
+    """Where to connect to instead of an advertised address: a dict, or a function of one argument."""
+
+    @property
+    def allowed(self) -> str:
+        return 'a dict {"host:port": "host:port"}, a function of "host:port", or None'
+
+    def accept(self, name: str, value: object) -> AddressMap | None:
+        if value is None or callable(value):
+            return value
+        if not isinstance(value, Mapping):
+            raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
+        return {_place(name, key): _place(name, place) for key, place in value.items()} or None
+
+    def parse(self, name: str, text: str) -> dict[str, str]:
+        """Read `advertised:9092=reachable:19092,...`."""
+        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+        for advertised, equals, _ in pairs:
+            if not equals:
+                raise ConfigurationError(
+                    f"{name}: {shown(advertised)} is not like advertised:9092=reachable:19092", option=name
+                )
+        return {advertised.strip(): place.strip() for advertised, _, place in pairs}
+
+
+def _place(name: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise ConfigurationTypeError(f"{name}: {shown(text)} is not a str such as 'kafka-1:9092'", option=name)
+    place = parse_place(text)
+    if place is None:
+        raise ConfigurationError(f"{name}: {shown(text)} is not host:port", option=name)
+    return place_text(*place)
+
+
+class AllowedBrokers:
+    """Patterns of the brokers that may be connected to: `host` or `host:port`, with `*` and `?`."""
+
+    @property
+    def allowed(self) -> str:
+        return 'patterns such as ("kafka-*.internal", "10.0.0.*:9092", "[fd00::*]:9092"), or None'
+
+    def accept(self, name: str, value: object) -> tuple[BrokerPattern, ...]:
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            value = [part for part in value.split(",") if part.strip()]
+        if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray | memoryview):
+            raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
+        return tuple(_pattern(name, each) for each in value)
+
+    def parse(self, name: str, text: str) -> str | None:  # noqa: ARG002  # OptionKind
+        return text if text.strip() else None
+
+
+def _pattern(name: str, text: object) -> BrokerPattern:
+    if isinstance(text, BrokerPattern):
+        return text
+    if not isinstance(text, str):
+        raise ConfigurationTypeError(f"{name}: {shown(text)} is not a str such as 'kafka-*.internal'", option=name)
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None:
+        hint = ": an IPv6 address needs brackets" if text.count(":") > 1 and "[" not in text else ""
+        raise ConfigurationError(f"{name}: {shown(text)} is no pattern of host or host:port{hint}", option=name)
+    port = None if match[3] in {None, "*"} else int(match[3])
+    if port is not None and not 1 <= port <= LAST_PORT:
+        raise ConfigurationError(f"{name}: the port of {shown(text)} must be between 1 and {LAST_PORT}", option=name)
+    return BrokerPattern((match[1] or match[2]).lower(), port, text.strip())

@@ -1,0 +1,154 @@
+"""`--config FILE`, and the servers of the environment: for each command that connects."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from aioproducer.cli.configuration import LOCAL, SERVERS_VARIABLE, FileProperties, connection_config
+from aioproducer.cli.main import command_line
+from aioproducer.errors import ConfigurationError
+from aioproducer.testing import FakeCluster
+from tests.cli.commands import run
+from tests.fakes.proxies import working_proxy
+
+JAVA_FILE = """\
+# of a Java producer
+bootstrap.servers={servers}
+security.protocol=PLAINTEXT
+key.serializer=org.apache.kafka.common.serialization.StringSerializer
+value.serializer=org.apache.kafka.common.serialization.StringSerializer
+linger.ms=7
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SERVERS_VARIABLE, raising=False)
+
+
+def file_of(folder: Path, text: str) -> str:
+    path = folder / "client.properties"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "argument, in_file, variable, servers",
+    [
+        (None, None, None, LOCAL),
+        (None, None, "v:1", "v:1"),
+        (None, "f:1", "v:1", "f:1"),
+        ("a:1", "f:1", "v:1", "a:1"),
+        (None, "", "v:1", "v:1"),
+    ],
+)
+def test_argument_wins_over_file_and_file_over_environment(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    argument: str | None,
+    in_file: str | None,
+    variable: str | None,
+    servers: str,
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv(SERVERS_VARIABLE, variable)
+    path = None if in_file is None else file_of(tmp_path, f"bootstrap.servers={in_file}")
+
+    assert FileProperties(path).servers(argument) == servers
+
+
+def test_file_of_a_consumer_says_how_to_connect(tmp_path: Path) -> None:
+    """Commands that send nothing take what concerns connections, and leave the rest."""
+    text = "bootstrap.servers=f:1\ngroup.id=g\nauto.offset.reset=earliest\nproxy.url=socks5h://u:hunter2@p:1\n"
+    config = connection_config(None, file_of(tmp_path, text), client_id="tests")
+
+    assert config.bootstrap_servers == ("f:1",)
+    assert str(config.proxy_url) == "socks5h://u:<hidden>@p:1"
+    assert "hunter2" not in repr(config)
+
+
+def test_missing_file_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"^--config /nowhere\.properties: No such file or directory"):
+        FileProperties("/nowhere.properties")
+
+
+@pytest.mark.parametrize("command", ["produce t", "tail t", "txn list", "load a.parquet -t t"])
+def test_error_in_the_file_is_a_usage_error_with_its_line(tmp_path: Path, command: str) -> None:
+    path = file_of(tmp_path, "bootstrap.servers=f:1\n\nproxy.url=ftp://u:hunter2@p:1\n")
+    arguments = [*command.split(), "--config", path]
+    result = CliRunner().invoke(command_line(arguments), arguments)
+
+    assert result.exit_code == 2
+    assert "proxy_url must be like socks5h://" in result.stderr
+    assert "hunter2" not in result.output + result.stderr
+    if "load" not in command:
+        assert f"{path}, line 3: " in result.stderr
+
+
+@pytest.mark.parametrize("command", ["produce t", "tail t", "txn list", "load a.parquet -t t"])
+def test_file_that_is_not_there_is_a_usage_error(command: str) -> None:
+    arguments = [*command.split(), "--config", "/nowhere.properties"]
+    result = CliRunner().invoke(command_line(arguments), arguments)
+
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "aioproducer: --config /nowhere.properties: No such file or directory\n",
+    )
+
+
+def test_tail_refuses_what_aiokafka_cannot_do(tmp_path: Path) -> None:
+    arguments = ["tail", "t", "--config", file_of(tmp_path, "bootstrap.servers=f:1\nproxy.url=http://p:1\n")]
+    result = CliRunner().invoke(command_line(arguments), arguments)
+
+    assert result.exit_code == 2
+    assert "proxy_url cannot be used here: records are read with aiokafka" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+async def test_all_commands_connect_by_a_file(tmp_path: Path) -> None:
+    """As a Java team hands it out: with serializers, which would refuse bytes."""
+    async with FakeCluster(1, topics={"t": 1}) as cluster:
+        path = file_of(tmp_path, JAVA_FILE.format(servers=cluster.bootstrap_servers))
+        lines = tmp_path / "lines"
+        lines.write_text("a\nb\n")
+        produced = await run("produce", "t", str(lines), "--config", path, "-X", "linger.ms=0")
+        tailed = await run("tail", "t", "--config", path, "--from-beginning", "-n", "2", "--format", "value")
+        listed = await run("txn", "list", "--config", path)
+
+    assert (produced.code, re.sub(r" in .*", "", produced.errors[-1])) == (0, "2 records delivered to t")
+    assert (tailed.code, tailed.output) == (0, "a\nb\n")
+    assert (listed.code, listed.output) == (0, "no transactions\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+async def test_commands_connect_by_the_environment(tmp_path: Path) -> None:
+    async with FakeCluster(1, topics={"t": 1}) as cluster:
+        lines = tmp_path / "lines"
+        lines.write_text("a\n")
+        environment = {SERVERS_VARIABLE: cluster.bootstrap_servers}
+        produced = await run("produce", "t", str(lines), environment=environment)
+        listed = await run("txn", "list", environment=environment)
+
+    assert (produced.code, listed.code, listed.output) == (0, 0, "no transactions\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+async def test_commands_go_through_a_proxy(tmp_path: Path) -> None:
+    """Records and requests alike: the file's proxy is the only way to `kafka.invalid`."""
+    async with FakeCluster(1, topics={"t": 1}) as cluster:
+        places = {"kafka.invalid:9092": int(cluster.bootstrap_servers.rpartition(":")[2])}
+        async with working_proxy(credentials="u:p", places=places) as proxy:
+            text = f"bootstrap.servers=kafka.invalid:9092\nproxy.url=socks5h://u:p@127.0.0.1:{proxy.port}\n"
+            path = file_of(tmp_path, text)
+            lines = tmp_path / "lines"
+            lines.write_text("a\n")
+            produced = await run("produce", "t", str(lines), "--config", path)
+            listed = await run("txn", "list", "--config", path)
+
+    assert (produced.code, listed.code, listed.output) == (0, 0, "no transactions\n")
