@@ -66,7 +66,7 @@ from aioproducer.java_serializers import (
     UUIDSerializer,
     VoidSerializer,
 )
-from aioproducer.metrics import ProducerStatistics
+from aioproducer.metrics import HistogramValue, Metric, MetricKind, ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
@@ -95,6 +95,7 @@ __all__ = [
     "DoubleSerializer",
     "FloatSerializer",
     "GroupAuthorizationError",
+    "HistogramValue",
     "IllegalStateError",
     "IntegerSerializer",
     "InvalidPartitionError",
@@ -106,6 +107,8 @@ __all__ = [
     "MessageTooLargeError",
     "MetadataNotReadyError",
     "MetadataTimeoutError",
+    "Metric",
+    "MetricKind",
     "NoTransactionError",
     "NotEnoughReplicasError",
     "OffsetAndMetadata",

@@ -53,6 +53,7 @@ _CHAPTERS: Final = {
         "aioproducer",
         ["Delivery", "RecordMetadata", "TopicPartition", "BulkDelivery", "BulkResult", "OffsetRange", "Outcome"],
     ),
+    "Looking inside": ("aioproducer", ["Metric", "MetricKind", "HistogramValue"]),
     "Transactions": (
         "aioproducer",
         ["Transaction", "PreparedTransaction", "OffsetAndMetadata", "ConsumerGroupMetadata"],

@@ -27,6 +27,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -69,7 +70,7 @@ class NodeConnection:
         self.retry_at = 0.0  # earliest time of the next attempt, monotonic seconds
         self.is_throttled = False
         self.failures = 0  # number of attempts and connections that failed
-        self._context = context
+        self._context = replace(context, counters=context.counters_by_node.of(node.id))
         self._on_change = on_change
         self._backoff = ExponentialBackoff(
             settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=context.random
@@ -147,6 +148,7 @@ class NodeConnection:
 
     def become(self, node: Node) -> None:
         """Let the connection to a bootstrap address be that of the node that listens there."""
+        self._context.counters_by_node.move(self.node.id, node.id)
         self.node = node
         if self.connection is not None:
             self.connection.label = _label(node)
@@ -338,7 +340,9 @@ class ConnectionPool:
         return known + self.bootstrap()
 
     def known(self) -> list[NodeConnection]:
-        return [node_connection for node_connection in self._node_connections.values() if node_connection.node.id >= 0]
+        return [
+            each for each in list(self._node_connections.values()) if each.node.id >= 0
+        ]  # a copy: other threads read it
 
     def bootstrap(self) -> list[NodeConnection]:
         return (
@@ -415,8 +419,9 @@ class ConnectionPool:
         if node_connection is None:
             self._add(node)
             return
-        self._add(node_connection.node)  # a new one for the bootstrap address
+        bootstrap = node_connection.node
         node_connection.become(node)
+        self._add(bootstrap)  # a new one for the bootstrap address
         self._node_connections[node.id] = node_connection
 
     def _drop(self, node_connection: NodeConnection) -> None:

@@ -17,6 +17,7 @@ from aioproducer._network.context import (
     NetworkCounters,
     NetworkEvents,
     NetworkSettings,
+    NodeCounters,
     Timers,
 )
 from aioproducer._network.node_selection import HedgedRequest, NodeSelector
@@ -54,7 +55,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         log: EventLog,
         client_id: str,
     ) -> None:
-        self.counters: NetworkCounters = NetworkCounters()
+        self.counters_by_node: NodeCounters = NodeCounters()
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_context = partial(
             NetworkContext,
@@ -64,7 +65,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             log=log,
             client_id=client_id,
             settings=settings,
-            counters=self.counters,
+            counters_by_node=self.counters_by_node,
         )
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,6 +74,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self._pool = ConnectionPool(self._bootstrap, self._context)
         self._choice = NodeSelector(self._pool, self._context)
         self._any_broker = HedgedRequest(self._choice, self._context)
+
+    @property
+    def counters(self) -> NetworkCounters:
+        """The sums over all nodes."""
+        return self.counters_by_node.total()
 
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""

@@ -172,6 +172,7 @@ class LifecycleMethods:
         running = self._open_running()
         generation = running.close_generation()
         failed = running.completion.unseen.begin_flush(generation)
+        began_at = running.loop.time()
         try:
             async with asyncio.timeout(timeout):
                 await running.flushes.wait_for(generation)
@@ -182,6 +183,7 @@ class LifecycleMethods:
             raise TimeoutError(text) from None
         finally:
             running.completion.unseen.end_flush(failed)
+            running.measures.flush_time.record(running.loop.time() - began_at)
         if error is not None:
             raise error
 

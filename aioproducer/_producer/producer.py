@@ -22,7 +22,7 @@ from aioproducer._producer.statistics import take_snapshot
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
-from aioproducer.metrics import ProducerStatistics
+from aioproducer.metrics import Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
 
 if TYPE_CHECKING:
@@ -153,6 +153,17 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         if self._running is None:
             return ProducerStatistics(client_id=self._lifecycle.name)
         return take_snapshot(self._running)
+
+    def metrics(self) -> list[Metric]:
+        """Return Kafka's metrics by name, group and tags, with histograms; callable from any thread.
+
+        Empty before the start; after the close, what they were at its end. docs/reference/metrics.md lists the names.
+        """
+        if self._running is None:
+            return []
+        from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
+
+        return read_metrics(self._running)
 
     def __repr__(self) -> str:
         """Show state and load in one line."""

@@ -57,6 +57,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._log = log
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
+        self.started_at_ms = 0  # wall clock
         parts = build_parts(
             ProducerDependencies(
                 config=config,
@@ -79,6 +80,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.pool = records.pool
         self.accumulator = records.accumulator
         self.open_batches = records.accumulator.open_batches
+        self.measures = records.accumulator.measures
         self.appender = records.appender
         self.completion = records.completion
         self.client = parts.client
@@ -104,6 +106,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             KafkaError: a broker's answer ends the producer.
         """
         self.client.start(self.loop)
+        self.started_at_ms = self.appender.wall_clock_ms()
         jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
         if self.transactions is not None:
             jobs["transactions"] = self.transactions.run
@@ -115,7 +118,9 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             deadline = self.loop.time() + self._config.max_block_ms / 1000
             await self.metadata.first_answer(self._config.max_block_ms / 1000)
             if self.transactions is not None:
+                began_at = self.loop.time()
                 await self.transactions.initialized(deadline=deadline)
+                self.transactions.endings.counts.init_time.record(self.loop.time() - began_at)
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
         self.is_shut = False

@@ -143,6 +143,7 @@ class Settlement:
     def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
         batch.maybe_written = batch.maybe_written or outcome.maybe_written
         self.counts.records_retried += batch.count
+        self._accumulator.measures.topics.of(topic_of(batch)).retries += batch.count
         batch.put_off += int(outcome.is_soon or outcome.is_consequence)  # not the batch's fault
         if outcome.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)

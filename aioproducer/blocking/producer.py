@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.config import ProducerConfig, ProducerOptions
-    from aioproducer.metrics import ProducerStatistics
+    from aioproducer.metrics import Metric, ProducerStatistics
     from aioproducer.records import RecordMetadata
 
 
@@ -312,6 +312,10 @@ class BlockingProducer(BlockingTransactions):
             return self._background.call(look, metadata_limit(0))
         except MetadataTimeoutError:  # the loop's thread is blocked, so nothing changes
             return self._producer.statistics()
+
+    def metrics(self) -> list[Metric]:
+        """As `Producer.metrics`."""
+        return self._producer.metrics()
 
     def __repr__(self) -> str:
         """Show what the producer behind it shows."""

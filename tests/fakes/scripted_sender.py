@@ -149,7 +149,13 @@ class ScriptedSender:
         core = self.core
         self.latency = LatencyHistogram()
         self.completion = Completion(
-            loop, core.pool, core.generations, latency=self.latency, events=core.events, log=self.log
+            loop,
+            core.pool,
+            core.generations,
+            latency=self.latency,
+            topics=core.accumulator.measures.topics,
+            events=core.events,
+            log=self.log,
         )
         core.events.on_recreated = lambda queue, exists: self.settlement.renew(queue, exists=exists)
         self.settlement = Settlement(
