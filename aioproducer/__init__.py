@@ -55,6 +55,7 @@ from aioproducer.errors import (
     UndeliveredError,
     UnsupportedVersionError,
 )
+from aioproducer.explanation import Explanation, Waiting, WaitReason
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.java_serializers import (
     BooleanSerializer,
@@ -93,6 +94,7 @@ __all__ = [
     "Delivery",
     "DeliveryTimeoutError",
     "DoubleSerializer",
+    "Explanation",
     "FloatSerializer",
     "GroupAuthorizationError",
     "HistogramValue",
@@ -147,6 +149,8 @@ __all__ = [
     "UndeliveredError",
     "UnsupportedVersionError",
     "VoidSerializer",
+    "WaitReason",
+    "Waiting",
     "__version__",
     "partition_for_key",
 ]

@@ -53,7 +53,11 @@ _CHAPTERS: Final = {
         "aioproducer",
         ["Delivery", "RecordMetadata", "TopicPartition", "BulkDelivery", "BulkResult", "OffsetRange", "Outcome"],
     ),
-    "Looking inside": ("aioproducer", ["Metric", "MetricKind", "HistogramValue"]),
+    "Looking inside": (
+        "aioproducer",
+        ["Metric", "MetricKind", "HistogramValue", "Explanation", "Waiting", "WaitReason"],
+    ),
+    "Prometheus: aioproducer.integrations.prometheus": ("aioproducer.integrations.prometheus", ["ProducerCollector"]),
     "Transactions": (
         "aioproducer",
         ["Transaction", "PreparedTransaction", "OffsetAndMetadata", "ConsumerGroupMetadata"],

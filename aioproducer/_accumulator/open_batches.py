@@ -109,7 +109,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self.limits = BatchSizeLimits(settings.batch_size)
         self._records_closed = 0
         self._closing_age_s = settings.delivery_timeout_s / 10
-        self._linger_s = min(settings.linger_s, self._closing_age_s)
+        self.linger_s = min(settings.linger_s, self._closing_age_s)
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
         """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
@@ -263,7 +263,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
 
     def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._linger_s <= 0 or self.memory_is_short:
+        if self.linger_s <= 0 or self.memory_is_short:
             self._make_ready(queue, batch)
         self._watch(queue, batch)
         self._deadlines.watch(batch)
@@ -293,6 +293,11 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         """Number of all records ever appended."""
         builders = [queue.slot.builder for queue in list(self._open)]  # a copy: other threads may read it
         return self._records_closed + sum(builder.count for builder in builders if builder is not None)
+
+    @property
+    def room(self) -> str:
+        pool = self._pool
+        return f"{pool.available_bytes:,} of buffer_memory={pool.total_bytes:,} bytes are free"
 
     def close_all(self) -> None:
         for queue in list(self._open):
@@ -334,7 +339,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
         There is one timer per partition: an earlier one stays, and checks the batch that is open then.
         """
-        when = batch.called_at + (self._closing_age_s if batch.is_ready else self._linger_s)
+        when = batch.called_at + (self._closing_age_s if batch.is_ready else self.linger_s)
         if queue.open_timer is not None:
             # A timer that fires too late is no help: without this check a record once waited 12 s instead of 5 ms.
             if queue.open_timer.when <= when:
@@ -347,7 +352,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         queue.open_timer, batch = None, queue.open_batch
         if batch is None:
             return
-        if not batch.is_ready and now >= batch.called_at + self._linger_s:
+        if not batch.is_ready and now >= batch.called_at + self.linger_s:
             self._make_ready_with_others(queue)
         if now >= batch.called_at + self._closing_age_s:
             self.close(queue)

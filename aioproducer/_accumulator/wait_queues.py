@@ -27,6 +27,7 @@ from aioproducer.errors import (
     MetadataTimeoutError,
     Outcome,
 )
+from aioproducer.explanation import WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,6 +135,19 @@ class WaitQueues:
         topic = self._appender.topics.get(record.topic)
         # A topic not used for long still has partitions here, but the user's partitioner must see current ones.
         return topic is not None and record.choose_partition is None and not topic.held
+
+    def waiting(self) -> Iterator[tuple[WaitingRecord, WaitReason, str]]:
+        """Yield each record with what it waits for, and what is known of that."""
+        for topic, line in list(self._topics.items()):
+            if len(line):
+                trouble = str(self._trouble(topic) or "no broker has named them")
+                yield from ((record, WaitReason.METADATA, trouble) for record in line)
+        room = self._open_batches.room
+        yield from ((record, WaitReason.MEMORY, room) for record in self._memory)
+
+    @property
+    def max_block_s(self) -> float:
+        return self._limits.max_block_s
 
     def withdraw(self, record: WaitingRecord) -> bool:
         """Remove a record whose caller gave up; return False if it has left its queue already."""

@@ -59,7 +59,8 @@ class NodeConnection:
             time is over.
     """
 
-    throttled_until = 0.0  # monotonic seconds; valid while `is_throttled`
+    throttled_since = throttled_until = 0.0  # monotonic seconds; valid while `is_throttled`
+    failed_since: float | None = None  # monotonic seconds; None while connected, and before the first failure
 
     def __init__(self, node: Node, context: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
         settings = context.settings
@@ -263,7 +264,7 @@ class NodeConnection:
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
         self.connection_id = next(self._context.connection_ids)
-        self.last_error = None
+        self.last_error = self.failed_since = None
         self._context.features.take(connection.versions.features)
         self._context.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
 
@@ -283,7 +284,9 @@ class NodeConnection:
         delay_s = self._backoff.delay_s(self._failures_in_a_row)
         self._failures_in_a_row += 1
         self.failures += 1
-        self.retry_at = self._context.loop.time() + delay_s
+        now = self._context.loop.time()
+        self.retry_at = now + delay_s
+        self.failed_since = now if self.failed_since is None else self.failed_since
         self.last_error = error
         log = self._context.log
         write = log.warning if self._failures_in_a_row == 1 else log.debug  # one warning per outage
@@ -299,6 +302,8 @@ class NodeConnection:
             if until <= self.throttled_until:
                 return
             self._throttle_timer.cancel()
+        if not self.is_throttled:
+            self.throttled_since = now
         self.is_throttled, self.throttled_until = True, until
         self._throttle_timer = self._context.schedule(until, self._end_throttle)
         if self.connection is not None:

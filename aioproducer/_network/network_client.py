@@ -26,6 +26,7 @@ from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
 from aioproducer.cluster import Cluster, Node
 from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
     from aioproducer._network.connection import BrokerConnection
@@ -131,6 +132,21 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             left_s = node_connection.throttled_until - self._context.loop.time()
             return KafkaError(f"it throttles this client, for another {left_s:.1f} s")
         return node_connection.last_error if node_connection is not None else None
+
+    def blocked(self, node_id: int) -> Why | None:
+        """Return why a node takes no request now; None if it takes one."""
+        node, now = self._pool.get(node_id), self._context.loop.time()
+        if node is None:
+            return Why(WaitReason.CONNECTING, detail="metadata does not name it")
+        if node.is_throttled:
+            text = f"it throttles this client, for another {node.throttled_until - now:.1f} s"
+            return Why(WaitReason.THROTTLED, node.throttled_since, node.throttled_until, text)
+        if node.connection is None or not node.is_open:
+            until = node.retry_at if node.retry_at > now else None
+            return Why(
+                WaitReason.CONNECTING, node.failed_since, until, str(node.last_error or "it is not connected yet")
+            )
+        return None if node.is_ready else Why(WaitReason.IN_FLIGHT_FULL)
 
     def throttle_left_s(self) -> float:
         """Return for how many seconds all connected nodes throttle this client (KIP-219)."""

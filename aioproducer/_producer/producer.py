@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._transactions.prepared import PreparedTransaction
     from aioproducer.config import ProducerOptions
+    from aioproducer.explanation import Explanation
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 
@@ -164,6 +165,23 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
 
         return read_metrics(self._running)
+
+    def explain(self, topic: str | None = None) -> Explanation:
+        """Return what waits and why, since and until when: each batch, and each record that is in no batch yet.
+
+        One pass over the partitions that have something to send. In any state; call it on the producer's event loop.
+
+        Args:
+            topic: only what is for this topic.
+
+        Raises:
+            TypeError, ValueError: an invalid topic name.
+        """
+        from aioproducer._producer.explaining import explain  # noqa: PLC0415  # only then
+
+        if topic is not None:
+            check_topic_name(topic)
+        return explain(self._running, self._lifecycle, topic)
 
     def __repr__(self) -> str:
         """Show state and load in one line."""
