@@ -57,6 +57,10 @@ _CHAPTERS: Final = {
         "aioproducer",
         ["Metric", "MetricKind", "HistogramValue", "Explanation", "Waiting", "WaitReason"],
     ),
+    "OpenTelemetry: aioproducer.integrations.opentelemetry": (
+        "aioproducer.integrations.opentelemetry",
+        ["OpenTelemetryInterceptor"],
+    ),
     "Prometheus: aioproducer.integrations.prometheus": ("aioproducer.integrations.prometheus", ["ProducerCollector"]),
     "Transactions": (
         "aioproducer",

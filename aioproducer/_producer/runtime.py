@@ -129,6 +129,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         if self.transactions is None:  # else the beginning of a transaction opens it
             self.appender.open()
         self.lifecycle.move_to(ProducerState.RUNNING)
+        self.record_hooks.started(self.lifecycle.name)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
 
     def stop_taking(self) -> None:
