@@ -244,7 +244,9 @@ async def partitions_of(topic: str, *, open_running: Callable[[], ProducerRuntim
         error = running.metadata_waits.topic_refusal(topic)
         if error is not None:
             raise error
+        began_at = running.loop.time()
         is_answered = await running.metadata_waits.next_answer(deadline)
+        running.measures.metadata_wait.record(running.loop.time() - began_at)
         open_running()  # raises if closed or failed meanwhile
         if not is_answered:
             trouble = running.metadata_waits.topic_trouble(topic)

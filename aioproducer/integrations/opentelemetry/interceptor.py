@@ -16,10 +16,11 @@ from opentelemetry import metrics, propagate, trace
 from opentelemetry.propagators.textmap import Setter
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
+from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._version import VERSION
 from aioproducer.errors import BrokerError
 from aioproducer.interceptors import ProducerInterceptor
-from aioproducer.records import ProducerRecord
+from aioproducer.records import with_headers
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from aioproducer.cluster import Cluster
-    from aioproducer.records import Headers, RecordMetadata, TopicPartition
+    from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
     Attributes = dict[str, AttributeValue]
 
@@ -58,6 +59,34 @@ DURATIONS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 
 """The buckets that the conventions advise."""
 
 _PARENT: Final = "traceparent"
+_MAX_KNOWN: Final = 10_000  # topics, and partitions, whose attributes are kept
+
+
+class _Topic:
+    """What all spans of a topic have."""
+
+    __slots__ = ("attributes", "name")
+
+    def __init__(self, send: Attributes, topic: str) -> None:
+        self.name = f"send {topic}"
+        self.attributes: Attributes = {**send, NAMES.destination: topic}
+
+
+class _Place:
+    """What all records of a partition have: attributes of their spans, and of the metrics."""
+
+    __slots__ = ("measured", "traced")
+
+    def __init__(self, topic: _Topic, cluster: Cluster | None, where: tuple[str, int]) -> None:
+        traced: Attributes = {NAMES.partition: str(where[1])} if where[1] >= 0 else {}
+        leader = None if cluster is None else cluster.leader_of(*where)
+        if cluster is not None and leader is not None:
+            node = cluster.nodes[leader]
+            traced |= {NAMES.server_address: node.host, NAMES.server_port: node.port}
+        self.measured: Attributes = {**topic.attributes, **traced}
+        if cluster is not None and cluster.cluster_id is not None:
+            traced[NAMES.cluster_id] = cluster.cluster_id
+        self.traced = traced
 
 
 class _Open:
@@ -130,7 +159,8 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         self._send: Attributes = {**self._base, NAMES.operation_name: "send", NAMES.operation_type: "send"}
         self._cluster: Callable[[], Cluster] | None = None
         self._seen: Cluster | None = None
-        self._places: dict[tuple[str, int], Attributes] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._places: dict[tuple[str, int], _Place] = {}
 
     # Called by the producer
 
@@ -138,12 +168,13 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         """Take the producer's name, and the view of its cluster."""
         self._base = {**self._base, NAMES.client_id: client_id}
         self._send = {**self._send, NAMES.client_id: client_id}
+        self._topics.clear()
         self._cluster = cluster
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Begin the record's span, and put its context into the headers."""
         bulk = _BULK.get()
-        given = next((value for name, value in record.headers if name == _PARENT), None)
+        given = _parent_in(record.headers) if record.headers else None
         span = self._begin(record, given) if bulk is None else self._begin_in(bulk, record)
         if given is not None:
             mark, headers = _own_copy(record.headers, given)
@@ -154,13 +185,14 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
                 return record if bulk is None else self._untraced(bulk, record)
             mark, headers = added[0][1], (*record.headers, *added)
         self._open[id(mark)] = _Open(span, bulk, mark)
-        return ProducerRecord(record.topic, record.value, record.key, record.partition, record.timestamp, headers)
+        return with_headers(record, headers)
 
     @contextmanager
     def around_many(self, topic: str) -> Iterator[None]:
         """Enclose the records of one `send_many` or `send_arrow` in one span."""
-        attributes = {**self._send, NAMES.destination: topic}
-        bulk = _Bulk(self._tracer.start_span(f"send {topic}", kind=SpanKind.PRODUCER, attributes=attributes), topic)
+        known = self._topic(topic)
+        span = self._tracer.start_span(known.name, kind=SpanKind.PRODUCER, attributes=known.attributes)
+        bulk = _Bulk(span, topic)
         token = _BULK.set(bulk)
         try:
             yield
@@ -173,34 +205,36 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         """End the record's span with its place in the log."""
         ended = self._take(headers)
         place = self._place_of(metadata.topic, metadata.partition)
-        self._count(metadata.topic, place, ended, error=None)
+        self._sent.add(1, place.measured)
         if ended is None:
             return
-        if ended.bulk is not None:
+        if ended.bulk is None:
+            self._duration.record(time.perf_counter() - ended.began_at, place.measured)
+        else:
             ended.bulk.left -= 1
             self._end_if_over(ended.bulk)
             return
-        if ended.span.is_recording():
-            ended.span.set_attributes({**place, NAMES.offset: metadata.offset})
+        ended.span.set_attributes({**place.traced, NAMES.offset: metadata.offset})
         ended.span.end()
 
     def on_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
         """End the record's span with its error."""
-        topic, partition = topic_partition
         ended, kind = self._take(headers), _type_of(error)
-        place = self._place_of(topic, partition) if partition >= 0 else {}
-        self._count(topic, place, ended, error=kind)
+        place = self._place_of(*topic_partition)
+        measured = {**place.measured, NAMES.error_type: kind}
+        self._sent.add(1, measured)
         if ended is None:
             return
-        if ended.bulk is not None:
+        if ended.bulk is None:
+            self._duration.record(time.perf_counter() - ended.began_at, measured)
+        else:
             ended.bulk.left -= 1
             ended.bulk.failed += 1
             ended.bulk.span.set_attribute(NAMES.error_type, kind)
             self._end_if_over(ended.bulk)
             return
-        if ended.span.is_recording():
-            ended.span.set_attributes({**place, NAMES.error_type: kind})
-            ended.span.set_status(StatusCode.ERROR, str(error))
+        ended.span.set_attributes({**place.traced, NAMES.error_type: kind})
+        ended.span.set_status(StatusCode.ERROR, str(error))
         ended.span.end()
 
     def close(self) -> None:
@@ -213,14 +247,15 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
     # Spans
 
     def _begin(self, record: ProducerRecord, given: bytes | None) -> Span:
-        attributes = {**self._send, NAMES.destination: record.topic}
-        if record.partition is not None:
-            attributes[NAMES.partition] = str(record.partition)
-        self._add_contents(attributes, record)
+        topic = self._topic(record.topic)
+        attributes = topic.attributes
+        if record.partition is not None or record.value is None or self._with_keys:
+            attributes = dict(attributes)
+            if record.partition is not None:
+                attributes[NAMES.partition] = str(record.partition)
+            self._add_contents(attributes, record)
         links = None if given is None else _links_to(given)
-        return self._tracer.start_span(
-            f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes, links=links
-        )
+        return self._tracer.start_span(topic.name, kind=SpanKind.PRODUCER, attributes=attributes, links=links)
 
     def _begin_in(self, bulk: _Bulk, record: ProducerRecord) -> Span:
         """Count a record of a bulk; its span is that of the bulk, or one of its own that ends at once."""
@@ -252,7 +287,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         bulk.span.set_attribute(NAMES.batch_count, bulk.records)
         if bulk.failed:
             bulk.span.set_status(StatusCode.ERROR, f"{bulk.failed} of {bulk.records} records failed")
-        self._duration.record(time.perf_counter() - bulk.began_at, {**self._send, NAMES.destination: bulk.topic})
+        self._duration.record(time.perf_counter() - bulk.began_at, self._topic(bulk.topic).attributes)
         bulk.span.end()
 
     def _take(self, headers: Headers) -> _Open | None:
@@ -262,39 +297,35 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
                 return found
         return None
 
-    # Attributes and metrics
+    # What is the same for many records
 
-    def _count(self, topic: str, place: Attributes, ended: _Open | None, *, error: str | None) -> None:
-        attributes = {**self._send, NAMES.destination: topic, **place}
-        attributes.pop(NAMES.cluster_id, None)  # no attribute of the metrics
-        if error is not None:
-            attributes[NAMES.error_type] = error
-        self._sent.add(1, attributes)
-        if ended is not None and ended.bulk is None:
-            self._duration.record(time.perf_counter() - ended.began_at, attributes)
+    def _topic(self, name: str) -> _Topic:
+        found = self._topics.get(name)
+        if found is None:
+            if len(self._topics) >= _MAX_KNOWN:
+                self._topics.clear()
+            found = self._topics[name] = _Topic(self._send, name)
+        return found
 
-    def _place_of(self, topic: str, partition: int) -> Attributes:
-        """Return the attributes of a partition and its leader."""
+    def _place_of(self, topic: str, partition: int) -> _Place:
         cluster = self._cluster() if self._cluster is not None else None
-        if cluster is not self._seen:
+        if cluster is not self._seen or len(self._places) >= _MAX_KNOWN:
             self._seen = cluster
             self._places.clear()
         found = self._places.get((topic, partition))
         if found is None:
-            found = self._places[topic, partition] = {NAMES.partition: str(partition)}
-            leader = None if cluster is None else cluster.leader_of(topic, partition)
-            if cluster is not None and cluster.cluster_id is not None:
-                found[NAMES.cluster_id] = cluster.cluster_id
-            if cluster is not None and leader is not None:
-                node = cluster.nodes[leader]
-                found |= {NAMES.server_address: node.host, NAMES.server_port: node.port}
+            where = topic, partition
+            found = self._places[where] = _Place(self._topic(topic), cluster, where)
         return found
 
 
+def _parent_in(headers: Headers) -> bytes | None:
+    return next((value for name, value in headers if name == _PARENT), None)
+
+
 def _type_of(error: Exception) -> str:
-    code = error.code if isinstance(error, BrokerError) else None
-    name = getattr(code, "name", None)
-    return name if isinstance(name, str) else type(error).__qualname__
+    code = ErrorCode.of(error.code) if isinstance(error, BrokerError) else None
+    return type(error).__qualname__ if code is None else code.name
 
 
 def _own_copy(headers: Headers, given: bytes) -> tuple[bytes, Headers]:
