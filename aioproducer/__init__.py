@@ -64,6 +64,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
     WrongListenerError,
 )
+from aioproducer.explanation import Explanation, Waiting, WaitReason
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.java_serializers import (
     BooleanSerializer,
@@ -75,7 +76,7 @@ from aioproducer.java_serializers import (
     UUIDSerializer,
     VoidSerializer,
 )
-from aioproducer.metrics import ProducerStatistics
+from aioproducer.metrics import HistogramValue, Metric, MetricKind, ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
@@ -103,8 +104,10 @@ __all__ = [
     "Delivery",
     "DeliveryTimeoutError",
     "DoubleSerializer",
+    "Explanation",
     "FloatSerializer",
     "GroupAuthorizationError",
+    "HistogramValue",
     "IllegalStateError",
     "IntegerSerializer",
     "InvalidPartitionError",
@@ -116,6 +119,8 @@ __all__ = [
     "MessageTooLargeError",
     "MetadataNotReadyError",
     "MetadataTimeoutError",
+    "Metric",
+    "MetricKind",
     "NoTransactionError",
     "NotEnoughReplicasError",
     "OffsetAndMetadata",
@@ -161,6 +166,8 @@ __all__ = [
     "UnsupportedMechanismError",
     "UnsupportedVersionError",
     "VoidSerializer",
+    "WaitReason",
+    "Waiting",
     "WrongListenerError",
     "__version__",
     "partition_for_key",

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import inspect
 from asyncio import CancelledError
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol
 
 from aioproducer._native.record_pipeline import InterceptorLoop
 from aioproducer.errors import KafkaError, Outcome, RecordFilteredError
 from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer.cluster import Cluster
 
 _METHODS = ("on_send", "on_acknowledgement", "on_error", "close")
 
@@ -55,6 +59,22 @@ class ProducerInterceptor:
             error: the caller's error; a `KafkaError` from the broker's side has `outcome`.
             headers: of the record, after all interceptors.
         """
+
+    def on_start(self, client_id: str, cluster: Callable[[], Cluster]) -> None:
+        """Called once, when the producer has started.
+
+        Args:
+            client_id: the producer's name.
+            cluster: returns the current view of the cluster: its id, nodes and leaders.
+        """
+
+    def around_many(self, topic: str) -> AbstractContextManager[object]:  # noqa: ARG002  # of subclasses
+        """Return a context manager that encloses the `on_send` of all records of one `send_many` or `send_arrow`.
+
+        Args:
+            topic: of all records.
+        """
+        return nullcontext()
 
     def close(self) -> None:
         """Release resources; called once, when the producer has closed."""
@@ -128,6 +148,33 @@ class InterceptorChain(InterceptorLoop):
                 interceptor.on_error(topic_partition, error, headers)
             except (Exception, CancelledError) as raised:  # noqa: BLE001  # as in `on_send`
                 self._note_failure(place, "on_error", raised)
+
+    def on_start(self, client_id: str, cluster: Callable[[], Cluster]) -> None:
+        """Notify every interceptor that has the method that the producer has started."""
+        for place, interceptor in enumerate(self.interceptors):
+            try:
+                if hasattr(interceptor, "on_start"):
+                    interceptor.on_start(client_id, cluster)
+            except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
+                self._note_failure(place, "on_start", error)
+
+    @contextmanager
+    def around_many(self, topic: str) -> Iterator[None]:
+        """Enclose the records of one call in the contexts of every interceptor that has the method."""
+        stack = ExitStack()
+        for place, interceptor in enumerate(self.interceptors):
+            try:
+                if hasattr(interceptor, "around_many"):
+                    stack.enter_context(interceptor.around_many(topic))
+            except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
+                self._note_failure(place, "around_many", error)
+        try:
+            yield
+        finally:
+            try:
+                stack.close()
+            except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
+                self._note_failure(len(self.interceptors) - 1, "around_many", error)
 
     def close(self) -> None:
         """Close every interceptor."""

@@ -1,4 +1,4 @@
-"""The result of `Producer.statistics()`, and the histogram of delivery latencies.
+"""The results of `Producer.statistics()` and `Producer.metrics()`, and the histogram of delivery latencies.
 
 Nothing is computed per record: components count per batch, request or response, and gauges are read on demand. Sliding
 averages are left to metrics systems, which compute rates from totals better.
@@ -13,8 +13,9 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeAlias
 
 _STEPS: Final = 8  # buckets to a power of two
 _POWERS: Final = 32
@@ -214,3 +215,70 @@ class ProducerStatistics:
 
     delivery_latency_p99_s: float | None = None
     """99 of 100 acknowledged records took no longer."""
+
+
+class MetricKind(Enum):
+    """How the value of a metric changes, and so what a collector makes of it."""
+
+    COUNTER = "counter"
+    """Only grows, from the producer's start: rates are computed from two readings."""
+
+    GAUGE = "gauge"
+    """What is so now; Kafka's averages and maxima are since the start."""
+
+    HISTOGRAM = "histogram"
+    """A `HistogramValue`."""
+
+    INFO = "info"
+    """Text that does not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramValue:
+    """Counts of values in buckets, since the start of the producer."""
+
+    bounds: tuple[float, ...]
+    """Upper bounds of the buckets, each included, ascending."""
+
+    counts: tuple[int, ...]
+    """Values in each bucket; one more than `bounds`, for all that are larger."""
+
+    total: float
+    """Sum of the values."""
+
+    largest: float
+    """The largest value; 0.0 before the first."""
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """Average of the values; 0.0 before the first."""
+        count = self.count
+        return self.total / count if count else 0.0
+
+
+MetricValue: TypeAlias = float | str | HistogramValue
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of `Producer.metrics()`."""
+
+    name: str
+    """Kafka's name, such as `record-send-total`, or one of our own in its style."""
+
+    group: str
+    """Kafka's group: `producer-metrics`, `producer-node-metrics`, `producer-topic-metrics`, `app-info`."""
+
+    tags: Mapping[str, str]
+    """`client-id`, and `node-id` or `topic`."""
+
+    value: MetricValue
+    """A number in Kafka's unit (see the name's last part), a text, or a histogram."""
+
+    kind: MetricKind
+    """What kind of value it is."""

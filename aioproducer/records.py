@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from aioproducer._shown_values import shown
 from aioproducer.errors import IllegalStateError
@@ -194,6 +194,20 @@ class ProducerRecord:
             f"key={_shape(self.key)}, value={_shape(self.value)}, timestamp={self.timestamp}, "
             f"headers={[name for name, _ in self.headers]})"
         )
+
+
+_SET: Final = tuple(
+    ProducerRecord.__dict__[name].__set__ for name in ("topic", "value", "key", "partition", "timestamp", "headers")
+)
+
+
+def with_headers(record: ProducerRecord, headers: Headers) -> ProducerRecord:
+    """Return a copy with other headers, which are known to be valid: `dataclasses.replace` checks everything again."""
+    copy = object.__new__(ProducerRecord)
+    parts = (record.topic, record.value, record.key, record.partition, record.timestamp, headers)
+    for put, part in zip(_SET, parts, strict=True):
+        put(copy, part)
+    return copy
 
 
 def check_topic_name(topic: object) -> None:

@@ -53,6 +53,15 @@ _CHAPTERS: Final = {
         "aioproducer",
         ["Delivery", "RecordMetadata", "TopicPartition", "BulkDelivery", "BulkResult", "OffsetRange", "Outcome"],
     ),
+    "Looking inside": (
+        "aioproducer",
+        ["Metric", "MetricKind", "HistogramValue", "Explanation", "Waiting", "WaitReason"],
+    ),
+    "OpenTelemetry: aioproducer.integrations.opentelemetry": (
+        "aioproducer.integrations.opentelemetry",
+        ["OpenTelemetryInterceptor"],
+    ),
+    "Prometheus: aioproducer.integrations.prometheus": ("aioproducer.integrations.prometheus", ["ProducerCollector"]),
     "Transactions": (
         "aioproducer",
         ["Transaction", "PreparedTransaction", "OffsetAndMetadata", "ConsumerGroupMetadata"],

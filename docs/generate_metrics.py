@@ -1,6 +1,6 @@
-"""Writes `reference/metrics.md` from the fields of `ProducerStatistics` and the texts under them.
+"""Writes `reference/metrics.md`: the fields of `ProducerStatistics`, and the metrics of Kafka's own producer.
 
-Run it after changing a field: `python docs/generate_metrics.py`. A test fails while the page is old.
+Run it after changing a field or a name: `python docs/generate_metrics.py`. A test fails while the page is old.
 """
 # ruff: noqa: INP001  # a script beside the pages, not a package
 
@@ -8,15 +8,29 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from aioproducer._producer.kafka_metrics import (
+    APP,
+    COUNT,
+    HISTOGRAMS,
+    NODE,
+    OWN,
+    OWN_TABLE,
+    PRODUCER,
+    TOPIC,
+    reason_not_read,
+)
 from aioproducer.metrics import ProducerStatistics
 
 PAGE = Path(__file__).parent / "reference" / "metrics.md"
+NAMES = Path(__file__).parent.parent / "tests" / "protocol" / "golden" / "metric_names.json"
+"""Made by Kafka's own producer; see make_metric_names.jsh beside it."""
 
 _KAFKA: Final = re.compile(r"\s*Kafka: (?P<name>[a-z0-9-]+)(?P<rest>[^.]*)\.?")
 
@@ -44,9 +58,57 @@ The last column names the Kafka metric with the same meaning, if there is one (g
 """
 
 
+_HEAD: Final = "| name | what it says, or why it is not read |\n| --- | --- |\n"
+
+_KAFKA_INTRODUCTION = """
+## Kafka's names
+
+`producer.metrics()` returns a list of `Metric` (name, group, tags, value, kind) under the names of Kafka's producer.
+Any thread may call it. Of the {names} names that Kafka 4.3.1's producer has after a send, {read} are read here.
+The texts are Kafka's; names that end in `-avg` and `-max` count from the start here, not over the last half minute.
+After 1,000 topics, all further ones share the tag `(other topics)`, and after 1,000 nodes, `(other nodes)`.
+
+```python
+async with Producer("localhost:9092") as producer:
+    await producer.send("orders", b"...")
+    totals = {{(metric.name, metric.tags.get("topic")): metric.value for metric in producer.metrics()}}
+    print(totals["record-send-total", "orders"])
+```
+"""
+
+_OWN_INTRODUCTION = """
+### {group}
+
+What Kafka has no name for. Those in `-bytes` and `-seconds`, `records-per-request` and `compression-ratio` are
+histograms with fixed buckets (`HistogramValue`). Nothing is counted per record in Python; sizes are counted natively.
+
+"""
+
+
 def render() -> str:
     """Return the whole page."""
-    return _INTRODUCTION + "".join(_row(*field) for field in _fields())
+    return _INTRODUCTION + "".join(_row(*field) for field in _fields()) + _kafka_names()
+
+
+def names_of_kafka() -> list[tuple[str, str, list[str], str]]:
+    """Return (group, name, tags, description) of each metric of Kafka's producer."""
+    return [tuple(row) for row in json.loads(NAMES.read_text("utf-8"))]
+
+
+def _kafka_names() -> str:
+    rows = {(group, name): (text, reason_not_read(group, name)) for group, name, _, text in names_of_kafka()}
+    read = sum(reason is None for _, reason in rows.values())
+    parts = [_KAFKA_INTRODUCTION.format(names=len(rows), read=read)]
+    for group, tags in {PRODUCER: "", NODE: ", `node-id`", TOPIC: ", `topic`", APP: "", COUNT: ""}.items():
+        parts.append(f"\n### {group}\n\nTags: `client-id`{tags}.\n\n{_HEAD}")
+        parts += [_kafka_row(name, *row) for (of, name), row in rows.items() if of == group]
+    own = "".join(f"- `{name}`\n" for name in (*OWN_TABLE, *HISTOGRAMS))
+    return "".join(parts) + _OWN_INTRODUCTION.format(group=OWN) + own
+
+
+def _kafka_row(name: str, text: str, reason: str | None) -> str:
+    said = text.strip().replace("|", "\\|")
+    return f"| `{name}` | {said} |\n" if reason is None else f"| `{name}` | not read: {reason} |\n"
 
 
 def _row(name: str, kind: str, text: str) -> str:

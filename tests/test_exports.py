@@ -11,6 +11,8 @@ PUBLIC_MODULES = [
     "aioproducer.testing.kafka",
     "aioproducer.compat",
     "aioproducer.integrations.aiokafka",
+    "aioproducer.integrations.opentelemetry",
+    "aioproducer.integrations.prometheus",
     "aioproducer.testing",
 ]
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.topic_partitions import RandomChoice, TopicPartitions
     from aioproducer._native.append import OpenPartition, TopicInfo
     from aioproducer._native.delivery import Delivery
+    from aioproducer._native.measures import Measures
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.timers import TimerHeap
 
@@ -69,6 +70,7 @@ class AccumulatorDependencies(NamedTuple):
     clock: Callable[[], float]
     events: ProducerEvents
     loop: asyncio.AbstractEventLoop
+    measures: Measures
 
 
 class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
@@ -95,8 +97,9 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._pool = dependencies.pool
         self._timers = dependencies.timers
         self._generations = dependencies.generations
-        self._clock = dependencies.clock
+        self.clock = dependencies.clock
         self._loop = dependencies.loop
+        self.measures = dependencies.measures
         self.partitions = partitions
         self._deadlines = deadlines
         self._events = dependencies.events
@@ -106,7 +109,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self.limits = BatchSizeLimits(settings.batch_size)
         self._records_closed = 0
         self._closing_age_s = settings.delivery_timeout_s / 10
-        self._linger_s = min(settings.linger_s, self._closing_age_s)
+        self.linger_s = min(settings.linger_s, self._closing_age_s)
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
         """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
@@ -139,7 +142,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._close_full(slot.queue)
 
     def choose_partition(self, topic: TopicInfo) -> int:
-        return self.partitions.choose(topic, self._clock())
+        return self.partitions.choose(topic, self.clock())
 
     def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
         # The partition may just have been added. Refused at once all the same: Kafka's client waits `max.block.ms`,
@@ -190,7 +193,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         """Close batches that waiting records have made too old for new records."""
         aged, self._aged = self._aged, []
         if aged:
-            latest = self._clock() - self._closing_age_s
+            latest = self.clock() - self._closing_age_s
             for queue in aged:
                 if queue.open_batch is not None and queue.open_batch.called_at <= latest:
                     self.close(queue)
@@ -242,8 +245,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def _begin(self, queue: PartitionQueue, chunk: Chunk, limit: int) -> ProducerBatch:
         result = BatchResult(self._loop, queue.topic_partition)
         result.on_wanted = self._wanted
-        batch = ProducerBatch(queue, result, chunk, order=queue.next_order, called_at=self._clock())
-        builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0))
+        batch = ProducerBatch(queue, result, chunk, order=queue.next_order, called_at=self.clock())
+        builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0), self.measures.record_size)
         batch.write_with(builder)
         queue.next_order += ORDER_STEP
         self._open[queue] = lingering = self._lingering[queue.leader_id]
@@ -260,7 +263,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
 
     def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._linger_s <= 0 or self.memory_is_short:
+        if self.linger_s <= 0 or self.memory_is_short:
             self._make_ready(queue, batch)
         self._watch(queue, batch)
         self._deadlines.watch(batch)
@@ -283,13 +286,18 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         queue.last_size = batch.size
         self._records_closed += batch.count
         if not self._settings.is_transactional:  # a transaction would pay for each partition more
-            self.partitions.note_batch(queue, self._clock())
+            self.partitions.note_batch(queue, self.clock())
 
     @property
     def records(self) -> int:
         """Number of all records ever appended."""
-        builders = (queue.slot.builder for queue in self._open)
+        builders = [queue.slot.builder for queue in list(self._open)]  # a copy: other threads may read it
         return self._records_closed + sum(builder.count for builder in builders if builder is not None)
+
+    @property
+    def room(self) -> str:
+        pool = self._pool
+        return f"{pool.available_bytes:,} of buffer_memory={pool.total_bytes:,} bytes are free"
 
     def close_all(self) -> None:
         for queue in list(self._open):
@@ -331,7 +339,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
         There is one timer per partition: an earlier one stays, and checks the batch that is open then.
         """
-        when = batch.called_at + (self._closing_age_s if batch.is_ready else self._linger_s)
+        when = batch.called_at + (self._closing_age_s if batch.is_ready else self.linger_s)
         if queue.open_timer is not None:
             # A timer that fires too late is no help: without this check a record once waited 12 s instead of 5 ms.
             if queue.open_timer.when <= when:
@@ -344,7 +352,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         queue.open_timer, batch = None, queue.open_batch
         if batch is None:
             return
-        if not batch.is_ready and now >= batch.called_at + self._linger_s:
+        if not batch.is_ready and now >= batch.called_at + self.linger_s:
             self._make_ready_with_others(queue)
         if now >= batch.called_at + self._closing_age_s:
             self.close(queue)

@@ -279,7 +279,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         if batch is None or batch.not_before > now:
             return None
         if self.on_wire and (
-            len(self.on_wire) >= self._window(connection, now) or self.on_wire[-1].connection != connection
+            len(self.on_wire) >= self.window(connection, now) or self.on_wire[-1].connection != connection
         ):
             return None
         return batch
@@ -297,7 +297,8 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
             return self.open_batch
         return None
 
-    def _window(self, connection: int, now: float) -> int:
+    def window(self, connection: int, now: float) -> int:
+        """Return how many batches may be on the wire on a connection."""
         if self.parts or not self.identity.is_confirmed(connection, now):
             return 1
         return self.max_in_flight

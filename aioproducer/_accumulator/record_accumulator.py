@@ -124,6 +124,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self._pool = dependencies.pool
         self._timers = dependencies.timers
         self.delivery_timeout_s = settings.delivery_timeout_s
+        self.measures = dependencies.measures
         self.deadlines = DeliveryDeadlines(dependencies.timers, settings.delivery_timeout_s)
         self._unsealed: list[ProducerBatch] = []
         self.ready = ReadyNodes(dependencies.events.wake)

@@ -32,6 +32,7 @@ class WaitingRecord:
         "partition",
         "place",
         "result",
+        "since",
         "size",
         "timestamp",
         "topic",
@@ -51,6 +52,7 @@ class WaitingRecord:
         self.timestamp = timestamp
         self.size = size
         self.called_at = called_at
+        self.since = called_at  # of the wait in its current queue, monotonic seconds
         self.delivery: Delivery = result.delivery(0, timestamp)
         self.value: bytes | None = None
         self.key: bytes | None = None

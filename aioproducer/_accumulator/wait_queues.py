@@ -27,6 +27,7 @@ from aioproducer.errors import (
     MetadataTimeoutError,
     Outcome,
 )
+from aioproducer.explanation import WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -135,6 +136,19 @@ class WaitQueues:
         # A topic not used for long still has partitions here, but the user's partitioner must see current ones.
         return topic is not None and record.choose_partition is None and not topic.held
 
+    def waiting(self) -> Iterator[tuple[WaitingRecord, WaitReason, str]]:
+        """Yield each record with what it waits for, and what is known of that."""
+        for topic, line in list(self._topics.items()):
+            if len(line):
+                trouble = str(self._trouble(topic) or "no broker has named them")
+                yield from ((record, WaitReason.METADATA, trouble) for record in line)
+        room = self._open_batches.room
+        yield from ((record, WaitReason.MEMORY, room) for record in self._memory)
+
+    @property
+    def max_block_s(self) -> float:
+        return self._limits.max_block_s
+
     def withdraw(self, record: WaitingRecord) -> bool:
         """Remove a record whose caller gave up; return False if it has left its queue already."""
         if not record.is_waiting:
@@ -157,11 +171,14 @@ class WaitQueues:
         """Append the records that waited for a topic, in order; those without memory continue to wait."""
         if topic not in self._topics:
             return
+        now, wait = self._open_batches.clock(), self._open_batches.measures.metadata_wait
         while (line := self._topics.pop(topic, None)) is not None:  # a partitioner may send a record, which waits here
             line.stop_watching()
             for record in line:
                 record.line = None
                 record.hold(None)
+                wait.record(now - record.since)
+                record.since = now
                 self._join_memory(record)
         self._memory.serve()
 
@@ -191,10 +208,14 @@ class WaitQueues:
         self._watch(line, partial(self._memory_too_late, line))
 
     def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
+        self._note_memory_wait(record)
         self._leave(record)
         self._open_batches.take_over_waiting_record(delivery, record.generation, record.called_at)
         record.result.move([(0, delivery._batch_result, delivery._position)])
         self._generations.leave(record.generation)
+
+    def _note_memory_wait(self, record: WaitingRecord) -> None:
+        self._open_batches.measures.memory_wait.record(self._open_batches.clock() - record.since)
 
     # Leaving
 
@@ -266,6 +287,7 @@ class WaitQueues:
     def _topic_too_late(self, topic: str, line: WaitQueue, now: float) -> None:
         for record in self._late(line, now):
             error = still_unknown(topic, self._bound, self._trouble(topic))
+            self._open_batches.measures.metadata_wait.record(now - record.since)
             self._fail(record, error.with_details(elapsed_s=now - record.called_at))
         if len(line):
             self._watch(line, partial(self._topic_too_late, topic, line))
@@ -275,6 +297,7 @@ class WaitQueues:
     def _memory_too_late(self, line: WaitQueue, now: float) -> None:
         for record in self._late(line, now):
             self.exhausted += 1
+            self._note_memory_wait(record)
             message = (
                 f"no room for a record of {record.size} bytes within {self._bound}: the buffer holds records that the "
                 f"brokers have not answered; raise buffer_memory or {self._limits.max_block_option}, or send less"

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy, memmove
 
 from aioproducer._native.delivery cimport BatchResult, Delivery
+from aioproducer._native.measures cimport RecordSizes, note_size
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.murmur2 cimport murmur2_of
 from aioproducer._native.own_loop cimport OwnLoop
@@ -19,6 +20,7 @@ cdef const char* NO_HEADERS       # a count of none
 cdef class RecordBatchBuilder:
     cdef readonly Chunk chunk                # where the records are written
     cdef readonly BatchResult result         # shared by the batch's deliveries
+    cdef RecordSizes _sizes                  # of the producer's records
     cdef readonly Py_ssize_t size            # bytes of records written
     cdef readonly Py_ssize_t limit           # bytes that the records may take; the first may exceed it
     cdef readonly int count                  # records written
@@ -154,6 +156,7 @@ cdef inline void write_record(RecordBatchBuilder builder, const RecordBytes* rec
         memmove(start + room, body, length)
     put_varint(start, length)
     builder.size += room + length
+    note_size(builder._sizes, room + length)
     builder.count += 1
     if record.timestamp > builder.max_timestamp:
         builder.max_timestamp = record.timestamp

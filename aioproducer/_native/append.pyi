@@ -5,6 +5,7 @@ from typing import NoReturn, Protocol, TypeAlias
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
+from aioproducer._native.measures import RecordSizes
 from aioproducer._native.memory import Chunk
 from aioproducer._native.own_loop import OwnLoop
 from aioproducer.errors import RecordTooLargeError
@@ -39,7 +40,7 @@ class RecordBatchBuilder:
     base_timestamp: int  # of the first record, ms since the epoch
     max_timestamp: int  # ms since the epoch
 
-    def __init__(self, chunk: Chunk, result: BatchResult, limit: int) -> None: ...
+    def __init__(self, chunk: Chunk, result: BatchResult, limit: int, sizes: RecordSizes | None = None) -> None: ...
     def move_to(self, chunk: Chunk) -> None:
         """Continue in a larger chunk with a copy of the records; the caller frees the old one."""
 

@@ -30,6 +30,7 @@ from aioproducer._native.arguments cimport (
     as_bytes, as_partition, as_timestamp, check_headers, header_pair, may_be_called,
 )
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
+from aioproducer._native.measures cimport RecordSizes
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.murmur2 cimport murmur2_of
 from aioproducer._native.own_loop cimport OwnLoop
@@ -61,10 +62,11 @@ def partition_for_key(bytes key not None, int partition_count):
 
 cdef class RecordBatchBuilder:
 
-    def __cinit__(self, Chunk chunk not None, BatchResult result not None, Py_ssize_t limit):
+    def __cinit__(self, Chunk chunk not None, BatchResult result not None, Py_ssize_t limit, RecordSizes sizes=None):
         self.chunk = chunk
         self.result = result
         self.limit = limit
+        self._sizes = RecordSizes() if sizes is None else sizes
         self.base_timestamp = -1
         self.max_timestamp = -1
 

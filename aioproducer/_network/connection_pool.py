@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +64,8 @@ class NodeConnection:
             time is over.
     """
 
-    throttled_until = 0.0  # monotonic seconds; valid while `is_throttled`
+    throttled_since = throttled_until = 0.0  # monotonic seconds; valid while `is_throttled`
+    failed_since: float | None = None  # monotonic seconds; None while connected, and before the first failure
 
     def __init__(self, node: Node, context: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
         settings = context.settings
@@ -75,7 +77,7 @@ class NodeConnection:
         self.is_throttled = False
         self.failures = 0  # number of attempts and connections that failed
         self.host = node.host  # that TLS and SASL check; of a bootstrap server its canonical name, if asked for
-        self._context = context
+        self._context = replace(context, counters=context.counters_by_node.of(node.id))
         self._on_change = on_change
         self._backoff = ExponentialBackoff(
             settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=context.random
@@ -154,6 +156,7 @@ class NodeConnection:
 
     def become(self, node: Node) -> None:
         """Let the connection to a bootstrap address be that of the node that listens there."""
+        self._context.counters_by_node.move(self.node.id, node.id)
         self.node, self.host = node, node.host
         if self.connection is not None:
             self.connection.label = _label(node)
@@ -247,7 +250,7 @@ class NodeConnection:
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
         self.connection_id = next(self._context.connection_ids)
-        self.last_error = None
+        self.last_error = self.failed_since = None
         self._context.features.take(connection.versions.features)
         self._context.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
 
@@ -276,7 +279,9 @@ class NodeConnection:
         delay_s = self._backoff.delay_s(self._failures_in_a_row)
         self._failures_in_a_row += 1
         self.failures += 1
-        self.retry_at = self._context.loop.time() + delay_s
+        now = self._context.loop.time()
+        self.retry_at = now + delay_s
+        self.failed_since = now if self.failed_since is None else self.failed_since
         self.last_error = error
         log = self._context.log
         write = log.warning if self._failures_in_a_row == 1 else log.debug  # one warning per outage
@@ -292,6 +297,8 @@ class NodeConnection:
             if until <= self.throttled_until:
                 return
             self._throttle_timer.cancel()
+        if not self.is_throttled:
+            self.throttled_since = now
         self.is_throttled, self.throttled_until = True, until
         self._throttle_timer = self._context.schedule(until, self._end_throttle)
         if self.connection is not None:
@@ -335,7 +342,9 @@ class ConnectionPool:
         return known + self.bootstrap()
 
     def known(self) -> list[NodeConnection]:
-        return [node_connection for node_connection in self._node_connections.values() if node_connection.node.id >= 0]
+        return [
+            each for each in list(self._node_connections.values()) if each.node.id >= 0
+        ]  # a copy: other threads read it
 
     def bootstrap(self) -> list[NodeConnection]:
         return (
@@ -412,8 +421,9 @@ class ConnectionPool:
         if node_connection is None:
             self._add(node)
             return
-        self._add(node_connection.node)  # a new one for the bootstrap address
+        bootstrap = node_connection.node
         node_connection.become(node)
+        self._add(bootstrap)  # a new one for the bootstrap address
         self._node_connections[node.id] = node_connection
 
     def _drop(self, node_connection: NodeConnection) -> None:

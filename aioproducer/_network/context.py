@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aioproducer._network.refusals import Refusals
 from aioproducer._network.response_budget import HeldAnswers
@@ -99,6 +99,53 @@ class NetworkCounters:
     reauthentication_failures: int = 0  # Kafka: failed-reauthentication-total
     reauthentication_latency_s: float = 0.0  # sum over `reauthentications`
 
+    def add(self, other: NetworkCounters) -> None:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+MAX_NODE_ROWS: Final = 1000
+
+
+class NodeCounters:
+    """Counters by node id, also of nodes that are gone; past `MAX_NODE_ROWS` nodes the rest is one row."""
+
+    __slots__ = ("_others", "_rows")
+
+    def __init__(self) -> None:
+        self._rows: dict[int | None, NetworkCounters] = {}
+        self._others: NetworkCounters | None = None
+
+    def of(self, node_id: int) -> NetworkCounters:
+        row = self._rows.get(node_id)
+        if row is None and len(self._rows) >= MAX_NODE_ROWS:
+            row = self._others = self._others or NetworkCounters()
+        elif row is None:
+            row = self._rows[node_id] = NetworkCounters()
+        return row
+
+    def move(self, node_id: int, new_id: int) -> None:
+        """Count for another node what was counted, and will be: a bootstrap connection has become that node's."""
+        row, before = self._rows.pop(node_id, None), self._rows.get(new_id)
+        if row is None:
+            return
+        if before is not None:
+            row.add(before)
+        self._rows[new_id] = row
+
+    def rows(self) -> dict[int | None, NetworkCounters]:
+        """Return the rows by node id; that of all others has the key None."""
+        rows = self._rows.copy()  # other threads may read them
+        if self._others is not None:
+            rows[None] = self._others
+        return rows
+
+    def total(self) -> NetworkCounters:
+        total = NetworkCounters()
+        for row in self.rows().values():
+            total.add(row)
+        return total
+
 
 @dataclass(slots=True)
 class ClusterFeatures:
@@ -149,6 +196,8 @@ class NetworkContext:
     settings: NetworkSettings
     security: ConnectionSecurity | None = None
     counters: NetworkCounters = field(default_factory=NetworkCounters)
+    """Of one node, in the context of its connections."""
+    counters_by_node: NodeCounters = field(default_factory=NodeCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
     refusals: Refusals = field(default_factory=partial(Refusals, NetworkSettings().refusal_pause_max_ms))
     held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))

@@ -18,6 +18,7 @@ from aioproducer._network.context import (
     NetworkCounters,
     NetworkEvents,
     NetworkSettings,
+    NodeCounters,
     Timers,
 )
 from aioproducer._network.node_selection import HedgedRequest, NodeSelector
@@ -27,6 +28,7 @@ from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
 from aioproducer.cluster import Cluster, Node
 from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
     from aioproducer._network.connection import BrokerConnection
@@ -57,7 +59,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         client_id: str,
         security: ConnectionSecurity | None = None,
     ) -> None:
-        self.counters: NetworkCounters = NetworkCounters()
+        self.counters_by_node: NodeCounters = NodeCounters()
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_context = partial(
             NetworkContext,
@@ -68,7 +70,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             client_id=client_id,
             settings=settings,
             security=security,
-            counters=self.counters,
+            counters_by_node=self.counters_by_node,
             refusals=Refusals(settings.refusal_pause_max_ms),
         )
 
@@ -78,6 +80,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self._pool = ConnectionPool(self._bootstrap, self._context)
         self._choice = NodeSelector(self._pool, self._context)
         self._any_broker = HedgedRequest(self._choice, self._context)
+
+    @property
+    def counters(self) -> NetworkCounters:
+        """The sums over all nodes."""
+        return self.counters_by_node.total()
 
     async def prepare(self) -> None:
         """Load certificates and keys, before anything is connected.
@@ -145,6 +152,21 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             left_s = node_connection.throttled_until - self._context.loop.time()
             return KafkaError(f"it throttles this client, for another {left_s:.1f} s")
         return node_connection.last_error if node_connection is not None else None
+
+    def blocked(self, node_id: int) -> Why | None:
+        """Return why a node takes no request now; None if it takes one."""
+        node, now = self._pool.get(node_id), self._context.loop.time()
+        if node is None:
+            return Why(WaitReason.CONNECTING, detail="metadata does not name it")
+        if node.is_throttled:
+            text = f"it throttles this client, for another {node.throttled_until - now:.1f} s"
+            return Why(WaitReason.THROTTLED, node.throttled_since, node.throttled_until, text)
+        if node.connection is None or not node.is_open:
+            until = node.retry_at if node.retry_at > now else None
+            return Why(
+                WaitReason.CONNECTING, node.failed_since, until, str(node.last_error or "it is not connected yet")
+            )
+        return None if node.is_ready else Why(WaitReason.IN_FLIGHT_FULL)
 
     def throttle_left_s(self) -> float:
         """Return for how many seconds all connected nodes throttle this client (KIP-219)."""

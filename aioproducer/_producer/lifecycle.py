@@ -16,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from aioproducer._logs import event_log
+from aioproducer._producer.explaining import explain
 from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
@@ -172,16 +173,19 @@ class LifecycleMethods:
         running = self._open_running()
         generation = running.close_generation()
         failed = running.completion.unseen.begin_flush(generation)
+        began_at = running.loop.time()
         try:
             async with asyncio.timeout(timeout):
                 await running.flushes.wait_for(generation)
             error = await running.completion.take_error(failed)
         except TimeoutError:
             left = running.generations.unfinished
-            text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout} s"
+            why = explain(running, self._lifecycle).summary
+            text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout} s: {why}"
             raise TimeoutError(text) from None
         finally:
             running.completion.unseen.end_flush(failed)
+            running.measures.flush_time.record(running.loop.time() - began_at)
         if error is not None:
             raise error
 

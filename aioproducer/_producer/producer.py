@@ -22,7 +22,7 @@ from aioproducer._producer.statistics import take_snapshot
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
-from aioproducer.metrics import ProducerStatistics
+from aioproducer.metrics import Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._transactions.prepared import PreparedTransaction
     from aioproducer.config import ProducerOptions
+    from aioproducer.explanation import Explanation
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 
@@ -154,6 +155,34 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             return ProducerStatistics(client_id=self._lifecycle.name)
         return take_snapshot(self._running)
 
+    def metrics(self) -> list[Metric]:
+        """Return Kafka's metrics by name, group and tags, with histograms; callable from any thread.
+
+        Empty before the start; after the close, what they were at its end. docs/reference/metrics.md lists the names.
+        """
+        if self._running is None:
+            return []
+        from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
+
+        return read_metrics(self._running)
+
+    def explain(self, topic: str | None = None) -> Explanation:
+        """Return what waits and why, since and until when: each batch, and each record that is in no batch yet.
+
+        One pass over the partitions that have something to send. In any state; call it on the producer's event loop.
+
+        Args:
+            topic: only what is for this topic.
+
+        Raises:
+            TypeError, ValueError: an invalid topic name.
+        """
+        from aioproducer._producer.explaining import explain  # noqa: PLC0415  # only then
+
+        if topic is not None:
+            check_topic_name(topic)
+        return explain(self._running, self._lifecycle, topic)
+
     def __repr__(self) -> str:
         """Show state and load in one line."""
         statistics = self.statistics()
@@ -215,7 +244,9 @@ async def partitions_of(topic: str, *, open_running: Callable[[], ProducerRuntim
         error = running.metadata_waits.topic_refusal(topic)
         if error is not None:
             raise error
+        began_at = running.loop.time()
         is_answered = await running.metadata_waits.next_answer(deadline)
+        running.measures.metadata_wait.record(running.loop.time() - began_at)
         open_running()  # raises if closed or failed meanwhile
         if not is_answered:
             trouble = running.metadata_waits.topic_trouble(topic)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import CancelledError
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,13 @@ class RecordHooks:
             self._guard("close", close)
 
     # Interceptors
+
+    def started(self, client_id: str) -> None:
+        self._interceptors.on_start(client_id, lambda: self._metadata.cluster)
+
+    def around_many(self, topic: str) -> AbstractContextManager[None]:
+        """Return the context of the records of one `send_many` or `send_arrow`."""
+        return self._interceptors.around_many(topic) if len(self._interceptors) else nullcontext()
 
     def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None) -> Delivery:
         """Return the delivery of a record that an interceptor dropped; it fails, and no flush raises that."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._native.delivery import BatchResult
+from aioproducer._producer.explaining import explain
 from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine
 from aioproducer._producer.supervisor import Supervisor
 from aioproducer._producer.wiring import ProducerDependencies, build_parts
@@ -57,6 +58,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._log = log
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
+        self._why_late = ""  # what a close that timed out had waited for
+        self.started_at_ms = 0  # wall clock
         parts = build_parts(
             ProducerDependencies(
                 config=config,
@@ -79,6 +82,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.pool = records.pool
         self.accumulator = records.accumulator
         self.open_batches = records.accumulator.open_batches
+        self.measures = records.accumulator.measures
         self.appender = records.appender
         self.completion = records.completion
         self.client = parts.client
@@ -106,6 +110,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             KafkaError: a broker's answer ends the producer.
         """
         self.client.start(self.loop)
+        self.started_at_ms = self.appender.wall_clock_ms()
         await self.client.prepare()
         jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
         if self.transactions is not None:
@@ -118,13 +123,16 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             deadline = self.loop.time() + self._config.max_block_ms / 1000
             await self.metadata.first_answer(self._config.max_block_ms / 1000)
             if self.transactions is not None:
+                began_at = self.loop.time()
                 await self.transactions.initialized(deadline=deadline)
+                self.transactions.endings.counts.init_time.record(self.loop.time() - began_at)
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
         self.is_shut = False
         if self.transactions is None:  # else the beginning of a transaction opens it
             self.appender.open()
         self.lifecycle.move_to(ProducerState.RUNNING)
+        self.record_hooks.started(self.lifecycle.name)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
 
     def stop_taking(self) -> None:
@@ -161,12 +169,16 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     async def _drain(self) -> None:
         if not await self.flushes.drain(self.transactions.endings.finish if self.transactions is not None else None):
             timeout_s = self.flushes.drain_timeout_s
-            self._log.warning("close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished)
+            self._why_late = explain(self, self.lifecycle).summary
+            self._log.warning(
+                "close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished, why=self._why_late
+            )
 
     def _fail_rest(self) -> None:
         if self.generations.unfinished:
             timeout_s = self.flushes.drain_timeout_s
-            text = f"the producer was closed before the record was delivered (timeout {timeout_s:g} s)"
+            why = f": {self._why_late}" if self._why_late else ""
+            text = f"the producer was closed before the record was delivered (timeout {timeout_s:g} s){why}"
             self._fail_everything(ProducerClosedError(text))
 
     def abandon(self) -> None:

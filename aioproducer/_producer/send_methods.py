@@ -176,7 +176,7 @@ class SendMethods(EnqueueMethod):
         await self.partitions_for(topic)
         self._open_admission()
         many = BulkAppend(self._open_running().appender, str.__str__(topic), rows)  # of a `StrEnum`, its text
-        return await self._enqueue_rows(many, partial(self._enqueue_row, topic))
+        return await self._enqueue_rows(topic, many, partial(self._enqueue_row, topic))
 
     async def send_arrow(  # noqa: PLR0913  # one for each part of a record
         self,
@@ -214,7 +214,7 @@ class SendMethods(EnqueueMethod):
         admission = self._open_admission()
         enqueue = admission.enqueue_bytes if admission.runs_serializers else self._enqueue_row
         many = ArrowAppend(self._open_running().appender, str.__str__(topic), iter(records))
-        return await self._enqueue_rows(many, partial(enqueue, topic))
+        return await self._enqueue_rows(topic, many, partial(enqueue, topic))
 
     @overload  # apart, since `bytes` is also a function that returns bytes
     def topic(
@@ -260,7 +260,11 @@ class SendMethods(EnqueueMethod):
             getattr(type(self), verb) is not getattr(SendMethods, verb) for verb in ("send", "enqueue", "send_nowait")
         )
         return Topic(
-            records, self, admission=self._open_admission, enqueue_each=self._enqueue_each, asks_producer=has_own_verbs
+            records,
+            self,
+            admission=self._open_admission,
+            enqueue_each=partial(self._enqueue_each, records.name),
+            asks_producer=has_own_verbs,
         )
 
     # Implemented by subclasses
@@ -303,17 +307,18 @@ class SendMethods(EnqueueMethod):
     def _enqueue_prepared(self, record: PreparedRecord) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(record)
 
-    async def _enqueue_rows(self, many: BulkAppend, enqueue: EnqueueRow) -> BulkDelivery:
+    async def _enqueue_rows(self, topic: str, many: BulkAppend, enqueue: EnqueueRow) -> BulkDelivery:
         """Enqueue rows natively, unless the user's code sees each: hooks, or an overridden `enqueue`."""
         admission = self._open_admission()
         if type(self).enqueue is not EnqueueMethod.enqueue or admission.runs_code_of_the_user:
-            return await self._enqueue_each(many.remaining(), enqueue)
+            return await self._enqueue_each(topic, many.remaining(), enqueue)
         fail_unseen = partial(admission.fail_unseen, is_open=self._takes_records)
         return await append_all(many, enqueue, is_open=self._takes_records, fail_unseen=fail_unseen)
 
-    async def _enqueue_each(self, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+    async def _enqueue_each(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
         fail_unseen = partial(self._open_admission().fail_unseen, is_open=self._takes_records)
-        return await enqueue_all(rows, enqueue, fail_unseen=fail_unseen)
+        with self._open_running().record_hooks.around_many(topic):
+            return await enqueue_all(rows, enqueue, fail_unseen=fail_unseen)
 
     def _enqueue_row(  # noqa: PLR0917  # of a table
         self,

@@ -67,8 +67,8 @@ def _with_transactions(statistics: ProducerStatistics, transactions: Transaction
     ended = transactions.endings.counts
     return replace(
         statistics,
-        transactions_committed=ended.committed,
-        transactions_aborted=ended.aborted,
-        commit_total_s=ended.commit_total_s,
-        abort_total_s=ended.abort_total_s,
+        transactions_committed=ended.commit_time.count,
+        transactions_aborted=ended.abort_time.count,
+        commit_total_s=ended.commit_time.total,
+        abort_total_s=ended.abort_time.total,
     )

@@ -11,6 +11,7 @@ from aioproducer._accumulator.open_batches import AccumulatorDependencies
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queues import WaitQueues
 from aioproducer._native.append import RecordAppender
+from aioproducer._native.measures import Measures
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.requests import PendingCalls
@@ -163,6 +164,7 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
         clock=loop.time,
         events=events,
         loop=loop,
+        measures=Measures(),
     )
     accumulator = RecordAccumulator(batching, accumulator_dependencies)
     appender = RecordAppender(
@@ -173,7 +175,15 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
         wall_clock=dependencies.wall_clock,
         ignore_keys=config.partitioner_ignore_keys,
     )
-    completion = Completion(loop, pool, flushes.generations, latency=latency, events=events, log=dependencies.log)
+    completion = Completion(
+        loop,
+        pool,
+        flushes.generations,
+        latency=latency,
+        topics=accumulator.measures.topics,
+        events=events,
+        log=dependencies.log,
+    )
     return RecordParts(timers, flushes, identity, latency, pool, accumulator, appender, completion)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._native.delivery import BatchResult, OnDelivery
+    from aioproducer._native.measures import TopicTable
     from aioproducer._sender.produce_outcome import Complete
     from aioproducer._sender.unseen_failures import FailedBatches
     from aioproducer.errors import UndeliveredError
@@ -52,16 +53,19 @@ class DeliveryCounts:
 class Completion:
     """Ends batches, and records that never joined one.
 
-    `latency` is counted from the call of a batch's oldest record to its acknowledgement.
+    Args:
+        latency: from the call of a batch's oldest record to its acknowledgement.
+        topics: counts failed records.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all that the end of a record touches
         self,
         loop: asyncio.AbstractEventLoop,
         pool: BufferPool,
         generations: FlushGenerations,
         *,
         latency: LatencyHistogram,
+        topics: TopicTable,
         events: ProducerEvents,
         log: EventLog,
     ) -> None:
@@ -69,6 +73,7 @@ class Completion:
         self._pool = pool
         self._generations = generations
         self._latency = latency
+        self._topics = topics
         self._events = events
         self._log = log
         self.unseen = UnseenFailures()
@@ -112,6 +117,7 @@ class Completion:
             exc_info=None if isinstance(error.__cause__, KafkaError) else error.__cause__,
         )
         self.counts.batch_records_failed += batch.count
+        self._topics.of(place.topic).errors += batch.count
         self.fail_result(batch.result, detailed, count=batch.count, generation=batch.generation)
         self._generations.leave(batch.generation)
 
@@ -131,6 +137,7 @@ class Completion:
 
     def fail_waiting(self, record: WaitingRecord, error: KafkaError) -> None:
         is_told = record.is_raised_by_its_call
+        self._topics.of(record.topic).errors += 1
         self.fail_result(record.result, error, count=1, generation=record.generation, fails_transaction=not is_told)
 
     def filter(self, result: BatchResult, error: KafkaError) -> None:

@@ -97,6 +97,7 @@ class Sender:
         self._replica_timeout_ms = request_timeout_ms * 2 // 3  # for replicas, so that the response comes in time
         self._ask_producer_id = ask_producer_id
         self._transaction = transaction
+        self._measures = path.accumulator.measures
         self._sleep: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
@@ -234,10 +235,24 @@ class Sender:
                 on_end=partial(self._ended, request),
             )
             self._client.send(request.node_id, outgoing)
+            self._measure(request, now)
             for topic in request.topics:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
         except KafkaError as error:
             self._not_sent(request, error)
+
+    def _measure(self, request: ProduceRequest, now: float) -> None:
+        measures, records = self._measures, 0
+        for batch in request.batches:
+            records += batch.count
+            measures.batch_sent(
+                batch.queue.topic_partition.topic,
+                batch.count,
+                batch.wire_size,
+                batch.uncompressed_wire_size,
+                now - batch.called_at,
+            )
+        measures.records_per_request.record(records)
 
     def _not_sent(self, request: ProduceRequest, error: KafkaError) -> None:
         """Queue the batches again, or fail them if no attempt can succeed: no transport got the request."""
@@ -281,6 +296,8 @@ class Sender:
             self.wake()
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
+        self._measures.request_latency.record(now - request.batches[0].sent_at)
+        self._measures.throttle_time.record(response.throttle_time_ms / 1000)
         answers = request.answers(response)
         hints: dict[TopicPartition, PartitionView] = {}
         affects_connection = response.throttle_time_ms > 0  # checked here, because it is nearly always False

@@ -18,6 +18,7 @@ from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import deadline_error
 from aioproducer._sender.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
 from aioproducer._sender.produce_request import topic_of
+from aioproducer._sender.why_waiting import WaitReasons
 from aioproducer._timing.retry_backoff import SOON_AT_MOST, SOON_MS
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -144,6 +145,7 @@ class Settlement:
     def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
         batch.maybe_written = batch.maybe_written or outcome.maybe_written
         self.counts.records_retried += batch.count
+        self._accumulator.measures.topics.of(topic_of(batch)).retries += batch.count
         batch.put_off += int(outcome.is_soon or outcome.is_consequence)  # not the batch's fault
         if outcome.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)
@@ -275,12 +277,14 @@ class Settlement:
 
     def expire(self, queue: PartitionQueue, overdue: Sequence[ProducerBatch], now: float) -> None:
         """Fail batches at their deadline; one on the wire stays there until it is answered or its connection lost."""
+        reasons = WaitReasons(self._accumulator, self._identity, self._client, self._metadata, now)
         for batch in overdue:
             if self._identity.is_missing and not batch.is_stamped:
                 batch.last_error = batch.last_error or self._identity.last_error
             self._note_refusal(batch)
             self._accumulator.note_failure(queue)
-            why = why_waiting(batch, self._identity, self._client, self._metadata)
+            node_id = batch.node_id if batch.state is BatchState.ON_WIRE else queue.leader_id
+            why = reasons.of(batch).words(node_id)
             self._give_up(batch, deadline_error(batch, self._accumulator.delivery_timeout_s, why), now)
         # Once, after all of them: settling after each batch blocked the loop for 2 s with 8,000 batches.
         self._resume(queue, now)
@@ -333,21 +337,3 @@ def _size_of(batch: ProducerBatch) -> str:
     # A topic with a codec of its own limits the size after the broker has compressed the batch.
     packed = f"{batch.wire_size} bytes"
     return f"{packed} ({batch.uncompressed_wire_size} uncompressed)" if batch.compression else packed
-
-
-def why_waiting(  # noqa: PLR0917  # each knows another reason
-    batch: ProducerBatch, identity: ProducerIdentity, client: NetworkClient, metadata: MetadataRefresher
-) -> str:
-    if batch.state is BatchState.ON_WIRE:
-        return f"node {batch.node_id} has not answered"
-    node_id = batch.queue.leader_id
-    if node_id is None:
-        return f"the partition has no leader ({metadata.last_error or 'as far as metadata says'})"
-    if identity.is_missing and not batch.is_stamped:
-        return f"no broker has given the producer an id yet ({identity.last_error or 'none has answered'})"
-    error = client.last_error(node_id)
-    if error is None and batch.last_error is not None:
-        return f"the last attempt failed: {batch.last_error}"
-    is_allowed = batch.queue.identity.is_send_allowed
-    why = "it was busy with earlier requests" if is_allowed else "the partition is not part of the transaction yet"
-    return f"node {node_id} could not be sent to ({error or why})"

@@ -347,8 +347,9 @@ class TransactionCompleter:
         is_over = manager.has_ended or manager.error is not None
         if ending is not None and not ending.is_done and is_over:
             ending.end(self._error_of(ending))
-            if manager.error is None and not ending.is_prepare:
+            if manager.error is None:
                 self.counts.note(ending, self._loop.time())
+            if manager.error is None and not ending.is_prepare:
                 self._records.forget_failures()
         if ending is not None and not self.refusals.is_open:
             self._give_turn(ending)

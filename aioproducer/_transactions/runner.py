@@ -214,6 +214,7 @@ class TransactionRunner:
             ProducerClosedError: the producer is closing.
             KafkaError: the last one must be aborted first, or the producer has failed.
         """
+        began_at = self._loop.time()
         while True:
             await self.endings.end_of_last(deadline)
             await self.initialized(deadline=deadline)
@@ -226,6 +227,7 @@ class TransactionRunner:
                 if self._manager.begin(self._coordinators.transaction_version):
                     break
                 self.wake()
+        self.endings.counts.begin_time.record(self._loop.time() - began_at)
         self.endings.begun()
         self._records.open()
 
@@ -249,7 +251,7 @@ class TransactionRunner:
         self.refusals.check_taking()
         if not offsets:
             return
-        manager, number = self._manager, self._manager.number
+        manager, number, began_at = self._manager, self._manager.number, self._loop.time()
         sending = manager.send_offsets(OffsetsToSend(offsets, group))
         self.wake()
         what = f"the offsets of group {group.group_id!r} are not committed with the transaction"
@@ -260,6 +262,7 @@ class TransactionRunner:
             self.refusals.raise_fatal()
             self.refusals.raise_abortable()
             raise NoTransactionError("the transaction ended before its offsets were sent")
+        self.endings.counts.send_offsets_time.record(self._loop.time() - began_at)
 
 
 __all__ = ["TransactionParts", "TransactionRecords"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aioproducer._native.measures import TIMES, Histogram
 from aioproducer.errors import IllegalStateError, TransactionTimeoutError
 
 if TYPE_CHECKING:
@@ -41,22 +42,24 @@ class TransactionResult:
         return not (self.is_done and self.is_told)
 
 
+def _times() -> Histogram:
+    return Histogram(TIMES)
+
+
 @dataclass(slots=True)
 class TransactionCounts:
-    """Totals of ended transactions, as Kafka's metrics define them."""
+    """Times of the calls of transactions in seconds, and so their number, as Kafka's metrics define them."""
 
-    committed: int = 0
-    aborted: int = 0
-    commit_total_s: float = 0.0
-    abort_total_s: float = 0.0
+    init_time: Histogram = field(default_factory=_times)
+    begin_time: Histogram = field(default_factory=_times)
+    send_offsets_time: Histogram = field(default_factory=_times)
+    prepare_time: Histogram = field(default_factory=_times)
+    commit_time: Histogram = field(default_factory=_times)
+    abort_time: Histogram = field(default_factory=_times)
 
     def note(self, ending: TransactionResult, now: float) -> None:
-        if ending.is_commit:
-            self.committed += 1
-            self.commit_total_s += now - ending.began_at
-        else:
-            self.aborted += 1
-            self.abort_total_s += now - ending.began_at
+        ended = self.prepare_time if ending.is_prepare else self.commit_time if ending.is_commit else self.abort_time
+        ended.record(now - ending.began_at)
 
 
 class TransactionWaits:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.config import ProducerConfig, ProducerOptions
-    from aioproducer.metrics import ProducerStatistics
+    from aioproducer.explanation import Explanation
+    from aioproducer.metrics import Metric, ProducerStatistics
     from aioproducer.records import RecordMetadata
 
 
@@ -312,6 +313,25 @@ class BlockingProducer(BlockingTransactions):
             return self._background.call(look, metadata_limit(0))
         except MetadataTimeoutError:  # the loop's thread is blocked, so nothing changes
             return self._producer.statistics()
+
+    def explain(self, topic: str | None = None) -> Explanation:
+        """As `Producer.explain`, of the records that were handed over to it.
+
+        Raises:
+            TypeError, ValueError: an invalid topic name.
+            MetadataTimeoutError: the thread of the event loop does not run.
+        """
+        if not self._background.is_running:
+            return self._producer.explain(topic)
+
+        async def look() -> Explanation:
+            return self._producer.explain(topic)
+
+        return self._background.call(look, metadata_limit(0))
+
+    def metrics(self) -> list[Metric]:
+        """As `Producer.metrics`."""
+        return self._producer.metrics()
 
     def __repr__(self) -> str:
         """Show what the producer behind it shows."""

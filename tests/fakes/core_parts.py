@@ -15,6 +15,7 @@ from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import Delivery
+from aioproducer._native.measures import Measures
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, Node, Partitions, PartitionView, TopicView
 from aioproducer.errors import KafkaError
@@ -82,6 +83,7 @@ class CoreParts:
             clock=self._read_clock,
             events=self.events,
             loop=None,  # type: ignore[arg-type]  # nothing is awaited here
+            measures=Measures(),
         )
 
     def _read_clock(self) -> float:

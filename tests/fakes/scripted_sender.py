@@ -23,6 +23,7 @@ from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.cluster import Cluster, Node, PartitionView
 from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.explanation import WaitReason, Why
 from aioproducer.metrics import LatencyHistogram
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
@@ -79,6 +80,10 @@ class ScriptedClient:
 
     def last_error(self, node_id: int) -> KafkaError | None:
         return self.errors.get(node_id)
+
+    def blocked(self, node_id: int) -> Why | None:
+        error = self.errors.get(node_id)
+        return None if error is None else Why(WaitReason.CONNECTING, detail=str(error))
 
     def produce_version(self, node_id: int, at_most: int) -> int:  # noqa: ARG002
         if self.version_error is not None:
@@ -149,7 +154,13 @@ class ScriptedSender:
         core = self.core
         self.latency = LatencyHistogram()
         self.completion = Completion(
-            loop, core.pool, core.generations, latency=self.latency, events=core.events, log=self.log
+            loop,
+            core.pool,
+            core.generations,
+            latency=self.latency,
+            topics=core.accumulator.measures.topics,
+            events=core.events,
+            log=self.log,
         )
         core.events.on_recreated = lambda queue, exists: self.settlement.renew(queue, exists=exists)
         self.settlement = Settlement(

@@ -74,7 +74,7 @@ async def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bo
         await asyncio.sleep(1)
     assert node_connection.failures == 1
     await node_connection.close(BrokerConnectionError("done"))
-    assert context.counters.connection_failures == failures
+    assert context.counters_by_node.total().connection_failures == failures
 
 
 class ResolverError(Exception):
@@ -113,7 +113,11 @@ async def test_error_of_foreign_code_is_a_failed_attempt(step: str, error: BaseE
     await asyncio.sleep(1)
     assert isinstance(node_connection.last_error, BrokerConnectionError)
     assert text in str(node_connection.last_error)
-    assert (node_connection.failures, context.counters.connection_failures, node_connection.is_connecting) == (
+    assert (
+        node_connection.failures,
+        context.counters_by_node.total().connection_failures,
+        node_connection.is_connecting,
+    ) == (
         1,
         1,
         False,

@@ -27,6 +27,8 @@ CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyType(
         "close()": lambda producer: producer.close(),
         "close(0)": lambda producer: producer.close(0),
         "statistics()": lambda producer: producer.statistics(),
+        "metrics()": lambda producer: producer.metrics(),
+        "explain()": lambda producer: producer.explain(),
         "repr()": repr,
         "config": lambda producer: producer.config,
     }

@@ -48,6 +48,7 @@ class Run:
         self._working = anyio.CancelScope()
         self._feeding = anyio.CancelScope()
         self._draining = anyio.CancelScope()
+        self._producer: Producer | None = None
         self._feed: Feed | None = None
         self._transaction: InputTransaction | None = None
         self._signal: signal.Signals | None = None
@@ -84,9 +85,11 @@ class Run:
             if self._feed is not None:
                 what = "delivering what was accepted" if self._transaction is None else "aborting the transaction"
                 tell(f"\naioproducer: {what}, at most {self._drain_timeout_s:g} s; a second signal stops immediately")
+                if self._producer is not None and (explanation := self._producer.explain()).waiting:
+                    tell(f"aioproducer: {explanation.summary}")
 
     async def _work_and_close(self) -> None:
-        producer = Producer(self._config)
+        producer = self._producer = Producer(self._config)
         try:
             with self._working:
                 await self._work(producer)

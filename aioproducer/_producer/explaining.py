@@ -1,0 +1,31 @@
+"""Explains what waits in a producer, in whatever state it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer._producer.producer_state import ProducerState
+from aioproducer._sender.why_waiting import WaitReasons
+from aioproducer.explanation import Explanation
+
+if TYPE_CHECKING:
+    from aioproducer._producer.producer_state import ProducerStateMachine
+    from aioproducer._producer.runtime import ProducerRuntime
+
+
+def explain(running: ProducerRuntime | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
+    if lifecycle.is_forked:
+        note = "the producer was made before a fork: what waits is in the parent; create a new one in this process"
+        return Explanation(lifecycle.name, "forked", note, ())
+    state = lifecycle.state
+    if running is None or state is ProducerState.CLOSED:
+        note = "the producer is closed: nothing waits" if state is ProducerState.CLOSED else "it is not started"
+        return Explanation(lifecycle.name, state.value, note, ())
+    note = ""
+    if state is ProducerState.FAILED:
+        note = f"the producer has failed, and with it all that waited ({lifecycle.failure()})"
+    elif state is ProducerState.CLOSING:
+        note = "the producer is closing and takes no more records"
+    reasons = WaitReasons(running.accumulator, running.identity, running.client, running.metadata, running.loop.time())
+    waiting = (*reasons.batches(topic), *reasons.records(running.wait_queues, topic))
+    return Explanation(lifecycle.name, state.value, note, waiting)

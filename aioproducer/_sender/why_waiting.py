@@ -1,0 +1,163 @@
+"""Why a batch or a record waits: the only place that decides it, for errors, logs and `Producer.explain()`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._accumulator.partition_queue import BatchState
+from aioproducer.explanation import Waiting, WaitReason, Why
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._accumulator.record_accumulator import RecordAccumulator
+    from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._accumulator.wait_queues import WaitQueues
+    from aioproducer._native.append import RecordBatchBuilder
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._network.network_client import NetworkClient
+
+_LINGER: Final = Why(WaitReason.LINGER)  # its end follows from the batch
+_COMPRESSION: Final = Why(WaitReason.COMPRESSION)
+_READY: Final = Why(WaitReason.READY)
+_IN_FLIGHT_FULL: Final = Why(WaitReason.IN_FLIGHT_FULL)
+_HELD_FOR_ORDER: Final = Why(WaitReason.HELD_FOR_ORDER)
+_TRANSACTION: Final = Why(WaitReason.TRANSACTION)
+
+
+class WaitReasons:
+    """The reasons of one moment; what concerns a node or the whole producer is looked at once."""
+
+    def __init__(  # noqa: PLR0917  # each knows another reason
+        self,
+        accumulator: RecordAccumulator,
+        identity: ProducerIdentity,
+        client: NetworkClient,
+        metadata: MetadataRefresher,
+        now: float,
+    ) -> None:
+        self._accumulator = accumulator
+        self._client = client
+        self._metadata = metadata
+        self._now = now
+        self._blocks: dict[int, Why | None] = {}
+        self._no_id: Why | None = None
+        if identity.is_missing:
+            self._no_id = Why(WaitReason.PRODUCER_ID, detail=str(identity.last_error or "none has answered"))
+
+    def of(self, batch: ProducerBatch) -> Why:
+        queue = batch.queue
+        if batch.state is BatchState.ON_WIRE:
+            return Why(WaitReason.RESPONSE, batch.sent_at)
+        if queue.leader_id is None:
+            return self._no_leader()
+        if self._no_id is not None and not batch.is_stamped:
+            return self._no_id
+        if batch.state is not BatchState.QUEUED or batch.not_before > self._now:
+            own = self._of_own(batch)
+            if own is not None:
+                return own
+        return self._of_place(queue, batch, queue.leader_id)
+
+    def _of_own(self, batch: ProducerBatch) -> Why | None:
+        """What the batch waits for by itself, whatever its node and partition do."""
+        if batch.state is BatchState.SEALING:
+            return _COMPRESSION
+        if batch.not_before > self._now:
+            return Why(WaitReason.BACK_OFF, batch.sent_at or None, batch.not_before, _last_attempt(batch))
+        if batch.state is BatchState.OPEN and not batch.is_ready:
+            return _LINGER
+        return None
+
+    def _of_place(self, queue: PartitionQueue, batch: ProducerBatch, node_id: int) -> Why:
+        if node_id not in self._blocks:
+            self._blocks[node_id] = self._client.blocked(node_id)
+        block = self._blocks[node_id]
+        if block is not None and block.reason is not WaitReason.IN_FLIGHT_FULL:
+            return block
+        why = _READY if block is None else _IN_FLIGHT_FULL
+        # Not `first_sendable`: it may look at all batches of the partition, and is asked for each of them.
+        if queue.identity.is_changing or (queue.queued[0] if queue.queued else queue.open_batch) is not batch:
+            why = _HELD_FOR_ORDER
+        elif not queue.identity.is_send_allowed:
+            why = _TRANSACTION
+        elif queue.on_wire:
+            window = queue.window(queue.on_wire[-1].connection, self._now)
+            why = _IN_FLIGHT_FULL if 1 < window <= len(queue.on_wire) else _HELD_FOR_ORDER
+        return why if batch.last_error is None else why._replace(detail=_last_attempt(batch))
+
+    def _no_leader(self) -> Why:
+        return Why(WaitReason.NO_LEADER, detail=str(self._metadata.last_error or "as far as metadata says"))
+
+    # All that waits
+
+    def batches(self, topic: str | None) -> Iterator[Waiting]:
+        """Yield the batches of one topic or all, in one pass."""
+        for queue in self._accumulator.partitions.queues():
+            if topic is not None and queue.topic_partition.topic != topic:
+                continue
+            for batch in queue.on_wire:
+                if not batch.is_abandoned:  # else its callers were given its error
+                    yield self._waiting(queue, batch)
+            for batch in queue.queued:
+                yield self._waiting(queue, batch)
+            if queue.open_batch is not None:
+                yield self._waiting(queue, queue.open_batch)
+
+    def _waiting(self, queue: PartitionQueue, batch: ProducerBatch) -> Waiting:
+        now, (reason, since, until, detail) = self._now, self.of(batch)
+        contents: ProducerBatch | RecordBatchBuilder = batch
+        if batch.state is BatchState.OPEN:
+            assert queue.slot.builder is not None, "an open batch has a builder"
+            contents = queue.slot.builder
+            if reason is WaitReason.LINGER:
+                until = batch.called_at + self._accumulator.open_batches.linger_s
+        topic, partition = queue.topic_partition
+        age_s = now - batch.called_at
+        return Waiting._of(
+            {
+                "topic": topic,
+                "partition": partition,
+                "node_id": batch.node_id if reason is WaitReason.RESPONSE else queue.leader_id,
+                "records": contents.count,
+                "size": contents.size,
+                "attempts": batch.attempts_before + batch.attempts,
+                "reason": reason,
+                "detail": detail,
+                "age_s": age_s,
+                "since_s": age_s if since is None else now - since,
+                "until_s": None if until is None else until - now,
+                "deadline_s": self._accumulator.delivery_timeout_s - age_s,
+            }
+        )
+
+    def records(self, wait_queues: WaitQueues, topic: str | None) -> Iterator[Waiting]:
+        """Yield the records of one topic or all that are in no batch yet."""
+        for record, reason, detail in wait_queues.waiting():
+            if topic in {None, record.topic}:
+                yield self._waiting_record(record, reason, detail, wait_queues.max_block_s)
+
+    def _waiting_record(  # noqa: PLR0917  # what its queue knows
+        self, record: WaitingRecord, reason: WaitReason, detail: str, max_block_s: float
+    ) -> Waiting:
+        age_s, partition = self._now - record.called_at, record.partition
+        return Waiting(
+            record.topic,
+            partition,
+            None,
+            1,
+            record.size,
+            0,
+            reason,
+            detail,
+            age_s,
+            self._now - record.since,
+            None,
+            max_block_s - age_s,
+        )
+
+
+def _last_attempt(batch: ProducerBatch) -> str:
+    return "" if batch.last_error is None else f"the last attempt failed: {batch.last_error}"

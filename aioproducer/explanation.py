@@ -1,0 +1,203 @@
+"""The result of `Producer.explain()`: what waits, why, since and until when, as data and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+_SHOWN: Final = 20  # batches and records in the text of an explanation
+_GROUPS: Final = 3  # reasons in its summary
+
+
+class WaitReason(Enum):
+    """What a batch or a record waits for."""
+
+    LINGER = "linger"
+    """More records for its batch."""
+
+    NO_LEADER = "no leader"
+    """A node that leads its partition."""
+
+    PRODUCER_ID = "producer id"
+    """An id for this producer, which a broker must give before anything is sent."""
+
+    CONNECTING = "connecting"
+    """A connection to its node."""
+
+    IN_FLIGHT_FULL = "in flight full"
+    """Answers of its node, which has as many requests as it may have."""
+
+    THROTTLED = "throttled"
+    """The end of the time for which its node refuses requests of this client."""
+
+    BACK_OFF = "back-off"
+    """The pause after a failed attempt."""
+
+    HELD_FOR_ORDER = "held for order"
+    """Earlier batches of its partition."""
+
+    COMPRESSION = "compression"
+    """A thread that compresses it."""
+
+    RESPONSE = "response"
+    """The answer of its node: it is on the wire."""
+
+    MEMORY = "memory"
+    """Room in the buffer: it is in no batch yet."""
+
+    METADATA = "metadata"
+    """The partitions of its topic: it is in no batch yet."""
+
+    TRANSACTION = "transaction"
+    """Its partition to be added to the transaction."""
+
+    READY = "ready"
+    """Nothing but the next turn of the event loop."""
+
+
+_SENTENCES: Final = {
+    WaitReason.RESPONSE: "node {node_id} has not answered",
+    WaitReason.NO_LEADER: "the partition has no leader ({detail})",
+    WaitReason.PRODUCER_ID: "no broker has given the producer an id yet ({detail})",
+    WaitReason.METADATA: "the topic's partitions are not known yet ({detail})",
+    WaitReason.MEMORY: "there is no room in the buffer ({detail})",
+    WaitReason.LINGER: "more records may join the batch",
+    WaitReason.COMPRESSION: "the batch is being compressed",
+    WaitReason.READY: "the event loop has not come to it yet",
+}
+_OF_NODES: Final = {
+    WaitReason.IN_FLIGHT_FULL: "it was busy with earlier requests",
+    WaitReason.HELD_FOR_ORDER: "earlier batches of the partition come first",
+    WaitReason.TRANSACTION: "the partition is not part of the transaction yet",
+}
+
+
+class Why(NamedTuple):
+    """A reason to wait; times in monotonic seconds."""
+
+    reason: WaitReason
+    since: float | None = None  # None: since the record was given
+    until: float | None = None  # when it ends by itself; None: not known
+    detail: str = ""
+
+    def words(self, node_id: int | None) -> str:
+        """Say it as the end of a sentence."""
+        has_failed = self.reason is WaitReason.READY and self.detail  # then the last error says most
+        if self.reason in _SENTENCES and not has_failed:
+            return _SENTENCES[self.reason].format(node_id=node_id, detail=self.detail)
+        return f"node {node_id} could not be sent to ({self.detail or _OF_NODES.get(self.reason, self.reason.value)})"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A batch, or a record that is in no batch yet."""
+
+    topic: str
+    """The topic."""
+
+    partition: int | None
+    """The partition; None if it is not chosen yet."""
+
+    node_id: int | None
+    """Leader of the partition; None if unknown."""
+
+    records: int
+    """Number of records."""
+
+    size: int
+    """Bytes; of a record outside a batch, the most that it can take in one."""
+
+    attempts: int
+    """How often the batch was sent."""
+
+    reason: WaitReason
+    """What it waits for."""
+
+    detail: str
+    """The error, or what else is known of the reason; may be empty."""
+
+    age_s: float
+    """Seconds since the call that brought its oldest record."""
+
+    since_s: float
+    """Seconds since the reason holds; `age_s` if that is not known."""
+
+    until_s: float | None
+    """Seconds until the reason ends by itself; None if that is not known."""
+
+    deadline_s: float
+    """Seconds until it fails: `delivery_timeout_ms`, or `max_block_ms` outside a batch."""
+
+    @classmethod
+    def _of(cls, fields: dict[str, object]) -> Waiting:
+        # A frozen dataclass sets its fields one by one, which takes longer than to find out all that they say.
+        waiting = cls.__new__(cls)
+        object.__setattr__(waiting, "__dict__", fields)
+        return waiting
+
+    @property
+    def text(self) -> str:
+        """All of it in a sentence, without a full stop."""
+        where = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        until = "" if self.until_s is None else f", for another {max(self.until_s, 0.0):.1f} s"
+        tried = f", after {_count(self.attempts, 'attempt')}" if self.attempts else ""
+        what = f"{where}: {_count(self.records, 'record')} ({self.size:,} bytes)"
+        return (
+            f"{what} given {self.age_s:.1f} s ago: {self.words}, since {self.since_s:.1f} s{until}{tried}; "
+            f"fails in {max(self.deadline_s, 0.0):.1f} s"
+        )
+
+    @property
+    def words(self) -> str:
+        """Only the reason."""
+        return Why(self.reason, detail=self.detail).words(self.node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What waits in a producer at one moment. `print` it, or read `waiting`."""
+
+    client_id: str
+    """The producer's name."""
+
+    state: str
+    """`new`, `starting`, `running`, `closing`, `closed`, `failed`, or `forked` in a child of the producer's process."""
+
+    note: str
+    """Why nothing can be sent in this state; empty while records are taken."""
+
+    waiting: tuple[Waiting, ...]
+    """Batches in the order of their partitions, then records that are in no batch yet."""
+
+    @property
+    def summary(self) -> str:
+        """The most frequent reasons, in one line."""
+        if not self.waiting:
+            return self.note or "nothing waits"
+        counts: Counter[tuple[WaitReason, str]] = Counter()
+        oldest: dict[tuple[WaitReason, str], Waiting] = {}
+        for each in self.waiting:
+            group = each.reason, each.words
+            counts[group] += each.records
+            if group not in oldest or each.age_s > oldest[group].age_s:
+                oldest[group] = each
+        parts = [
+            f"{_count(records, 'record')}: {group[1]}, the oldest since {oldest[group].since_s:.1f} s"
+            for group, records in counts.most_common(_GROUPS)
+        ]
+        rest = sum(counts.values()) - sum(records for _, records in counts.most_common(_GROUPS))
+        parts += [f"{_count(rest, 'record')} for other reasons"] if rest else []
+        return "; ".join([*([self.note] if self.note else []), *parts])
+
+    def __str__(self) -> str:
+        """Return the summary, and the oldest batches and records, one in a line."""
+        oldest = sorted(self.waiting, key=lambda each: -each.age_s)[:_SHOWN]
+        left = len(self.waiting) - len(oldest)
+        lines = [f"producer {self.client_id!r} is {self.state}: {self.summary}", *(f"  {each.text}" for each in oldest)]
+        return "\n".join(lines + ([f"  and {left:,} more"] if left else []))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

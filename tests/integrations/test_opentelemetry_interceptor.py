@@ -1,0 +1,236 @@
+"""Spans of records, with the SDK of OpenTelemetry."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import aiokafka
+import pyarrow as pa
+import pytest
+from opentelemetry import propagate, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
+
+from aioproducer import BrokerError, Producer, ProducerInterceptor, ProducerRecord, RecordTooLargeError
+from aioproducer.integrations.opentelemetry import OpenTelemetryInterceptor
+from aioproducer.integrations.opentelemetry.interceptor import DURATIONS_S, NAMES
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
+
+
+class Tracing:
+    """A tracer and a meter, with what they have recorded."""
+
+    def __init__(self) -> None:
+        self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()
+        self.tracers = TracerProvider()
+        self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
+        self.meters = MeterProvider([self._metrics])
+
+    def interceptor(self, **options: bool) -> OpenTelemetryInterceptor:
+        return OpenTelemetryInterceptor(self.tracers, self.meters, **options)
+
+    @property
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        return self._spans.get_finished_spans()
+
+    def tree(self) -> list[str]:
+        """Names of the spans, each indented below its parent."""
+        children: dict[int | None, list[ReadableSpan]] = {}
+        for span in self.spans:
+            children.setdefault(span.parent.span_id if span.parent else None, []).append(span)
+
+        def below(parent: int | None, depth: int) -> Iterator[str]:
+            for span in sorted(children.get(parent, []), key=lambda each: each.start_time or 0):
+                yield "  " * depth + span.name
+                yield from below(span.context.span_id if span.context else None, depth + 1)
+
+        return list(below(None, 0))
+
+    def points(self, name: str) -> list[tuple[dict[str, object], object]]:
+        data = self._metrics.get_metrics_data()
+        assert data is not None
+        return [
+            (dict(point.attributes or {}), point)
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+
+@pytest.fixture
+def tracing() -> Iterator[Tracing]:
+    made = Tracing()
+    yield made
+    made.tracers.shutdown()
+    made.meters.shutdown()
+
+
+def open_records(interceptor: OpenTelemetryInterceptor) -> object:
+    return vars(interceptor)["_open"]
+
+
+def traceparent(span: ReadableSpan) -> bytes:
+    assert span.context is not None
+    context = span.context
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
+
+
+async def test_record_has_a_span_and_its_context(one_broker: FakeCluster, tracing: Tracing) -> None:
+    interceptor = tracing.interceptor()
+    async with Producer(one_broker.bootstrap_servers, client_id="web", interceptors=[interceptor]) as producer:
+        with tracing.tracers.get_tracer("test").start_as_current_span("request"):
+            metadata = await producer.send("orders", b"x", partition=1, key=b"secret", headers=[("a", b"b")])
+        cluster_id = vars(interceptor)["_cluster"]().cluster_id
+        host, _, port = one_broker.bootstrap_servers.rpartition(":")
+
+    sent, request = tracing.spans
+    assert (sent.name, sent.kind, sent.parent) == ("send orders", SpanKind.PRODUCER, request.context)
+    assert dict(sent.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": "1",
+        "messaging.client.id": "web",
+        "messaging.kafka.offset": metadata.offset,
+        "messaging.kafka.cluster.id": cluster_id,
+        "server.address": host,
+        "server.port": int(port),
+    }
+    assert one_broker.records("orders", 1)[0].headers == (("a", b"b"), ("traceparent", traceparent(sent)))
+    assert isinstance(cluster_id, str)
+    assert not open_records(interceptor)
+
+
+@pytest.mark.parametrize("given", [b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", b"\xff nonsense"])
+async def test_header_of_the_caller_stays(one_broker: FakeCluster, tracing: Tracing, given: bytes) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        for _ in range(2):
+            await producer.send("orders", b"x", partition=0, headers=[("traceparent", given)])
+
+    assert [record.headers for record in one_broker.records("orders", 0)] == [(("traceparent", given),)] * 2
+    assert [span.name for span in tracing.spans] == ["send orders"] * 2
+    links = [format_trace_id(link.context.trace_id) for span in tracing.spans for link in span.links]
+    assert links == ([] if given.startswith(b"\xff") else ["0af7651916cd43dd8448eb211c80319c"] * 2)
+
+
+async def test_tombstone_and_key_if_asked(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor(with_keys=True)]) as producer:
+        for key in (b"customer-7", b"\xff", None):
+            await producer.send("orders", None, key=key)
+
+    attributes = [dict(span.attributes or {}) for span in tracing.spans]
+    assert [each.get(NAMES.key) for each in attributes] == ["customer-7", None, None]
+    assert all(each[NAMES.tombstone] for each in attributes)
+
+
+async def test_errors_of_brokers_and_of_the_call_end_the_span(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        one_broker.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE))
+        with pytest.raises(BrokerError):
+            await producer.send("orders", b"x")
+        with pytest.raises(RecordTooLargeError):
+            producer.send("orders", b"x" * 2_000_000)
+
+    assert [span.status.status_code for span in tracing.spans] == [StatusCode.ERROR] * 2
+    kinds = [dict(span.attributes or {})[NAMES.error_type] for span in tracing.spans]
+    assert kinds == ["TOPIC_AUTHORIZATION_FAILED", "RecordTooLargeError"]
+    errors = [attributes.get(NAMES.error_type) for attributes, _ in tracing.points(NAMES.sent_messages)]
+    assert set(errors) == set(kinds)
+
+
+async def test_many_records_have_one_span(one_broker: FakeCluster, tracing: Tracing) -> None:
+    table = pa.table({"value": pa.array([b"x", b"y"])})
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        await (await producer.send_many("orders", [b"a", b"b", b"c"], partition=0))
+        await (await producer.send_arrow("orders", table))
+        await (await producer.topic("orders", value=bytes).send_many([b"d"]))
+
+    assert [span.name for span in tracing.spans] == ["send orders"] * 3
+    assert [dict(span.attributes or {})[NAMES.batch_count] for span in tracing.spans] == [3, 2, 1]
+    first = {record.headers for record in one_broker.records("orders", 0)[:3]}
+    assert first == {(("traceparent", traceparent(tracing.spans[0])),)}
+    assert sum(point.count for _, point in tracing.points(NAMES.duration) if isinstance(point, HistogramDataPoint)) == 3
+
+
+async def test_records_of_many_have_spans_of_their_own_if_asked(one_broker: FakeCluster, tracing: Tracing) -> None:
+    options = {"with_create_spans": True}
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor(**options)]) as producer:
+        one_broker.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE))
+        result = await (await producer.send_many("orders", [b"a", b"b"], partition=0))
+
+    *created, sent = tracing.spans
+    assert result.failed == 2
+    assert [span.name for span in created] == ["create orders"] * 2
+    assert [link.context for link in sent.links] == [span.context for span in created]
+    assert sent.status.description == "2 of 2 records failed"
+
+
+async def test_metrics_have_the_names_and_buckets_of_the_conventions(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, client_id="m", interceptors=[tracing.interceptor()]) as producer:
+        await producer.send("orders", b"x", partition=0)
+
+    ((attributes, point),) = tracing.points(NAMES.duration)
+    assert isinstance(point, HistogramDataPoint)
+    assert (point.count, tuple(point.explicit_bounds)) == (1, DURATIONS_S)
+    assert attributes.keys() >= {NAMES.system, NAMES.destination, NAMES.client_id, NAMES.partition, NAMES.server_port}
+    assert len(tracing.points(NAMES.sent_messages)) == 1
+
+
+class AddsHeader(ProducerInterceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return dataclasses.replace(record, headers=(*record.headers, ("added", b"1")))
+
+
+class DropsHeaders(ProducerInterceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return dataclasses.replace(record, headers=())
+
+
+@pytest.mark.parametrize("other", [AddsHeader(), DropsHeaders()])
+async def test_interceptors_behind_it_change_headers(
+    one_broker: FakeCluster, tracing: Tracing, other: ProducerInterceptor
+) -> None:
+    """A span whose headers are gone ends with the producer."""
+    interceptor = tracing.interceptor()
+    async with Producer(one_broker.bootstrap_servers, interceptors=[interceptor, other]) as producer:
+        await producer.send("orders", b"x")
+
+    assert [span.name for span in tracing.spans] == ["send orders"]
+    assert not open_records(interceptor)
+
+
+async def test_without_an_sdk_records_go_as_before(one_broker: FakeCluster) -> None:
+    interceptor = OpenTelemetryInterceptor(trace.NoOpTracerProvider())
+    async with Producer(one_broker.bootstrap_servers, interceptors=[interceptor]) as producer:
+        await producer.send("orders", b"x", partition=0)
+        await (await producer.send_many("orders", [b"y"], partition=0))
+
+    assert [record.headers for record in one_broker.records("orders", 0)] == [(), ()]
+    assert not open_records(interceptor)
+
+
+async def test_trace_from_a_request_to_aiokafkas_consumer(one_broker: FakeCluster, tracing: Tracing) -> None:
+    """A handler of HTTP sends; the consumer goes on with the context in the headers."""
+    tracer = tracing.tracers.get_tracer("test")
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        with tracer.start_as_current_span("POST /orders", kind=SpanKind.SERVER):
+            await producer.send("orders", b"x")
+    consumer = aiokafka.AIOKafkaConsumer(
+        "orders", bootstrap_servers=one_broker.bootstrap_servers, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        record = await consumer.getone()
+    finally:
+        await consumer.stop()
+    carrier = {name: value.decode() for name, value in record.headers}
+    with tracer.start_as_current_span("process orders", propagate.extract(carrier), kind=SpanKind.CONSUMER):
+        pass
+
+    assert tracing.tree() == ["POST /orders", "  send orders", "    process orders"]
