@@ -69,9 +69,17 @@ from aioproducer.java_serializers import (
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
-from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
+from aioproducer.serializers import (
+    AsyncSerializer,
+    BytesSerializer,
+    JsonSerializer,
+    Serializer,
+    SerializerWithHeaders,
+    StringSerializer,
+)
 
 __all__ = [
+    "AsyncSerializer",
     "AuthenticationError",
     "AuthorizationError",
     "BackgroundTaskDiedError",
@@ -128,6 +136,7 @@ __all__ = [
     "RoundRobinPartitioner",
     "SerializationError",
     "Serializer",
+    "SerializerWithHeaders",
     "ShortSerializer",
     "StringSerializer",
     "TlsError",

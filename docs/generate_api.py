@@ -64,7 +64,8 @@ _CHAPTERS: Final = {
     "Code of your own": (
         "aioproducer",
         [
-            *("ProducerInterceptor", "ProducerRecord", "Serializer", "BytesSerializer", "StringSerializer"),
+            *("ProducerInterceptor", "ProducerRecord", "Serializer", "AsyncSerializer", "SerializerWithHeaders"),
+            *("BytesSerializer", "StringSerializer"),
             *("JsonSerializer", "IntegerSerializer", "LongSerializer", "ShortSerializer", "FloatSerializer"),
             *("DoubleSerializer", "BooleanSerializer", "UUIDSerializer", "VoidSerializer"),
             *("Partitioner", "RoundRobinPartitioner", "partition_for_key", "Cluster"),
