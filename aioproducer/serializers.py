@@ -325,7 +325,10 @@ class PendingAwaitable(PendingPart):
 
 
 def _takes_headers(serializer: object) -> bool:
-    """Return whether `serialize` takes a third argument."""
+    """Return whether `serialize` takes a third argument, or what `takes_headers` of the serializer says."""
+    said = getattr(serializer, "takes_headers", None)
+    if isinstance(said, bool):
+        return said
     method = getattr(serializer, "serialize", None)
     if method is None:
         return False

@@ -61,6 +61,13 @@ _CHAPTERS: Final = {
         "aioproducer.integrations.aiokafka",
         ["exactly_once", "ExactlyOnce", "PoisonRecordError", "BatchTransaction", "RecordParts", "ColumnParts"],
     ),
+    "With a schema registry: aioproducer.integrations.schema_registry": (
+        "aioproducer.integrations.schema_registry",
+        [
+            *("AvroSerializer", "JsonSchemaSerializer", "ProtobufSerializer", "SchemaOptions", "ConfluentRegistry"),
+            *("Schema", "SchemaReference", "SchemaId", "SchemaRegistry", "SchemaRegistryError"),
+        ],
+    ),
     "Code of your own": (
         "aioproducer",
         [
