@@ -79,9 +79,17 @@ from aioproducer.java_serializers import (
 from aioproducer.metrics import HistogramValue, Metric, MetricKind, ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
-from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
+from aioproducer.serializers import (
+    AsyncSerializer,
+    BytesSerializer,
+    JsonSerializer,
+    Serializer,
+    SerializerWithHeaders,
+    StringSerializer,
+)
 
 __all__ = [
+    "AsyncSerializer",
     "AuthenticationError",
     "AuthorizationError",
     "BackgroundTaskDiedError",
@@ -144,6 +152,7 @@ __all__ = [
     "RoundRobinPartitioner",
     "SerializationError",
     "Serializer",
+    "SerializerWithHeaders",
     "ShortSerializer",
     "StringSerializer",
     "TicketError",

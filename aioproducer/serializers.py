@@ -8,15 +8,16 @@ Source: org.apache.kafka.common.serialization.Serializer.
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import contextlib
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, Never, Protocol, TypeAlias, TypeVar
 
-from aioproducer._native.bound_serializer import BoundSerializer
+from aioproducer._native.bound_serializer import BoundSerializer, PendingPart
 from aioproducer._native.plain_json import PlainJson
 from aioproducer.errors import Outcome, SerializationError
 
@@ -27,7 +28,13 @@ _PLACE_DEPTH: Final = 20
 
 
 class Serializer(Protocol[ValueT_contra]):
-    """Turns values of one type into bytes. Must not block and must not be `async`."""
+    """Turns values of one type into bytes. Must not block.
+
+    `serialize` may take a third argument, as Java's: the record's headers, a list of (name, bytes) to which it may add.
+    Three more methods are called if they exist: `configure(config, is_key)` before the first record, with the
+    `ProducerConfig`; `on_cluster(cluster_id)` when a broker has said the id of the cluster, and again if it changes;
+    and `close()` when the producer closes, which may return an awaitable.
+    """
 
     def serialize(self, topic: str, value: ValueT_contra, /) -> bytes | None:
         """Return the bytes to send, or `None` for a null.
@@ -39,7 +46,46 @@ class Serializer(Protocol[ValueT_contra]):
         ...
 
 
-SerializerArgument: TypeAlias = Serializer[Never] | Callable[[Never], bytes | None]
+class SerializerWithHeaders(Protocol[ValueT_contra]):
+    """A serializer that takes the record's headers."""
+
+    def serialize(
+        self, topic: str, value: ValueT_contra, headers: list[tuple[str, bytes | None]], /
+    ) -> bytes | Awaitable[bytes | None] | None:
+        """Return the bytes to send, as `Serializer` or `AsyncSerializer`.
+
+        Args:
+            topic: of the record.
+            value: never `None`.
+            headers: of the record; it may add to the list.
+        """
+        ...
+
+
+class AsyncSerializer(Protocol[ValueT_contra]):
+    """Turns values of one type into bytes, and may have to wait: `serialize` may be `async`, or return an awaitable.
+
+    For `enqueue`, `send_and_wait` and `send_many`, which await the awaitable for at most `max_block_ms`; records of a
+    topic keep the order of their calls. `send` and `send_nowait` do not wait, and refuse a record for which it returns
+    an awaitable. One that returns bytes costs no more than a `Serializer`.
+    """
+
+    def serialize(self, topic: str, value: ValueT_contra, /) -> bytes | Awaitable[bytes | None] | None:
+        """Return the bytes to send, `None` for a null, or an awaitable of one of them.
+
+        Args:
+            topic: of the record.
+            value: never `None`.
+        """
+        ...
+
+
+SerializerArgument: TypeAlias = (
+    Serializer[Never]
+    | AsyncSerializer[Never]
+    | SerializerWithHeaders[Never]
+    | Callable[[Never], bytes | Awaitable[bytes | None] | None]
+)
 """What `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
 
 
@@ -174,8 +220,7 @@ def check_serializer(option: str, serializer: object) -> None:
         serializer: the option's value.
 
     Raises:
-        TypeError: neither callable nor with a `serialize` method, a class instead of an instance,
-            or async.
+        TypeError: neither callable nor with a `serialize` method, or a class instead of an instance.
     """
     function = getattr(serializer, "serialize", serializer)
     if isinstance(serializer, type) and function is not serializer:
@@ -184,11 +229,6 @@ def check_serializer(option: str, serializer: object) -> None:
         raise TypeError(
             f"{option} must be a function of the value, or an object with serialize(topic, value), "
             f"not {_name_of(serializer)}"
-        )
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__):
-        raise TypeError(
-            f"{option} must not be async: {_name_of(serializer)} would return a coroutine; "
-            "await what it needs before the call, and pass the result"
         )
 
 
@@ -209,9 +249,11 @@ def bind_serializer(option: str, serializer: SerializerArgument) -> BoundSeriali
         text = f"{name} failed for topic {topic!r}: {type(error).__name__}: {error}"
         return SerializationError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
 
-    def checked(topic: str, result: object) -> bytes:
+    def checked(topic: str, result: object) -> bytes | PendingPart:
         if isinstance(result, bytes):
             return result
+        if inspect.isawaitable(result):
+            return PendingAwaitable(result, name, topic, failed=failed)
         raise SerializationError(_wrong_result(name, result), topic=topic, outcome=Outcome.NOT_WRITTEN)
 
     return BoundSerializer(
@@ -220,13 +262,85 @@ def bind_serializer(option: str, serializer: SerializerArgument) -> BoundSeriali
         is_utf8=serializer is str.encode or (type(serializer) is StringSerializer and serializer.encoding == "utf-8"),
         failed=failed,
         checked=checked,
+        takes_headers=_takes_headers(serializer),
     )
 
 
+class PendingAwaitable(PendingPart):
+    """A key or a value whose serializer has returned an awaitable.
+
+    Args:
+        awaitable: gives the bytes, or None.
+        name: of the option and the serializer, for messages.
+        topic: of the record.
+        failed: returns the error to raise for what the awaitable raised.
+    """
+
+    def __init__(
+        self,
+        awaitable: Awaitable[object],
+        name: str,
+        topic: str,
+        *,
+        failed: Callable[[str, BaseException], SerializationError],
+    ) -> None:
+        self._awaitable = awaitable
+        self._name = name
+        self._topic = topic
+        self._failed = failed
+
+    async def finish(self) -> bytes | None:
+        """Wait for the bytes.
+
+        Raises:
+            CancelledError: the caller was cancelled.
+            SerializationError: the awaitable raised, or gave neither bytes nor None.
+        """
+        try:
+            result = await self._awaitable
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # the caller was cancelled, not what the serializer awaited
+                raise
+            raise self._failed(self._topic, error) from error
+        except Exception as error:
+            raise self._failed(self._topic, error) from error
+        if result is None or isinstance(result, bytes):
+            return result
+        raise SerializationError(_wrong_result(self._name, result), topic=self._topic, outcome=Outcome.NOT_WRITTEN)
+
+    def close(self) -> None:
+        """Close a coroutine that was not awaited, or Python warns of it far from here."""
+        if inspect.iscoroutine(self._awaitable):
+            self._awaitable.close()
+
+    def refusal(self) -> SerializationError:
+        """Return the error of a call that does not wait."""
+        kind = "a coroutine" if inspect.iscoroutine(self._awaitable) else f"{type(self._awaitable).__name__}, to await"
+        text = (
+            f"{self._name} returned {kind}, for which `send` and `send_nowait` do not wait: "
+            "use enqueue, send_and_wait or send_many"
+        )
+        return SerializationError(text, topic=self._topic, outcome=Outcome.NOT_WRITTEN)
+
+
+def _takes_headers(serializer: object) -> bool:
+    """Return whether `serialize` takes a third argument, or what `takes_headers` of the serializer says."""
+    said = getattr(serializer, "takes_headers", None)
+    if isinstance(said, bool):
+        return said
+    method = getattr(serializer, "serialize", None)
+    if method is None:
+        return False
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):  # a native one
+        return False
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in by_position and each.default is each.empty for each in parameters) > 2  # noqa: PLR2004
+
+
 def _wrong_result(name: str, result: object) -> str:
-    if inspect.iscoroutine(result):
-        result.close()  # or Python warns that it was never awaited, far from here
-        return f"{name} returned a coroutine; a serializer must return bytes or None"
     hint = "; encode it: text.encode()" if isinstance(result, str) else ""
     return f"{name} returned {type(result).__name__}; a serializer must return bytes or None{hint}"
 

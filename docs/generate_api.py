@@ -70,10 +70,18 @@ _CHAPTERS: Final = {
         "aioproducer.integrations.aiokafka",
         ["exactly_once", "ExactlyOnce", "PoisonRecordError", "BatchTransaction", "RecordParts", "ColumnParts"],
     ),
+    "With a schema registry: aioproducer.integrations.schema_registry": (
+        "aioproducer.integrations.schema_registry",
+        [
+            *("AvroSerializer", "JsonSchemaSerializer", "ProtobufSerializer", "SchemaOptions", "ConfluentRegistry"),
+            *("Schema", "SchemaReference", "SchemaId", "SchemaRegistry", "SchemaRegistryError"),
+        ],
+    ),
     "Code of your own": (
         "aioproducer",
         [
-            *("ProducerInterceptor", "ProducerRecord", "Serializer", "BytesSerializer", "StringSerializer"),
+            *("ProducerInterceptor", "ProducerRecord", "Serializer", "AsyncSerializer", "SerializerWithHeaders"),
+            *("BytesSerializer", "StringSerializer"),
             *("JsonSerializer", "IntegerSerializer", "LongSerializer", "ShortSerializer", "FloatSerializer"),
             *("DoubleSerializer", "BooleanSerializer", "UUIDSerializer", "VoidSerializer"),
             *("Partitioner", "RoundRobinPartitioner", "partition_for_key", "Cluster"),

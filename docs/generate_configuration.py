@@ -37,6 +37,34 @@ Times are whole milliseconds, sizes bytes.
 
 As in Kafka, some values change because of others; `ProducerConfig.adjustments` says which and why.
 
+## Environment variables
+
+`ProducerConfig.from_environment()` reads `AIOPRODUCER_BOOTSTRAP_SERVERS=localhost:9092`, `AIOPRODUCER_LINGER_MS=20`
+and so on: the prefix, then the option in capitals, with values as in property files.
+`from_environment("ORDERS_KAFKA_")` has another prefix.
+A variable with the prefix that is not an option is an error.
+
+<!--
+```python
+import os
+
+os.environ["AIOPRODUCER_BOOTSTRAP_SERVERS"] = "localhost:9092"
+```
+-->
+
+```python
+from aioproducer import Producer, ProducerConfig
+
+async with Producer(ProducerConfig.from_environment()) as producer:
+    await producer.send("orders", b"tea")
+```
+
+<!--
+```python
+del os.environ["AIOPRODUCER_BOOTSTRAP_SERVERS"]
+```
+-->
+
 ## Property files
 
 `ProducerConfig.from_properties_file(path)` reads the configuration file of a Java producer:

@@ -370,10 +370,6 @@ async def test_unknown_keyword_is_a_type_error(producer: Producer) -> None:
 # Options that cannot be, given to `Producer`: refused by the constructor, by name, before anything is opened
 
 
-async def serialize_later(value: object) -> bytes:
-    return bytes(str(value), "ascii")
-
-
 class Interceptor:
     """One whose `on_send` cannot be called."""
 
@@ -462,8 +458,6 @@ OF_ANOTHER_TYPE: list[dict[str, object]] = [
     {"client_id": 5},
     {"key_serializer": 5},
     {"value_serializer": 5},
-    {"key_serializer": serialize_later},
-    {"value_serializer": serialize_later},
     {"partitioner": 5},
     {"partitioner": print},
     {"partitioner": "murmur2_random"},

@@ -12,10 +12,6 @@ from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import StringSerializer
 
 
-async def async_serializer(value: object) -> bytes:
-    return bytes(str(value), "ascii")
-
-
 def config(**options: object) -> ProducerConfig:
     return ProducerConfig(bootstrap_servers="h:9092", **options)  # type: ignore[arg-type]
 
@@ -181,7 +177,6 @@ def test_value_out_of_range_is_refused(options: dict[str, object], message: str)
         ({"transactional_id": 5}, "transactional_id must be a str or None, not int (5)"),
         ({"key_serializer": 5}, "key_serializer must be a function of the value, or an object"),
         ({"value_serializer": 5}, "value_serializer must be a function of the value, or an object"),
-        ({"value_serializer": async_serializer}, "value_serializer must not be async: async_serializer"),
         ({"value_serializer": StringSerializer}, "value_serializer must be an instance: StringSerializer()"),
         ({"partitioner": 5}, "partitioner must be an object with partition("),
         ({"partitioner": RoundRobinPartitioner}, "partitioner must be an instance: RoundRobinPartitioner()"),

@@ -91,3 +91,45 @@ def test_number_with_thousands_of_leading_zeros_is_read() -> None:
 
 def test_kafka_name_is_the_name_with_dots() -> None:
     assert kafka_name("max_in_flight_requests_per_connection") == "max.in.flight.requests.per.connection"
+
+
+def test_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOPRODUCER_BOOTSTRAP_SERVERS", "a:1,b:2")
+    monkeypatch.setenv("AIOPRODUCER_LINGER_MS", "20")
+    monkeypatch.setenv("AIOPRODUCER_ENABLE_IDEMPOTENCE", "false")
+    monkeypatch.setenv("AIOPRODUCER_OPTIMISE", "-O1")  # of the build
+    monkeypatch.setenv("LINGER_MS", "30")
+    monkeypatch.setenv("ORDERS_BOOTSTRAP_SERVERS", "c:3")
+
+    result = ProducerConfig.from_environment()
+    other = ProducerConfig.from_environment("ORDERS_")
+
+    assert result.bootstrap == (("a", 1), ("b", 2))
+    assert (result.linger_ms, result.enable_idempotence) == (20, False)
+    assert (other.bootstrap, other.given) == ((("c", 3),), {})
+
+
+@pytest.mark.parametrize(
+    "variables, kind, message",
+    [
+        ({}, ConfigurationTypeError, "K_BOOTSTRAP_SERVERS: bootstrap.servers is missing"),
+        ({"K_BOOTSTRAP_SERVERS": "a:x"}, ConfigurationError, "K_BOOTSTRAP_SERVERS: "),
+        ({"K_BOOTSTRAP_SERVERS": "a:1", "K_LINGER_MS": "soon"}, ConfigurationError, "K_LINGER_MS: linger_ms"),
+        ({"K_BOOTSTRAP_SERVERS": "a:1", "K_LINGER_MS": ""}, ConfigurationError, "K_LINGER_MS: linger_ms must be"),
+        ({"K_BOOTSTRAP_SERVERS": "a:1", "K_LINGER": "5"}, ConfigurationTypeError, "K_LINGER: .* mean 'linger_ms'"),
+    ],
+)
+def test_invalid_variable_is_named(  # noqa: PLR0917  # the parts of a row
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], kind: type[Exception], message: str
+) -> None:
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+
+    with pytest.raises(kind, match=message):
+        ProducerConfig.from_environment("K_")
+
+
+@pytest.mark.parametrize("prefix", ["", None, 5])
+def test_invalid_prefix_is_refused(prefix: object) -> None:
+    with pytest.raises(ConfigurationTypeError, match="prefix must be text"):
+        ProducerConfig.from_environment(prefix)  # type: ignore[arg-type]

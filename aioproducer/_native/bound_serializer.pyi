@@ -17,7 +17,8 @@ class BoundSerializer:
         takes_topic: bool,
         is_utf8: bool,
         failed: Callable[[str, BaseException], SerializationError],
-        checked: Callable[[str, object], bytes | None],
+        checked: Callable[[str, object], bytes | PendingPart | None],
+        takes_headers: bool = False,
     ) -> None:
         """Bind a serializer.
 
@@ -26,11 +27,21 @@ class BoundSerializer:
             takes_topic: whether it takes the topic.
             is_utf8: whether it encodes `str` as UTF-8, which is then done without calling it.
             failed: returns the error to raise for what the function raised.
-            checked: returns a result that is a subclass of bytes; raises for any other.
+            checked: returns a result that is a subclass of bytes, or the part that an awaitable will be; raises for
+                any other.
+            takes_headers: whether it also takes the record's headers, a list to which it may add.
         """
-    def __call__(self, topic: str, value: object, /) -> bytes | None:
-        """Return the bytes of a key or a value.
+    @property
+    def takes_headers(self) -> bool:
+        """Whether it takes the record's headers."""
+    def __call__(
+        self, topic: str, value: object, headers: list[tuple[str, bytes | None]] | None = None, /
+    ) -> bytes | PendingPart | None:
+        """Return the bytes of a key or a value, or the part that its awaitable will be.
 
         Raises:
             SerializationError: the function raised, or returned neither bytes nor None.
         """
+
+class PendingPart:
+    """Base class of a key or a value whose serializer has returned an awaitable; `serializers.py` subclasses it."""

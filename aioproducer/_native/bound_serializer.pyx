@@ -14,22 +14,25 @@ cdef extern from "Python.h":
 
 cdef class BoundSerializer:
 
-    def __cinit__(self, function, *, bint takes_topic, bint is_utf8, failed, checked):
+    def __cinit__(self, function, *, bint takes_topic, bint is_utf8, failed, checked, bint takes_headers=False):
         self._function = function
         self._takes_topic = takes_topic
+        self.takes_headers = takes_headers
         self._is_utf8 = is_utf8
         self._failed = failed
         self._checked = checked
 
-    cdef object serialize(self, topic, value):
-        """Returns bytes or None; `value` is not None."""
+    cdef object serialize(self, topic, value, list headers):
+        """Returns bytes, None, or a PendingPart; `value` is not None, nor are `headers` if the function takes them."""
         cdef object result
         if self._is_utf8 and type(value) is str and PyUnicode_IS_COMPACT_ASCII(value):
             return PyBytes_FromStringAndSize(<const char*>PyUnicode_1BYTE_DATA(value), PyUnicode_GET_LENGTH(value))
         try:
             if self._is_utf8 and type(value) is str:
                 return PyUnicode_AsUTF8String(value)
-            if self._takes_topic:
+            if self.takes_headers:
+                result = self._function(topic, value, headers)
+            elif self._takes_topic:
                 result = self._function(topic, value)
             else:
                 result = self._function(value)
@@ -39,5 +42,11 @@ cdef class BoundSerializer:
             return result
         return self._checked(topic, result)
 
-    def __call__(self, topic, value):
-        return None if value is None else self.serialize(topic, value)
+    def __call__(self, topic, value, headers=None):
+        if value is None:
+            return None
+        return self.serialize(topic, value, headers if type(headers) is list or not self.takes_headers else [])
+
+
+cdef class PendingPart:
+    pass

@@ -117,7 +117,7 @@ cdef class EnqueueMethod:
         elif self._pipeline is not None:
             taken = self._pipeline.run(
                 topic, value, key, partition, timestamp, headers, on_delivery,
-                self._pipeline.key_serializer, self._pipeline.value_serializer,
+                self._pipeline.key_serializer, self._pipeline.value_serializer, True,
             )
             if type(taken) is Delivery:
                 return new_accepted(self._pipeline.appender, <Delivery>taken)

@@ -31,6 +31,7 @@ cdef class RecordPipeline:
     cdef readonly bint has_hooks             # interceptors, serializers or a partitioner
     cdef readonly BoundSerializer key_serializer
     cdef readonly BoundSerializer value_serializer
+    cdef readonly dict serializing           # topic -> UnfinishedRecord that the next one of the topic follows
     cdef InterceptorLoop _interceptors       # or None
     cdef object _partitioner                 # or None
     cdef object _preparation                 # rare steps, in Python
@@ -41,8 +42,11 @@ cdef class RecordPipeline:
     cdef Py_ssize_t _partitions
 
     cdef object run(self, topic, value, key, partition, timestamp, headers, on_delivery,
-                    BoundSerializer key_serializer, BoundSerializer value_serializer)
-    cdef object _append(self, topic, value, key, partition, timestamp, headers, on_delivery,
-                        BoundSerializer key_serializer, BoundSerializer value_serializer)
+                    BoundSerializer key_serializer, BoundSerializer value_serializer, bint may_wait)
+    cdef object _serialize(self, topic, value, key, partition, timestamp, headers, on_delivery,
+                           BoundSerializer key_serializer, BoundSerializer value_serializer, bint may_wait)
+    cdef bint _is_unfinished(self, topic, key_bytes, value_bytes, bint may_wait) except -1
+    cpdef object append_bytes(self, topic, value, key, partition, timestamp, headers, on_delivery, key_bytes,
+                              value_bytes)
     cpdef choose(self, topic, key, bytes key_bytes, value, bytes value_bytes)
     cdef Py_ssize_t _partition_count(self, cluster, topic) except -2

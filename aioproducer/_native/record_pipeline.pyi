@@ -2,7 +2,7 @@
 
 import contextvars
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from aioproducer._native.append import Headers, RecordAppender
 from aioproducer._native.bound_serializer import BoundSerializer
@@ -70,6 +70,22 @@ class InterceptorLoop:
         """
     def __len__(self) -> int: ...
 
+class UnfinishedRecord(Protocol):
+    """A record that waits for its serializers; `_producer/unfinished_record.py` implements it."""
+
+    topic: str
+
+    async def finish(self, timeout_s: float, check: Callable[[], object]) -> Delivery | PreparedRecord:
+        """Wait for the serializers and for the records of the topic before it, and append it.
+
+        Args:
+            timeout_s: limit of the wait.
+            check: raises if the record may not be appended any more.
+
+        Raises:
+            SerializationError: a serializer failed, or the time is over.
+        """
+
 class PipelineCallbacks(Protocol):
     """Rare steps that the pipeline leaves to Python; `_producer/record_hooks.py` implements them."""
 
@@ -80,6 +96,23 @@ class PipelineCallbacks(Protocol):
         """Notify the interceptors of a record that failed at its call."""
     def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None, /) -> Delivery:
         """Return the delivery of a record that an interceptor dropped."""
+    def unfinished(
+        self,
+        pipeline: RecordPipeline,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: object,
+        on_delivery: OnDelivery | None,
+        key_bytes: object,
+        value_bytes: object,
+        /,
+    ) -> UnfinishedRecord:
+        """Return the record of a call that waits for its serializers, or for those of a record before it."""
+    def refuse_pending(self, key_bytes: object, value_bytes: object, /) -> NoReturn:
+        """Refuse a record whose serializer is asynchronous: its call does not wait."""
     def notify_of_closed_batches(self) -> None:
         """Tell the partitioner of the batches closed since the last call."""
     def partitioner_failed(self, topic: str, error: BaseException, /) -> KafkaError:
@@ -108,6 +141,7 @@ class RecordPipeline:
     """
 
     appender: RecordAppender
+    serializing: dict[str, object]  # by topic, what the next record must wait for
     has_hooks: bool  # whether there are interceptors, serializers or a partitioner
     key_serializer: BoundSerializer | None
     value_serializer: BoundSerializer | None
@@ -145,6 +179,37 @@ class RecordPipeline:
             SerializationError: a serializer failed.
             InvalidPartitionError: the partitioner failed, or returned what is not a partition.
         """
+    def take_or_wait(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Delivery | PreparedRecord | UnfinishedRecord:
+        """As `take`, for a call that can wait for a serializer's awaitable; `take` refuses such a record."""
+    def append_bytes(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        key_bytes: object,
+        value_bytes: object,
+        /,
+    ) -> Delivery | PreparedRecord:
+        """Go on behind the serializers: ask the partitioner, and append.
+
+        Raises:
+            TypeError, ValueError: an argument.
+            InvalidPartitionError: the partitioner failed, or returned what is not a partition.
+        """
     def take_bytes(
         self,
         topic: str,
@@ -155,8 +220,8 @@ class RecordPipeline:
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord:
-        """As `take`, without the serializers: key and value are bytes."""
+    ) -> Delivery | PreparedRecord | UnfinishedRecord:
+        """As `take_or_wait`, without the serializers: key and value are bytes."""
     def choose(
         self, topic: str, key: object, key_bytes: bytes | None, value: object, value_bytes: bytes | None, /
     ) -> int:

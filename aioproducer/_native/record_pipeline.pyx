@@ -18,7 +18,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
 from aioproducer._native.append cimport RecordAppender
 from aioproducer._native.arguments cimport as_bytes, may_be_called
-from aioproducer._native.bound_serializer cimport BoundSerializer
+from aioproducer._native.bound_serializer cimport BoundSerializer, PendingPart
 from aioproducer._native.delivery cimport Delivery
 
 from aioproducer.records import ProducerRecord, check_callback, check_topic_name, normalize_headers
@@ -185,6 +185,14 @@ cdef InterceptedOnDelivery new_intercepted(chain, topic, headers, on_delivery):
     return intercepted
 
 
+cdef inline bint wants_headers(BoundSerializer serializer, part):
+    return serializer is not None and serializer.takes_headers and part is not None
+
+
+cdef inline bint is_pending_part(part):
+    return part is not None and type(part) is not bytes and isinstance(part, PendingPart)
+
+
 cdef class RecordPipeline:
 
     def __cinit__(self, RecordAppender appender not None, preparation, metadata, *,
@@ -198,23 +206,36 @@ cdef class RecordPipeline:
         self.key_serializer = key_serializer
         self.value_serializer = value_serializer
         self._partitioner = partitioner
+        self.serializing = {}
         self.has_hooks = not (
             self._interceptors is None and key_serializer is None and value_serializer is None and partitioner is None
         )
 
     def take(self, topic, value, key, partition, timestamp, headers, on_delivery):
         return self.run(
-            topic, value, key, partition, timestamp, headers, on_delivery, self.key_serializer, self.value_serializer
+            topic, value, key, partition, timestamp, headers, on_delivery, self.key_serializer, self.value_serializer,
+            False,
+        )
+
+    def take_or_wait(self, topic, value, key, partition, timestamp, headers, on_delivery):
+        return self.run(
+            topic, value, key, partition, timestamp, headers, on_delivery, self.key_serializer, self.value_serializer,
+            True,
         )
 
     def take_bytes(self, topic, value, key, partition, timestamp, headers, on_delivery):
-        return self.run(topic, value, key, partition, timestamp, headers, on_delivery, None, None)
+        return self.run(topic, value, key, partition, timestamp, headers, on_delivery, None, None, True)
 
     cdef object run(self, topic, value, key, partition, timestamp, headers, on_delivery,
-                    BoundSerializer key_serializer, BoundSerializer value_serializer):
-        """A Delivery if the record was appended or dropped; a PreparedRecord if it has to wait."""
+                    BoundSerializer key_serializer, BoundSerializer value_serializer, bint may_wait):
+        """A Delivery if the record was appended or dropped; a PreparedRecord if it has to wait.
+
+        With `may_wait`, an UnfinishedRecord if a serializer of this or an earlier record of the topic is awaited.
+        """
         cdef object record
         cdef object sent
+        cdef object key_bytes
+        cdef object value_bytes
         cdef Delivery delivery
         self.appender.check_open()
         if type(topic) is not str and isinstance(topic, str):
@@ -234,30 +255,68 @@ cdef class RecordPipeline:
                 partition, timestamp = sent.partition, sent.timestamp
             if self._interceptors.listens:
                 on_delivery = new_intercepted(self._interceptors, topic, headers, on_delivery)
-        elif self._partitioner is None:      # no hooks but serializers, so no one to notify
+        elif self._partitioner is None and not (
+            wants_headers(key_serializer, key) or wants_headers(value_serializer, value)
+        ):                                   # no hooks but serializers, so no one to notify
+            key_bytes, value_bytes = key, value
             if key_serializer is not None and key is not None:
-                key = key_serializer.serialize(topic, key)
+                key_bytes = key_serializer.serialize(topic, key, None)
             if value_serializer is not None and value is not None:
-                value = value_serializer.serialize(topic, value)
-            delivery = self.appender.append(topic, value, key, partition, timestamp, headers, on_delivery)
+                value_bytes = value_serializer.serialize(topic, value, None)
+            if self._is_unfinished(topic, key_bytes, value_bytes, may_wait):
+                return self._preparation.unfinished(
+                    self, topic, value, key, partition, timestamp, headers, on_delivery, key_bytes, value_bytes
+                )
+            delivery = self.appender.append(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery)
             if delivery is not None:
                 return delivery
-            return PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-        return self._append(
-            topic, value, key, partition, timestamp, headers, on_delivery, key_serializer, value_serializer
+            return PreparedRecord(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery)
+        return self._serialize(
+            topic, value, key, partition, timestamp, headers, on_delivery, key_serializer, value_serializer, may_wait
         )
 
-    cdef object _append(self, topic, value, key, partition, timestamp, headers, on_delivery,
-                        BoundSerializer key_serializer, BoundSerializer value_serializer):
+    cdef object _serialize(self, topic, value, key, partition, timestamp, headers, on_delivery,
+                           BoundSerializer key_serializer, BoundSerializer value_serializer, bint may_wait):
         cdef object key_bytes = key
         cdef object value_bytes = value
+        cdef list own_headers = None
+        try:
+            if wants_headers(key_serializer, key) or wants_headers(value_serializer, value):
+                own_headers = list(headers_of(headers))
+            if key_serializer is not None and key is not None:
+                key_bytes = key_serializer.serialize(topic, key, own_headers)
+            if value_serializer is not None and value is not None:
+                value_bytes = value_serializer.serialize(topic, value, own_headers)
+            if self._is_unfinished(topic, key_bytes, value_bytes, may_wait):
+                if own_headers is not None:
+                    headers = own_headers        # the serializer may add to it until it has finished
+                return self._preparation.unfinished(
+                    self, topic, value, key, partition, timestamp, headers, on_delivery, key_bytes, value_bytes
+                )
+            if own_headers is not None:
+                headers = normalize_headers(own_headers)
+        except Exception as error:
+            if self._interceptors is not None:
+                self._preparation.refused(topic, partition, headers, error)
+            raise
+        return self.append_bytes(
+            topic, value, key, partition, timestamp, headers, on_delivery, key_bytes, value_bytes
+        )
+
+    cdef bint _is_unfinished(self, topic, key_bytes, value_bytes, bint may_wait) except -1:
+        cdef bint is_pending = is_pending_part(key_bytes) or is_pending_part(value_bytes)
+        if may_wait:
+            return is_pending or (self.serializing and topic in self.serializing)
+        if is_pending:
+            self._preparation.refuse_pending(key_bytes, value_bytes)
+        return False
+
+    cpdef object append_bytes(self, topic, value, key, partition, timestamp, headers, on_delivery, key_bytes,
+                              value_bytes):
+        """Asks the partitioner, and appends; a PreparedRecord if the record has to wait."""
         cdef object choose = None
         cdef Delivery delivery
         try:
-            if key_serializer is not None and key is not None:
-                key_bytes = key_serializer.serialize(topic, key)
-            if value_serializer is not None and value is not None:
-                value_bytes = value_serializer.serialize(topic, value)
             if self._partitioner is not None and partition is None:
                 key_bytes, value_bytes = as_bytes(key_bytes, "key"), as_bytes(value_bytes, "value")
                 if self._partition_count(self._metadata.cluster, topic) < 0:

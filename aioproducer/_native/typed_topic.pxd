@@ -15,4 +15,4 @@ cdef class TypedVerbs:
     cdef BoundSerializer _value_serializer
     cdef object _records                     # TopicRecords: raises for a wrong key or value
 
-    cdef object _give(self, value, key, partition, timestamp, headers, on_delivery)
+    cdef object _give(self, value, key, partition, timestamp, headers, on_delivery, bint may_wait)

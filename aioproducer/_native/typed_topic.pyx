@@ -33,8 +33,8 @@ cdef class TypedVerbs:
     def __class_getitem__(cls, parameters):
         return GenericAlias(cls, parameters)
 
-    cdef object _give(self, value, key, partition, timestamp, headers, on_delivery):
-        """A Delivery, or a PreparedRecord if it has to wait."""
+    cdef object _give(self, value, key, partition, timestamp, headers, on_delivery, bint may_wait):
+        """A Delivery, or a PreparedRecord or UnfinishedRecord if it has to wait."""
         cdef RecordPipeline pipeline = self._verbs._pipeline
         if pipeline is None:
             pipeline = self._open_pipeline()  # raises if no records are accepted
@@ -48,11 +48,11 @@ cdef class TypedVerbs:
             return None
         return pipeline.run(
             self._topic, value, key, partition, timestamp, headers, on_delivery,
-            self._key_serializer, self._value_serializer,
+            self._key_serializer, self._value_serializer, may_wait,
         )
 
     def _take(self, value, key, partition, timestamp, headers, on_delivery):
-        return self._give(value, key, partition, timestamp, headers, on_delivery)
+        return self._give(value, key, partition, timestamp, headers, on_delivery, False)
 
     def enqueue(self, value=None, *, key=None, partition=None, timestamp=None, headers=None, on_delivery=None):
         """As `Producer.enqueue`.
@@ -60,7 +60,7 @@ cdef class TypedVerbs:
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.enqueue`.
         """
-        cdef object taken = self._give(value, key, partition, timestamp, headers, on_delivery)
+        cdef object taken = self._give(value, key, partition, timestamp, headers, on_delivery, True)
         if type(taken) is Delivery:
             return new_accepted((<RecordPipeline>self._verbs._pipeline).appender, <Delivery>taken)
         return self._enqueue_slowly(taken, value, key, partition, timestamp, headers, on_delivery)

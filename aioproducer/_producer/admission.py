@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, OnDelivery
-    from aioproducer._native.record_pipeline import RecordPipeline
+    from aioproducer._native.record_pipeline import RecordPipeline, UnfinishedRecord
     from aioproducer._producer.runtime import ProducerRuntime
 
     AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
@@ -54,25 +54,28 @@ class Admission:
     def runs_serializers(self) -> bool:
         return self.pipeline.key_serializer is not None or self.pipeline.value_serializer is not None
 
-    def take(self, *arguments: *AppendArguments) -> Delivery | PreparedRecord:
+    def take(self, *arguments: *AppendArguments) -> Delivery | PreparedRecord | UnfinishedRecord:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
-        return self.pipeline.take(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
+        return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
 
     def send(self, record: PreparedRecord) -> Delivery:
         """Append a record, or queue it within the limits of `max_waiting_records` and `max_waiting_bytes`."""
         delivery = self._try_append(record)
         return self._queue(record, is_counted=True).delivery if delivery is None else delivery
 
-    async def enqueue(self, taken: Delivery | PreparedRecord) -> Delivery:
+    async def enqueue(self, taken: Delivery | PreparedRecord | UnfinishedRecord) -> Delivery:
         """Append a record, waiting if necessary; cancelled while it waits, the record is withdrawn.
 
         Args:
             taken: a record to append, or the delivery of an appended one.
 
         Raises:
+            SerializationError: an awaited serializer failed, or did not end within `max_block_ms`.
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
             BufferTimeoutError: no room within `max_block_ms`.
         """
+        if not isinstance(taken, (Delivery, PreparedRecord)):
+            taken = await taken.finish(self._running.max_block_s, self._check_open)
         if isinstance(taken, PreparedRecord):
             delivery = self._try_append(taken)
             if delivery is None:
@@ -131,6 +134,11 @@ class Admission:
         running.completion.fail_result(result, error, count=count, generation=generation, fails_transaction=is_open())
         return result
 
+    def _check_open(self) -> None:
+        if self._check is not None:
+            self._check()
+        self._running.appender.check()
+
     async def _let_sender_work(self) -> None:
         """Yield to the event loop after enough bytes: a loop of `enqueue` never waits otherwise."""
         if self._running.appender.pause_wanted:
@@ -141,9 +149,7 @@ class Admission:
         running = self._running
         try:
             # Checked when awaited, not when called: by then the record's transaction may be over.
-            if self._check is not None:
-                self._check()
-            running.appender.check()
+            self._check_open()
             if record.choose_partition is not None:
                 if running.metadata.cluster.partition_count(record.topic) is None:
                     return None

@@ -17,6 +17,7 @@ from aioproducer.errors import (
     IllegalStateError,
     KafkaError,
     MetadataTimeoutError,
+    SerializationError,
     UndeliveredError,
 )
 
@@ -298,7 +299,8 @@ class _Admitting:
         if isinstance(error, IllegalStateError) and not self._bulk.accepted:
             raise error
         refused = error_of_refused(error)
-        if isinstance(refused, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
+        is_slow_serializer = isinstance(error, SerializationError) and isinstance(error.__cause__, TimeoutError)
+        if is_slow_serializer or isinstance(refused, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
             self._ended, self._behind = refused, refused.fresh()
         self._bulk._refuse(position, refused if isinstance(error, KafkaError) else error)
         self._bulk._note_unseen(self._fail_unseen(refused, 1))

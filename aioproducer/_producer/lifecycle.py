@@ -25,6 +25,7 @@ from aioproducer._producer.process_end import (
     watch_process,
 )
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
+from aioproducer._producer.used_serializers import UsedSerializers
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 
@@ -51,6 +52,7 @@ class LifecycleMethods:
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
         self._config = config
+        self._serializers = UsedSerializers(config)
         self._lifecycle = ProducerStateMachine(config.name_client())
         self._running: ProducerRuntime | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -130,6 +132,7 @@ class LifecycleMethods:
             self._config,
             self._lifecycle,
             interceptors=InterceptorChain(self._config.interceptors, log),
+            serializers=self._serializers,
             random=self._random,
             wall_clock=self._wall_clock,
             log=log,

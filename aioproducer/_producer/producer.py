@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.arguments import GroupArgument
     from aioproducer._producer.runtime import ProducerRuntime
+    from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
     from aioproducer._transactions.prepared import PreparedTransaction
     from aioproducer.config import ProducerOptions
     from aioproducer.explanation import Explanation
@@ -220,6 +221,9 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             backoff=retry_backoff(self._config, self._random),
         )
         await completion.run(running.calls, self._config.max_block_ms / 1000)
+
+    def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
+        records.use_serializers(self._serializers)
 
     def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse()

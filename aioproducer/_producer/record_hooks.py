@@ -11,14 +11,15 @@ import asyncio
 from asyncio import CancelledError
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.record_pipeline import RecordPipeline
+from aioproducer._producer.unfinished_record import UnfinishedRecord
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordFilteredError
 from aioproducer.partitioners import check_choice
 from aioproducer.records import TopicPartition
-from aioproducer.serializers import bind_serializer
+from aioproducer.serializers import PendingAwaitable, bind_serializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +113,30 @@ class RecordHooks:
         """Do as `refused` for a record that had to wait, in the context of its call."""
         if record.context is not None and self._interceptors.listens:
             record.context.run(self.refused, record.topic, record.partition, record.headers, error)
+
+    # Serializers
+
+    def unfinished(self, pipeline: RecordPipeline, *arguments: object) -> UnfinishedRecord:
+        """Return the record of a call that waits for its serializers, or for those of a record before it."""
+        return UnfinishedRecord(pipeline, arguments, self._refused_with)
+
+    def _refused_with(  # noqa: PLR0917  # as `refused`
+        self, topic: str, partition: int | None, headers: object, error: Exception
+    ) -> None:
+        if self._interceptors.listens:
+            given = tuple(headers) if isinstance(headers, list) else headers
+            self.refused(topic, partition, given, error)
+
+    def refuse_pending(self, *parts: object) -> NoReturn:
+        """Refuse a record whose serializer is asynchronous: its call does not wait.
+
+        Raises:
+            SerializationError: always.
+        """
+        pending = [part for part in parts if isinstance(part, PendingAwaitable)]
+        for part in pending:
+            part.close()
+        raise pending[0].refusal()
 
     # The partitioner
 

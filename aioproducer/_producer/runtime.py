@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
+    from aioproducer._producer.used_serializers import UsedSerializers
     from aioproducer.cluster import Cluster
     from aioproducer.config import ProducerConfig
     from aioproducer.interceptors import InterceptorChain
@@ -42,20 +43,24 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         wall_clock: milliseconds since the epoch; None reads the system's clock natively.
     """
 
-    def __init__(  # noqa: PLR0915  # one line per part
+    def __init__(  # noqa: PLR0913, PLR0915  # one line per part
         self,
         config: ProducerConfig,
         lifecycle: ProducerStateMachine,
         *,
         interceptors: InterceptorChain,
+        serializers: UsedSerializers,
         random: random.Random,
         wall_clock: Callable[[], int] | None,
         log: EventLog,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.lifecycle = lifecycle
+        self.serializers = serializers
+        serializers.log_to(log)
         self._config = config
         self._log = log
+        self.max_block_s = config.max_block_ms / 1000
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
@@ -156,7 +161,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             self.metadata_waits.wake_all()
             await self.client.close()
             await self._supervisor.stop()
-            self.record_hooks.close()
+            await self._close_hooks()
             # Last: a close that is cancelled before this must leave the failures to the next close.
             error = await self.completion.take_error(failed)
             self.lifecycle.move_to(ProducerState.CLOSED)
@@ -165,6 +170,10 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._log.info("producer_closed", records_undelivered=error.count if error is not None else 0)
         if error is not None:
             raise error
+
+    async def _close_hooks(self) -> None:
+        self.record_hooks.close()
+        await self.serializers.close(self.max_block_s)
 
     async def _drain(self) -> None:
         if not await self.flushes.drain(self.transactions.endings.finish if self.transactions is not None else None):
@@ -279,6 +288,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             if (error := self.metadata_waits.topic_refusal(topic)) is not None:
                 self.wait_queues.topic_failed(topic, error)
         self.metadata_waits.wake_all()
+        self.serializers.on_cluster(cluster.cluster_id)
         self.wake()
 
     def _client_refused(self, error: KafkaError) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer._native.record_pipeline import UnfinishedRecord
     from aioproducer._producer.admission import Admission, AppendArguments
     from aioproducer._producer.bulk import EnqueueRow
     from aioproducer._producer.runtime import ProducerRuntime
@@ -256,6 +257,7 @@ class SendMethods(EnqueueMethod):
         return self._topic_of(TopicRecords(name, key=key, value=value, headers=headers))
 
     def _topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
+        self._use_serializers(records)
         has_own_verbs = any(
             getattr(type(self), verb) is not getattr(SendMethods, verb) for verb in ("send", "enqueue", "send_nowait")
         )
@@ -279,6 +281,9 @@ class SendMethods(EnqueueMethod):
 
         async def partitions_for(self, topic: str) -> list[int]:
             """Return the partitions of a topic, asking a broker if need be."""
+
+    def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
+        """Configure the serializers of a topic, and close them with the producer."""
 
     def _takes_records(self) -> bool:
         """Whether this object takes records; the append raises if the producer does not."""
@@ -304,7 +309,7 @@ class SendMethods(EnqueueMethod):
         admission = self._open_admission()
         return admission.enqueue(admission.take(*arguments))
 
-    def _enqueue_prepared(self, record: PreparedRecord) -> Coroutine[object, None, Delivery]:
+    def _enqueue_prepared(self, record: PreparedRecord | UnfinishedRecord) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(record)
 
     async def _enqueue_rows(self, topic: str, many: BulkAppend, enqueue: EnqueueRow) -> BulkDelivery:

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._native.enqueue import EnqueueMethod
-    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline, UnfinishedRecord
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
     from aioproducer._producer.topic_types import PartType
+    from aioproducer._producer.used_serializers import UsedSerializers
     from aioproducer.records import RecordMetadata
 
     TypedArguments = tuple[object, object, int | None, int | None, Headers | None, OnDelivery | None]
@@ -103,13 +104,20 @@ class TopicRecords(Generic[KeyT, ValueT]):
         self.value.check("value", value, self.name)
         self.key.check("key", key, self.name)
 
-    def serialized(self, value: object, key: object) -> tuple[object, object]:
-        """Return the bytes of value and key.
+    def serialized(self, value: object, key: object, headers: Headers | None) -> tuple[object, object, Headers | None]:
+        """Return the bytes of value and key, and the headers.
 
         Raises:
-            SerializationError: a serializer failed.
+            SerializationError: a serializer failed, or is asynchronous.
         """
-        return self.value.bytes_of(value, self.name), self.key.bytes_of(key, self.name)
+        own = list(self.headers_with(headers) or ())
+        key_bytes, value_bytes = self.key.bytes_of(key, self.name, own), self.value.bytes_of(value, self.name, own)
+        return value_bytes, key_bytes, tuple(own) or None
+
+    def use_serializers(self, used: UsedSerializers) -> None:
+        """Configure the serializers, as the first use of a producer or topic does."""
+        for part, is_key in ((self.key, True), (self.value, False)):
+            used.use(f"{'key' if is_key else 'value'} serializer", part.given, is_key=is_key)
 
     def headers_with(self, headers: Headers | None) -> Headers | None:
         """Put the topic's headers before a record's own."""
@@ -245,8 +253,10 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         return self._admission().pipeline
 
     def _enqueue_slowly(
-        self, taken: PreparedRecord | None, *arguments: *TypedArguments
+        self, taken: PreparedRecord | UnfinishedRecord | None, *arguments: *TypedArguments
     ) -> Coroutine[object, None, Delivery]:
+        if taken is not None:
+            return self._admission().enqueue(taken)
         return self._dispatch(taken, arguments, admit=Admission.enqueue, override=self._producer.enqueue)
 
     def _dispatch(
@@ -261,14 +271,14 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         if taken is not None:
             return admit(self._admission(), taken)
         value, key, partition, timestamp, headers, on_delivery = arguments
-        value_bytes, key_bytes = self._records.serialized(value, key)
+        value_bytes, key_bytes, headers = self._records.serialized(value, key, headers)
         return override(
             self.name,
             value_bytes,
             key=key_bytes,
             partition=partition,
             timestamp=timestamp,
-            headers=self._records.headers_with(headers),
+            headers=headers,
             on_delivery=on_delivery,
         )
 

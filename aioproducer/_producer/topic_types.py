@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -33,14 +33,29 @@ from typing import (
 )
 from uuid import UUID
 
-from aioproducer.serializers import JsonSerializer, Serializer, SerializerArgument, StringSerializer, bind_serializer
+from aioproducer.serializers import (
+    AsyncSerializer,
+    JsonSerializer,
+    PendingAwaitable,
+    Serializer,
+    SerializerArgument,
+    SerializerWithHeaders,
+    StringSerializer,
+    bind_serializer,
+)
 
 if TYPE_CHECKING:
     from aioproducer._native.bound_serializer import BoundSerializer
 
 PartT = TypeVar("PartT")
 
-TypeOrSerializer: TypeAlias = type[PartT] | Serializer[PartT] | Callable[[PartT], bytes | None]
+TypeOrSerializer: TypeAlias = (
+    type[PartT]
+    | Serializer[PartT]
+    | AsyncSerializer[PartT]
+    | SerializerWithHeaders[PartT]
+    | Callable[[PartT], bytes | Awaitable[bytes | None] | None]
+)
 """Arguments `key=` and `value=` of a topic."""
 
 _ALLOWED: Final = (
@@ -65,6 +80,7 @@ class PartType(NamedTuple):
     types: tuple[type[object], ...] | None  # the allowed types; None if the serializer decides
     name: str  # name of the type, for messages
     serialize: BoundSerializer | None  # serializer; None for bytes
+    given: object = None  # the user's serializer; None if the type has one
 
     def check(self, argument: str, part: object, topic: str) -> None:
         """Refuse another type; None always passes.
@@ -76,13 +92,22 @@ class PartType(NamedTuple):
             return
         raise TypeError(f"{argument} for topic {topic!r} must be {self.name} or None, not {type(part).__name__}")
 
-    def bytes_of(self, part: object, topic: str) -> object:
+    def bytes_of(self, part: object, topic: str, headers: list[tuple[str, bytes | None]]) -> object:
         """Serialize a part that was checked; None stays None.
 
+        Args:
+            headers: of the record; the serializer may add to them.
+
         Raises:
-            SerializationError: the serializer failed.
+            SerializationError: the serializer failed, or is asynchronous.
         """
-        return part if part is None or self.serialize is None else self.serialize(topic, part)
+        if part is None or self.serialize is None:
+            return part
+        result = self.serialize(topic, part, headers)
+        if isinstance(result, PendingAwaitable):
+            result.close()
+            raise result.refusal()
+        return result
 
 
 def part_type(argument: str, given: object) -> PartType:
@@ -106,7 +131,7 @@ def part_type(argument: str, given: object) -> PartType:
         if not callable(plain) and not hasattr(plain, "serialize"):
             refusal = _refusal(argument, given)
             raise refusal
-        return PartType(None, "", bind_serializer(f"{argument} serializer", cast("SerializerArgument", given)))
+        return PartType(None, "", bind_serializer(f"{argument} serializer", cast("SerializerArgument", given)), given)
     if issubclass(plain, bytes | bytearray | memoryview):
         return PartType((bytes, bytearray, memoryview), "bytes", None)
     name = plain.__qualname__.rpartition("<locals>.")[2]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
     from aioproducer._producer.runtime import ProducerRuntime
+    from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
     from aioproducer._transactions.commit_abort import TransactionHandle
     from aioproducer._transactions.runner import TransactionRunner
     from aioproducer._transactions.waiting import LockHolder
@@ -314,6 +315,9 @@ class Transaction(SendMethods):
 
     def _open_running(self) -> ProducerRuntime:
         return self._look_up()
+
+    def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
+        records.use_serializers(self._look_up().serializers)
 
     def _takes_records(self) -> bool:
         return not self._is_over

@@ -3,6 +3,7 @@
 The reference page in the docs is made from the texts under the fields.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
@@ -62,6 +63,9 @@ _SERIALIZER = "an object with serialize(topic, value), or a function of the valu
 
 _AS_THEY_ARE: Final = object()
 _DNS_LOOKUPS: Final = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
+
+_OF_THE_BUILD: Final = {"AIOPRODUCER_CHECKED", "AIOPRODUCER_OPTIMISE", "AIOPRODUCER_SANITIZED"}
+"""Environment variables that say how native modules are compiled."""
 
 
 def _serializer(option: str) -> Plugin:
@@ -473,6 +477,27 @@ class ProducerConfig:
             lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
             where = f"{path}, line {max(lines)}" if lines else f"{path}"
             raise type(error)(f"{where}: {error}", option=error.option) from error
+
+    @classmethod
+    def from_environment(cls, prefix: str = "AIOPRODUCER_") -> Self:
+        """Return the configuration of environment variables: `AIOPRODUCER_LINGER_MS=5` is `linger_ms=5`.
+
+        Args:
+            prefix: of the variables' names; the option follows, in capitals. Every variable with it must be an option.
+
+        Raises:
+            ConfigurationError: as `from_kafka_properties`; names the variable.
+            ConfigurationTypeError: likewise; also a prefix that is empty or no text.
+        """
+        if not isinstance(prefix, str) or not prefix:
+            raise ConfigurationTypeError(f"prefix must be text, and not empty, not {prefix!r}")
+        named = {name: text for name, text in os.environ.items() if name.startswith(prefix)}
+        options = {name.removeprefix(prefix).lower(): text for name, text in named.items() if name not in _OF_THE_BUILD}
+        try:
+            return cls.from_kafka_properties(options)
+        except ConfigurationError as error:
+            variable = f"{prefix}{(error.option or '...').upper()}"
+            raise type(error)(f"{variable}: {error}", option=error.option) from error
 
     def replace(self, *, bootstrap_servers: object = _AS_THEY_ARE, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with some options changed, and what follows from them.

@@ -1,9 +1,9 @@
 """Every Python block in the README and the documentation runs, against the embedded cluster.
 
 The blocks of a page run in order and share their names, with `await` on top as in `python -m asyncio`;
-`localhost:9092` is the embedded cluster. What a reader need not see stands as a block in an HTML comment: the data a
-page assumes, and assertions. A page of docs/reference/ is no program: there the public names are known already.
-Tutorials are whole programs with their output, and have tests of their own.
+`localhost:9092` is the embedded cluster, `localhost:8081` a schema registry. What a reader need not see stands as a
+block in an HTML comment: the data a page assumes, and assertions. A page of docs/reference/ is no program: there the
+public names are known already. Tutorials are whole programs with their output, and have tests of their own.
 """
 
 import ast
@@ -18,23 +18,26 @@ import pytest
 import aioproducer
 from aioproducer.testing import FakeCluster
 from tests.docs.code_blocks import PAGES, code_blocks, is_tutorial, page_name
+from tests.fakes.schema_registry import FakeSchemaRegistry
 
 
-def compiled_blocks(page: Path, bootstrap_servers: str) -> list[CodeType]:
+def compiled_blocks(page: Path, bootstrap_servers: str, registry: str) -> list[CodeType]:
     compiled = []
     for above, code in code_blocks(page):
-        text = "\n" * above + code.replace("localhost:9092", bootstrap_servers)
+        text = "\n" * above + code.replace("localhost:9092", bootstrap_servers).replace(
+            "http://localhost:8081", registry
+        )
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         compiled.append(compile(text, page_name(page), "exec", flags=flags, dont_inherit=True))
     return compiled
 
 
-def run_page(page: Path, bootstrap_servers: str) -> None:
+def run_page(page: Path, bootstrap_servers: str, registry: str) -> None:
     names: dict[str, object] = {"__name__": page.stem}
     if "reference" in page.parts:
         names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
     with asyncio.Runner() as runner:
-        for block in compiled_blocks(page, bootstrap_servers):
+        for block in compiled_blocks(page, bootstrap_servers, registry):
             running = eval(block, names)
             if running is not None:
                 runner.run(cast("Coroutine[object, object, None]", running))
@@ -43,4 +46,5 @@ def run_page(page: Path, bootstrap_servers: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if not is_tutorial(page)], ids=page_name)
 async def test_code_of_a_page_runs(page: Path, cluster: FakeCluster) -> None:
-    await asyncio.to_thread(run_page, page, cluster.bootstrap_servers)
+    async with FakeSchemaRegistry() as registry:
+        await asyncio.to_thread(run_page, page, cluster.bootstrap_servers, registry.url)

@@ -1,6 +1,9 @@
 """A native pipeline over the core of a producer, with hooks and without an event loop."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.record_pipeline import RecordPipeline
@@ -10,6 +13,9 @@ from aioproducer.interceptors import InterceptorChain, ProducerInterceptor
 from aioproducer.partitioners import Partitioner
 from aioproducer.serializers import SerializerArgument, bind_serializer
 from tests.fakes.core_parts import CoreParts, cluster_of
+
+if TYPE_CHECKING:
+    from aioproducer._native.record_pipeline import UnfinishedRecord
 
 
 class NoLog:
@@ -30,6 +36,12 @@ class PlainPreparation:
 
     def dropped(self, topic: str, _timestamp: object, _on_delivery: object) -> Delivery:
         raise AssertionError(topic)
+
+    def unfinished(self, *arguments: object) -> UnfinishedRecord:
+        raise AssertionError(arguments)
+
+    def refuse_pending(self, *parts: object) -> NoReturn:
+        raise AssertionError(parts)
 
     def notify_of_closed_batches(self) -> None:
         pass

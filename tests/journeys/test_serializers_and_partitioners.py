@@ -40,10 +40,6 @@ def returns_text(_value: object) -> bytes:
     return "text"  # type: ignore[return-value]
 
 
-def returns_coroutine(_value: object) -> bytes:
-    return asyncio.sleep(0)  # type: ignore[return-value]
-
-
 def returns_number(_value: object) -> bytes:
     return 5  # type: ignore[return-value]
 
@@ -55,7 +51,6 @@ def returns_number(_value: object) -> bytes:
     [
         (raises, "KeyError: 'inner'"),
         (returns_text, "returned str"),
-        (returns_coroutine, "returned a coroutine"),
         (returns_number, "returned int"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -1,0 +1,170 @@
+"""confluent-kafka's client of a schema registry, behind the protocol that the serializers need."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from aioproducer.integrations.schema_registry._schemas import Schema, SchemaId, SchemaReference, SchemaRegistryError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+    from confluent_kafka.schema_registry import Schema as TheirSchema
+
+    from aioproducer.integrations.schema_registry._schemas import SchemaKind
+
+ResultT = TypeVar("ResultT")
+
+_SHOWN_CHARACTERS: Final = 300
+"""Of an error's text: a proxy may answer with a whole page."""
+
+
+class ConfluentRegistry:
+    """A schema registry, asked by confluent-kafka's `AsyncSchemaRegistryClient`.
+
+    May be shared by serializers; opened by the first request, on its event loop.
+
+    Args:
+        registry: URLs, a configuration of `AsyncSchemaRegistryClient` such as `{"url": ...,
+            "basic.auth.user.info": "user:password"}`, or such a client, which stays yours to close.
+
+    Raises:
+        ModuleNotFoundError: the extra `registry` is not installed.
+        TypeError: of another type.
+    """
+
+    def __init__(self, registry: str | Mapping[str, object] | AsyncSchemaRegistryClient) -> None:
+        self._conf: Mapping[str, object] | None = None
+        self._client: AsyncSchemaRegistryClient | None = None
+        _check_installed()
+        if isinstance(registry, str):
+            self._conf = {"url": registry}
+        elif isinstance(registry, Mapping):
+            self._conf = dict(registry)
+        elif hasattr(registry, "register_schema_full_response"):
+            self._client = registry
+        else:
+            raise TypeError(f"registry must be a URL, a mapping or a client, not {type(registry).__name__}")
+
+    async def schema_id(self, subject: str, schema: Schema | None, *, register: bool, normalize: bool) -> SchemaId:
+        """Return the id of a schema, as `SchemaRegistry.schema_id` says.
+
+        Raises:
+            SchemaRegistryError: the registry refused it, or is unreachable.
+        """
+        client = await self._open()
+        what = f"subject {subject!r}"
+        if schema is None:
+            found = await _answer(what, client.get_latest_version(subject))
+        else:
+            theirs = await self._theirs(schema, register=register, normalize=normalize)
+            if register:
+                asked = client.register_schema_full_response(subject, theirs, normalize_schemas=normalize)
+            else:
+                asked = client.lookup_schema(subject, theirs, normalize_schemas=normalize)
+            found = await _answer(what, asked)
+        if not isinstance(found.schema_id, int):
+            raise SchemaRegistryError(f"{what}: the answer has no id; is the URL that of a schema registry?")
+        return SchemaId(found.schema_id, found.guid)
+
+    async def schema(self, schema_id: int) -> Schema:
+        """Return a schema, as `SchemaRegistry.schema` says.
+
+        Raises:
+            SchemaRegistryError: there is no such schema, or the registry is unreachable.
+        """
+        client = await self._open()
+        return await self._ours(client, await _answer(f"schema {schema_id}", client.get_schema(schema_id)))
+
+    async def close(self) -> None:
+        """Close the connections, unless the client was given."""
+        if self._conf is not None and self._client is not None:
+            client, self._client = self._client, None
+            await client.aclose()
+
+    async def _open(self) -> AsyncSchemaRegistryClient:
+        if self._client is None:
+            from confluent_kafka.schema_registry import AsyncSchemaRegistryClient  # noqa: PLC0415  # heavy, optional
+
+            # It reads certificates, which would block the event loop.
+            made = await asyncio.to_thread(AsyncSchemaRegistryClient, dict(self._conf or {}))
+            await self._keep_first(made)
+        assert self._client is not None
+        return self._client
+
+    async def _keep_first(self, made: AsyncSchemaRegistryClient) -> None:
+        if self._client is None:
+            self._client = made
+        else:  # another call was faster
+            await made.aclose()
+
+    async def _theirs(self, schema: Schema, *, register: bool, normalize: bool) -> TheirSchema:
+        from confluent_kafka.schema_registry import Schema as TheirSchema  # noqa: PLC0415  # heavy, optional
+        from confluent_kafka.schema_registry import SchemaReference as TheirReference  # noqa: PLC0415
+
+        references = []
+        for reference in schema.references:
+            version = reference.version
+            if version is None:
+                version = await self._version(reference, register=register, normalize=normalize)
+            references.append(TheirReference(reference.name, reference.subject, version))
+        return TheirSchema(schema.text, schema.kind, references)
+
+    async def _version(self, reference: SchemaReference, *, register: bool, normalize: bool) -> int:
+        theirs = await self._theirs(reference.schema, register=register, normalize=normalize)
+        client, subject = await self._open(), reference.subject
+        what = f"subject {subject!r} of the reference {reference.name!r}"
+        if register:
+            await _answer(what, client.register_schema_full_response(subject, theirs, normalize_schemas=normalize))
+        found = await _answer(what, client.lookup_schema(subject, theirs, normalize_schemas=normalize))
+        if not isinstance(found.version, int):
+            raise SchemaRegistryError(f"{what}: the answer has no version")
+        return found.version
+
+    async def _ours(self, client: AsyncSchemaRegistryClient, theirs: TheirSchema) -> Schema:
+        references = []
+        for reference in theirs.references or ():
+            name, subject, version = reference.name or "", reference.subject or "", reference.version or 0
+            what = f"version {version} of subject {subject!r}"
+            found = await _answer(what, client.get_version(subject, version))
+            references.append(SchemaReference(name, subject, await self._ours(client, found.schema), version))
+        kind = cast("SchemaKind", theirs.schema_type or "AVRO")  # a registry leaves out the oldest one
+        return Schema(theirs.schema_str or "", kind, tuple(references))
+
+    def __repr__(self) -> str:
+        return "<ConfluentRegistry>"  # a URL or a configuration may hold a password
+
+
+async def _answer(what: str, asked: Awaitable[ResultT]) -> ResultT:
+    """Await an answer; whatever the client raises becomes a `SchemaRegistryError`."""
+    from confluent_kafka.schema_registry import SchemaRegistryError as TheirError  # noqa: PLC0415  # heavy, optional
+
+    try:
+        return await asked
+    except TheirError as error:
+        text = f"the registry answers HTTP {error.http_status_code}"
+        if error.error_code not in {-1, None, error.http_status_code}:
+            text += f", error {error.error_code}"
+        raise SchemaRegistryError(_short(f"{what}: {text}: {error.error_message}")) from error
+    except json.JSONDecodeError as error:
+        text = f"{what}: the answer is not JSON; is the URL that of a schema registry?"
+        raise SchemaRegistryError(text) from error
+    except Exception as error:
+        text = f"{what}: no answer of the registry: {type(error).__name__}: {error}"
+        raise SchemaRegistryError(_short(text)) from error
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _check_installed() -> None:
+    try:
+        import confluent_kafka.schema_registry  # noqa: F401, PLC0415  # heavy, optional
+    except ModuleNotFoundError as error:
+        text = "a schema registry needs confluent-kafka's client: pip install 'aioproducer[registry]'"
+        raise ModuleNotFoundError(text, name=error.name) from error
