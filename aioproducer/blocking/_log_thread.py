@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_EVENTS: Final = 1_000  # events queued behind a handler that blocks; further ones are counted and dropped
 LONGEST_STOP_S: Final = 0.5  # how long closing waits for events to be emitted
+LONGEST_DRAIN_S: Final = 3.0  # the same at the end of the process: on a busy machine the import of structlog takes long
 
 
 class LogThread:
@@ -66,12 +67,12 @@ class LogThread:
         self._is_running = False
 
     def drain(self) -> None:
-        """Wait until queued events were emitted, for at most `LONGEST_STOP_S`."""
+        """Wait until queued events were emitted, for at most `LONGEST_DRAIN_S`."""
         if self._is_running:
             drained = allocate_lock()
             drained.acquire()
             self._events.put(lambda _log: drained.release())
-            wait_for_lock(drained, LONGEST_STOP_S)
+            wait_for_lock(drained, LONGEST_DRAIN_S)
 
     def debug(self, event: str, **values: object) -> None:
         self._put("debug", event, values)

@@ -72,6 +72,7 @@ def test_records_that_are_not_delivered_are_reported(
 
     ended = run(program, NOT_DELIVERED, cluster.bootstrap_servers, str(timeout_ms))
 
+    assert ended.returncode == 0
     (line,), (event,) = ended.stderr.splitlines(), ended.stdout.splitlines()
     assert "aioproducer: 5 records were not delivered within" in line
     assert f"{program}:5" in line
@@ -79,7 +80,6 @@ def test_records_that_are_not_delivered_are_reported(
     assert "records_undelivered=5" in event
     assert "WARNING" in event
     assert "payload" not in ended.stderr + ended.stdout
-    assert ended.returncode == 0
 
 
 CLOSED_IN_A_HOOK = """
