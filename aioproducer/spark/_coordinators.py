@@ -47,7 +47,7 @@ from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, Prod
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from aioproducer.spark._commit import ENDED, FENCED, OpenedTransaction, Preparation, SinkCommit
 from aioproducer.spark._decision import SinkIds
-from aioproducer.spark._options import COMMIT_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, SinkOptions
+from aioproducer.spark._options import COMMIT_TIMEOUT_MS, FIRST_ANSWER_TIMEOUT_S, TRANSACTION_TIMEOUT_MS, SinkOptions
 
 KeyT = TypeVar("KeyT")
 ResultT = TypeVar("ResultT")
@@ -252,6 +252,7 @@ def with_sink(options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[Result
         assert options.sink_id is not None
         ids, topic = SinkIds(options.sink_id), options.topic_of_decision
         async with _connected(options) as requests:
+            await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
             await _find_topic(requests, topic)
             cluster = SinkCluster(
                 requests,
@@ -270,16 +271,15 @@ def prepared(options: SinkOptions) -> Preparation | None:
 
     Raises:
         ConfigurationError: the topic does not exist.
-        KafkaError: the cluster did not answer in 15 s; or as `SinkCommit.prepare`.
+        KafkaError: no broker answered in 10 s; or as `SinkCommit.prepare`.
     """
     if options.exactly_once:
         return with_sink(options, SinkCommit.prepare)
 
     async def look() -> None:
         async with _connected(options) as requests:
-            if options.topic is None:
-                await requests.refresh()
-            else:
+            await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
+            if options.topic is not None:
                 await _find_topic(requests, options.topic)
 
     asyncio.run(look())
@@ -292,7 +292,6 @@ def _connected(options: SinkOptions) -> ClusterRequests:
 
 
 async def _find_topic(requests: ClusterRequests, topic: str) -> None:
-    await requests.refresh()
     cluster = await requests.refresh([topic])
     if not cluster.partition_count(topic):
         raise ConfigurationError(f"topic {topic!r} does not exist, or may not be described", option="topic")

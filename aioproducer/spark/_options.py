@@ -26,6 +26,8 @@ OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "trigger
 BATCH_SIZE: Final = 262_144
 """Of a task's producer unless `kafka.batch.size` is given: a task sends at once all it has."""
 LINGER_MS: Final = 20
+FIRST_ANSWER_TIMEOUT_S: Final = 10.0
+"""How long the driver waits for any broker to answer, before any task."""
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 COMMIT_TIMEOUT_MS: Final = 300_000
 
