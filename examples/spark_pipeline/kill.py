@@ -2,9 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -12,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError
+from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._columns import sink_columns
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.spark._options import SinkOptions
@@ -64,8 +64,10 @@ def _dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _die_after_decision() -> None:
     write = SinkCluster.write_decision
 
-    async def write_and_die(self: SinkCluster, *arguments: Any) -> PreparedTransaction:
-        decided = await write(self, *arguments)
+    async def write_and_die(
+        self: SinkCluster, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
+    ) -> PreparedTransaction:
+        decided = await write(self, coordinator, offsets)
         kill_driver()
         return decided
 
