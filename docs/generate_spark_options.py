@@ -46,7 +46,8 @@ SOURCE_TEXTS = {
     "startingOffsets": "Where the first batch of a new checkpoint, or a batch job, begins. "
     "A stream begins at `latest` unless told otherwise, a batch job at `earliest`.",
     "endingOffsets": "Where a batch job ends.",
-    "maxOffsetsPerTrigger": "Most offsets in a batch of a stream, over all partitions in proportion.",
+    "maxOffsetsPerTrigger": "Most offsets in a batch of a stream, over all partitions in proportion. "
+    "Before Spark 4.2 the first batch after a start may have more, as Spark does not say where it begins.",
     "failOnDataLoss": "`false` logs a warning and goes on if records were deleted before they were read.",
     "isolation": "`read_uncommitted` also reads what is not committed or was aborted.",
     "offsetGroup": "Group to which the offsets of finished batches are committed, so that tools show the lag. "

@@ -102,15 +102,15 @@ class RangeReader:
             if each.end > earliest.get((each.topic, each.partition), 0)
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range.
 
         Raises:
             KafkaError: no record came for two minutes; or records are deleted, unless failOnDataLoss=false.
         """
-        wanted: OffsetRange | None = partition.value
-        if wanted is None:  # Spark makes such a partition of a batch without any
+        if partition is None or partition.value is None:  # Spark makes such a partition of a batch without any
             return
+        wanted: OffsetRange = partition.value
         with (
             start_blocking_portal() as portal,
             portal.wrap_async_context_manager(consumer_of(self._options)) as consumer,
@@ -201,8 +201,8 @@ async def consumer_of(options: SourceOptions, group_id: str | None = None) -> As
         isolation_level=options.isolation,
         **dict(consumer_arguments(options.kafka)),
     )
-    await consumer.start()
     try:
+        await consumer.start()
         yield consumer
     finally:
         await consumer.stop()
