@@ -143,9 +143,11 @@ def spark(session: nox.Session) -> None:
     arguments = [each for each in session.posargs if each != "--gate"]
     chosen = [*("-m", "gate or not kafka"), "--deselect=tests/spark/test_commit_histories.py"] if is_gate else []
     python = str(environment_of_spark(session) / "bin" / "python")
-    docs = [] if is_gate or arguments else ["tests/docs/test_docs_spark.py"]
-    session.run(python, "-m", "pytest", "-q", "tests/spark", *docs, *chosen, *arguments, external=True)
-    for version in [] if is_gate or arguments else OLD_SPARKS:
+    session.run(python, "-m", "pytest", "-q", "tests/spark", *chosen, *arguments, external=True)
+    if is_gate or arguments:
+        return
+    session.run(python, "-m", "pytest", "-q", "tests/docs/test_docs_spark.py", external=True)  # a session of its own
+    for version in OLD_SPARKS:
         python = str(environment_of_spark(session, version) / "bin" / "python")
         session.run(python, "-m", "pytest", "-q", "tests/spark/functions", "-m", "not kafka", external=True)
         session.run(python, "-m", "pytest", "-q", CRASH_ON_OLD_SPARKS, "-m", "gate", external=True)
