@@ -195,7 +195,8 @@ def error_of_refused(error: BaseException) -> KafkaError:
 
 def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:
     attempts = batch.attempts_before + batch.attempts
-    message = f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {attempts} attempts: {why}"
+    tried = f"{attempts} attempt{'s' * (attempts != 1)}"
+    message = f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {tried}: {why}"
     return DeliveryTimeoutError(message, outcome=batch.outcome)
 
 

@@ -13,8 +13,10 @@ def text_of(name: str, argument: str) -> str:
         raise ValueError(f"{name} {argument!r}: not UTF-8") from None
 
 
-def required_text(name: str, argument: str) -> str:
-    """Return the argument as `text_of` does; an empty or invalid one is a usage error."""
+def required_text(name: str, argument: str | None) -> str:
+    """Return the argument as `text_of` does; a missing, empty or invalid one is a usage error."""
+    if argument is None:
+        usage_error(f"{name} is missing")
     try:
         text = text_of(name, argument)
     except ValueError as error:

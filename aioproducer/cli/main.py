@@ -8,6 +8,7 @@ import errno
 import importlib
 import sys
 from collections.abc import Sequence
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 from aioproducer._version import VERSION
@@ -17,6 +18,7 @@ from aioproducer.cli.standard_streams import discard, let_any_text_out, open_clo
 if TYPE_CHECKING:
     from typer import Typer
 
+WIDTH_OF_TABLES = 70  # in narrower terminals, tables of options would cut the names: --boots…
 COMMANDS = ("produce", "load", "tail", "txn", "broker")
 _EXTRAS = {"pyarrow": "cli,spark", "pyspark": "cli,spark"}
 """Library -> the extras that bring it; `cli` for all others."""
@@ -78,6 +80,7 @@ def command_line(arguments: Sequence[str]) -> "Typer":
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
+        rich_markup_mode="rich" if get_terminal_size().columns >= WIDTH_OF_TABLES else None,
     )
     show = typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
 

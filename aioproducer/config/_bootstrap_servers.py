@@ -52,7 +52,7 @@ def _parse_server(server: str) -> tuple[str, int]:
         _refuse_server(server, "several servers have commas between them")
     host, colon, port = server.rpartition(":")
     if not colon or not port or server.endswith("]"):
-        _refuse_server(server, "it has no port")
+        _refuse_server(server, "it has no port; brokers usually listen on 9092")
     return _checked_host(server, host), _checked_port(server, port)
 
 
@@ -72,7 +72,7 @@ def _checked_host(server: str, host: str) -> str:
 
 def _checked_port(server: str, port: str) -> int:
     if not _PORT.fullmatch(port):
-        _refuse_server(server, "the port is no number")
+        _refuse_server(server, "the port is not a number")
     if not 1 <= int(port) <= MAX_PORT:
         _refuse_server(server, f"the port must be between 1 and {MAX_PORT}")
     return int(port)

@@ -39,7 +39,7 @@ class Job:
     """Records in each transaction, sent to each partition in turn."""
 
     tasks: int = 1
-    """Number of asyncio tasks that share the work."""
+    """Number of asyncio tasks, or of tasks of Spark, that share the work."""
 
     buffer_memory: int = 0
     """In bytes, for scenarios that fill it."""

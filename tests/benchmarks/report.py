@@ -29,6 +29,7 @@ FIGURES = {
     "python_us_per_record": ("Python us/record", 2),
     "batch_ms": ("p50 ms/batch", 0),
     "slow_batch_ms": ("p90 ms/batch", 0),
+    "commit_ms": ("commit ms", 0),
 }
 
 

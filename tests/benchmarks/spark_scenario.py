@@ -11,30 +11,50 @@ from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, media
 from tests.benchmarks.spark_setup import SPARK_VERSION, fetch_spark, written_files
 
 ONCE, SPARKS, TUNED, NOOP = f"{OURS}, exactly once", "Spark's own", "Spark's own, tuned", "noop"
+LOAD, LOAD_ONCE = "aioproducer load", "aioproducer load, exactly once"
 FILES, BATCHES, READ = "Parquet to Kafka", "batches of 1,000", "Kafka to noop"
+MANY_TASKS, SOME_TASKS = "64 tasks", "16 tasks"
+A_QUARTER, TWICE = "a quarter of the rows", "twice the rows"
+STALLED = "broker stopped"
+STALL_S = 15
+TASKS = 2
+BUFFER_MEMORY = 33_554_432
 ROUTES = {
     # (client, variant) -> work
     (OURS, FILES): "spark.write",
     (ONCE, FILES): "spark.write_exactly_once",
     (SPARKS, FILES): "spark.write_with_sparks",
     (TUNED, FILES): "spark.write_with_sparks_tuned",
+    (LOAD, FILES): "spark.load",
+    (LOAD, A_QUARTER): "spark.load",
+    (LOAD, TWICE): "spark.load",
+    (LOAD, MANY_TASKS): "spark.load",
+    (LOAD_ONCE, SOME_TASKS): "spark.load_exactly_once",
+    (LOAD_ONCE, MANY_TASKS): "spark.load_exactly_once",
     (NOOP, BATCHES): "spark.batches_to_noop",
     (OURS, BATCHES): "spark.batches",
     (ONCE, BATCHES): "spark.batches_exactly_once",
     (OURS, READ): "spark.read",
     (SPARKS, READ): "spark.read_with_sparks",
 }
-CPU, BATCH = "cpu_us_per_record", "batch_ms"
-COMPARED: Sequence[tuple[str, str, tuple[str, str], str]] = (
-    ("rate / Spark's sink", "records_per_s", (OURS, SPARKS), FILES),
-    ("rate / Spark's sink, tuned", "records_per_s", (OURS, TUNED), FILES),
-    ("JVM + Python CPU / Spark's sink", CPU, (OURS, SPARKS), FILES),
-    ("rate, exactly once / plain", "records_per_s", (ONCE, OURS), FILES),
-    ("micro-batch, duration / noop", BATCH, (OURS, NOOP), BATCHES),
-    ("micro-batch, exactly once, duration / noop", BATCH, (ONCE, NOOP), BATCHES),
-    ("reader, rate / Spark's source", "records_per_s", (OURS, SPARKS), READ),
+OTHER_TASKS = {MANY_TASKS: 64, SOME_TASKS: 16}
+RATE, CPU, BATCH, COMMIT = "records_per_s", "cpu_us_per_record", "batch_ms", "commit_ms"
+Route = tuple[str, str]
+COMPARED: Sequence[tuple[str, str, Route, Route]] = (
+    ("rate / Spark's sink", RATE, (OURS, FILES), (SPARKS, FILES)),
+    ("rate / Spark's sink, tuned", RATE, (OURS, FILES), (TUNED, FILES)),
+    ("JVM + Python CPU / Spark's sink", CPU, (OURS, FILES), (SPARKS, FILES)),
+    ("load, rate / Spark's sink", RATE, (LOAD, FILES), (SPARKS, FILES)),
+    ("load, JVM + Python CPU / Spark's sink", CPU, (LOAD, FILES), (SPARKS, FILES)),
+    ("rate, exactly once / plain", RATE, (ONCE, FILES), (OURS, FILES)),
+    ("micro-batch, duration / noop", BATCH, (OURS, BATCHES), (NOOP, BATCHES)),
+    ("micro-batch, exactly once, duration / noop", BATCH, (ONCE, BATCHES), (NOOP, BATCHES)),
+    ("reader, rate / Spark's source", RATE, (OURS, READ), (SPARKS, READ)),
+    ("load, CPU a row: twice the rows / a quarter", CPU, (LOAD, TWICE), (LOAD, A_QUARTER)),
+    ("load, CPU a row: 64 tasks / 2", CPU, (LOAD, MANY_TASKS), (LOAD, FILES)),
+    ("load, time of the commit: 64 tasks / 16", COMMIT, (LOAD_ONCE, MANY_TASKS), (LOAD_ONCE, SOME_TASKS)),
 )
-"""Measure, figure, the client and the other that it is compared with, variant."""
+"""Measure, figure, the route and the other that it is compared with."""
 
 
 async def spark(bench: Bench) -> ScenarioReport:
@@ -47,11 +67,20 @@ async def spark(bench: Bench) -> ScenarioReport:
             BATCHES: bench.size(40, 10),
             READ: bench.size(2_000_000, 100_000),
         }
-        await written_files(Path(folder), sizes[FILES], Job(work="").value_bytes)
+        rows_of_files = sizes[FILES]
+        sizes |= {A_QUARTER: rows_of_files // 4, TWICE: rows_of_files * 2}
+        sizes |= dict.fromkeys(OTHER_TASKS, rows_of_files)
+        await written_files(Path(folder), rows_of_files, Job(work="").value_bytes)
         contestants = [
-            Contestant(client, variant, Job(work=work, records=sizes[variant], folder=folder))
+            Contestant(
+                client,
+                variant,
+                Job(work=work, records=sizes[variant], tasks=OTHER_TASKS.get(variant, TASKS), folder=folder),
+            )
             for (client, variant), work in ROUTES.items()
         ]
+        stalled = Job(work="spark.write_to_stalled", records=rows_of_files, folder=folder, buffer_memory=BUFFER_MEMORY)
+        contestants.append(Contestant(OURS, STALLED, stalled, bench.size(STALL_S, 2)))
         rows = await bench.measure(contestants)
     notes = [
         f"PySpark {SPARK_VERSION}, local[2,4], a fresh JVM for each route and round; the third job of a session counts",
@@ -61,7 +90,12 @@ async def spark(bench: Bench) -> ScenarioReport:
 
 
 def _comparisons(rows: Sequence[Row]) -> list[Comparison]:
+    growth = median_of(rows, OURS, STALLED, "rss_growth_mib")
+    beyond = None if growth is None else growth - BUFFER_MEMORY / 2**20
     return [
-        Comparison(measure, ratio(*(median_of(rows, each, variant, figure) for each in clients)))
-        for measure, figure, clients, variant in COMPARED
+        *(
+            Comparison(measure, ratio(median_of(rows, *route, figure), median_of(rows, *other, figure)))
+            for measure, figure, route, other in COMPARED
+        ),
+        Comparison("broker stopped: growth of a worker beyond buffer_memory, MiB", beyond),
     ]

@@ -26,7 +26,7 @@ SINK_JARS = (
 )
 FETCH_TIMEOUT_S = 900.0
 FILES = 4
-ROWS_PER_GROUP = 250_000
+ROW_GROUPS_PER_FILE = 16
 
 
 def pyspark_folder() -> Path:
@@ -82,4 +82,4 @@ def _write_files(folder: Path, rows: int, value_bytes: int) -> None:
         data = pa.py_buffer(source.randbytes(rows * value_bytes))
         values = pa.FixedSizeBinaryArray.from_buffers(pa.binary(value_bytes), rows, [None, data]).cast(pa.binary())
         table = pa.table({"value": values})
-        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=ROWS_PER_GROUP)
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=-(-rows // ROW_GROUPS_PER_FILE))

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 import aioproducer
-from aioproducer.cli.main import command_line
+from aioproducer.cli.main import WIDTH_OF_TABLES, command_line
 
 COMMAND = [sys.executable, "-m", "aioproducer"]
 WITHOUT = "import sys; sys.modules[{library!r}] = None; from aioproducer.cli.main import app; app()"
@@ -80,6 +80,35 @@ def test_full_standard_error_changes_no_exit_code(arguments: list[str]) -> None:
         ended = subprocess.run([*COMMAND, *arguments], stderr=full, check=False)
 
     assert ended.returncode == 2
+
+
+def shown_help(command: str, *, columns: int) -> str:
+    program = [*COMMAND, *command.split(), "--help"]
+    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+    return subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [WIDTH_OF_TABLES - 1, WIDTH_OF_TABLES])
+@pytest.mark.parametrize("command", ["produce", "load", "txn abort"])
+def test_help_cuts_no_option_name(command: str, columns: int) -> None:
+    assert re.search(r"--[a-z-]*…", shown_help(command, columns=columns)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command, default",
+    [
+        ("load", "no keys"),
+        ("load", "one per core"),
+        ("load", "without Spark"),
+        ("produce", "aioproducer-produce-TOPIC"),
+        ("txn resolve", "found by the group's offsets"),
+    ],
+)
+def test_help_shows_default_that_is_no_value(command: str, default: str) -> None:
+    """Text in square brackets would be markup, and vanish."""
+    assert default in shown_help(command, columns=200)
 
 
 @pytest.mark.parametrize("command", ["produce", "tail"])

@@ -87,7 +87,7 @@ async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
         await asyncio.sleep(0.3)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        await process.stderr.readuntil(b"again to end at once\n")
+        await process.stderr.readuntil(b"a second signal stops immediately\n")
         process.send_signal(signal.SIGINT)
 
         command = await asyncio.wait_for(ended(process), 30)

@@ -82,6 +82,24 @@ async def test_topic_is_waited_for_and_not_made(cluster: FakeCluster) -> None:
     assert command.output.endswith("\tk\tfirst\n")
 
 
+async def test_topic_is_waited_for_while_brokers_are_down(cluster: FakeCluster) -> None:
+    async with started("tail", "later", "-b", cluster.bootstrap_servers, "--max", "1") as process:
+        await reading(process)
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        assert process.stderr is not None
+        told = await asyncio.wait_for(process.stderr.readline(), 15)
+        for node_id in (1, 2):
+            await cluster.restart(node_id)
+        await send(cluster, b"first", topic="later")
+
+        command = await asyncio.wait_for(ended(process), 30)
+
+    assert told.startswith(b"aioproducer: Unable connect to node")
+    assert command.code == 0
+    assert command.output.endswith("\tk\tfirst\n")
+
+
 async def test_group_goes_on_after_what_it_has_shown(cluster: FakeCluster) -> None:
     await send(cluster, b"a", b"b", b"c")
     arguments = f"tail t -b {cluster.bootstrap_servers} --group g --from-beginning --format value --max".split()

@@ -134,6 +134,8 @@ async def test_nothing_at_all() -> None:
         (["abort", "--topic", "", "--partition", "0", "--start-offset", "0"], "--topic must not be empty"),
         (["list", "--hanging", "--topic", ""], "--topic must not be empty"),
         (["list", "--state", ""], "--state must not be empty"),
+        (["resolve"], "--sink is missing"),
+        (["reset", "--sink", ""], "--sink must not be empty"),
     ],
 )
 async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None:

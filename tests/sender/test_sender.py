@@ -447,6 +447,7 @@ def test_deadline_error_has_the_last_broker_error() -> None:
     error = delivery.exception()
     assert isinstance(error, DeliveryTimeoutError)
     assert error.outcome is Outcome.NOT_WRITTEN
+    assert "within delivery_timeout_ms=1000 after 1 attempt: " in str(error)
     assert "min.insync.replicas" in str(error)
     assert error.last_broker_error is not None
 

@@ -21,11 +21,13 @@ def load(  # one for each argument
     bootstrap_server: Annotated[
         str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
     ] = "127.0.0.1:9092",
-    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the keys.  [default: no keys]")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the keys.", show_default="no keys")
+    ] = None,
     value: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Column of the values: bytes, text, or anything as text.  [default: value]"
+            metavar="COLUMN", help="Column of the values: bytes, text, or anything as text.", show_default="value"
         ),
     ] = None,
     as_json: Annotated[
@@ -37,14 +39,16 @@ def load(  # one for each argument
     master: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Load on Spark: local[*], spark://HOST:PORT, yarn, k8s://...  [default: without Spark]"
+            metavar="URL",
+            help="Load on Spark: local[*], spark://HOST:PORT, yarn, k8s://...",
+            show_default="without Spark",
         ),
     ] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be given again.")
     ] = None,
     tasks: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tasks on Spark.  [default: one per core]")
+        int | None, typer.Option(min=1, metavar="N", help="Tasks on Spark.", show_default="one per core")
     ] = None,
     sql: Annotated[
         str | None,

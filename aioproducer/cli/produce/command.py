@@ -86,7 +86,7 @@ def produce(
         typer.Option(
             metavar="ID",
             help="Id for --transactional. A second run with the same id stops the first, and aborts what a killed run "
-            "left open.  [default: aioproducer-produce-TOPIC]",
+            "left open. Without it: aioproducer-produce-TOPIC.",
             show_default=False,
         ),
     ] = None,

@@ -210,9 +210,10 @@ def summary(result: RunResult, tally: Tally) -> Iterator[str]:
     if not tally.inputs and result.interrupted_by is None:
         return  # nothing was read
     yield from _problem_lines(tally)
-    yield f"{_delivered(result, tally)} in {result.elapsed_s:.1f} s{_speed(result, tally)}"
     if result.transaction is TransactionOutcome.ABORTED:
+        yield _aborted(result)
         return
+    yield f"{_delivered(result, tally)} in {result.elapsed_s:.1f} s{_speed(result, tally)}"
     if result.interrupted_by is not None or tally.complete_to < tally.lines:
         yield _how_far(tally)
 
@@ -244,10 +245,12 @@ def _places(problem: Problem, tally: Tally) -> str:
     return "".join(parts) + (f" and {more:,} lines more" if more else "")
 
 
+def _aborted(result: RunResult) -> str:
+    text = f"the transaction is aborted: nothing of the input is in {result.topic}"
+    return text if result.interrupted_by is None else f"interrupted after {result.elapsed_s:.1f} s: {text}"
+
+
 def _delivered(result: RunResult, tally: Tally) -> str:
-    if result.transaction is TransactionOutcome.ABORTED:
-        count = f"the transaction is aborted: nothing of the input is in {result.topic}"
-        return count if result.interrupted_by is None else f"interrupted: {count}"
     verb = "delivered" if result.acks else "sent (acks=0: not acknowledged)"
     total = tally.delivered + tally.not_delivered
     count = f"{total:,} {'record' if total == 1 else 'records'}"
@@ -258,8 +261,7 @@ def _delivered(result: RunResult, tally: Tally) -> str:
 
 
 def _speed(result: RunResult, tally: Tally) -> str:
-    is_short = result.elapsed_s < MIN_SPEED_S or tally.delivered < MIN_SPEED_RECORDS
-    if is_short or result.transaction is TransactionOutcome.ABORTED:
+    if result.elapsed_s < MIN_SPEED_S or tally.delivered < MIN_SPEED_RECORDS:
         return ""
     records, megabytes = tally.delivered / result.elapsed_s, result.bytes_read / result.elapsed_s / 1e6
     return f" ({records:,.0f} records/s, {megabytes:,.1f} MB/s read)"

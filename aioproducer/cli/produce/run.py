@@ -83,7 +83,7 @@ class Run:
             self._working.cancel()
             if self._feed is not None:
                 what = "delivering what was accepted" if self._transaction is None else "aborting the transaction"
-                tell(f"\naioproducer: {what}, at most {self._drain_timeout_s:g} s; again to end at once")
+                tell(f"\naioproducer: {what}, at most {self._drain_timeout_s:g} s; a second signal stops immediately")
 
     async def _work_and_close(self) -> None:
         producer = Producer(self._config)

@@ -89,11 +89,18 @@ async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Reco
             await _show(tailed, line, max_records)
             return
         print(f"aioproducer: there is no topic {settings.topic} yet: waiting for it; Ctrl-C ends", file=sys.stderr)
-        while not await tailed.has_topic():  # noqa: ASYNC110 - brokers send no events
+        while not await _has_appeared(tailed):  # noqa: ASYNC110 - brokers send no events
             await anyio.sleep(TOPIC_POLL_S)
     # Another consumer: the first would begin at the end, and ignore a seek while it looks that up.
     async with started_tail(replace(settings, from_beginning=True)) as tailed:
         await _show(tailed, line, max_records)
+
+
+async def _has_appeared(tailed: Tail) -> bool:
+    try:
+        return await tailed.has_topic()
+    except KafkaError:  # no broker answers now: `ConsumerLog` says why
+        return False
 
 
 async def _show(tailed: Tail, line: Callable[[Record], bytes], max_records: int) -> None:

@@ -17,15 +17,15 @@ from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitErr
 from aioproducer.spark._decision import Decision, SinkIds
 from aioproducer.spark._sinks import find_sink
 
-Sink: TypeAlias = Annotated[str, typer.Option("--sink", metavar="ID", help="The sinkId.", show_default=False)]
+Sink: TypeAlias = Annotated[str | None, typer.Option("--sink", metavar="ID", help="The sinkId.")]
 Topic: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="Topic that keeps the decision.  [default: found by the group's offsets]", show_default=False),
+    typer.Option(help="Topic that keeps the decision.", show_default="found by the group's offsets"),
 ]
 
 
 def resolve(
-    sink: Sink = "",
+    sink: Sink = None,
     bootstrap_server: BootstrapServer = LOCAL,
     topic: Topic = None,
     accept_loss: Annotated[
@@ -45,7 +45,7 @@ def resolve(
 
 
 def reset(
-    sink: Sink = "",
+    sink: Sink = None,
     bootstrap_server: BootstrapServer = LOCAL,
     topic: Topic = None,
     timeout: Timeout = PATIENCE_S,

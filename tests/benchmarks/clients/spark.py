@@ -5,9 +5,11 @@ start the Python workers.
 """
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aioproducer import Producer
+from aioproducer.cli.load.settings import DEFAULT_PROPERTIES
+from aioproducer.spark import recommended_conf
+from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._row_groups import Split, find_splits
 from tests.benchmarks.brokers import records_in
 from tests.benchmarks.job import Job, Outcome, percentile
 from tests.benchmarks.spark_setup import jars_folder, pyspark_folder
+from tests.benchmarks.worker import wait_for_go
 from tests.benchmarks.worker_process import ROOT
 
 if TYPE_CHECKING:
@@ -32,6 +39,12 @@ ROWS_PER_BATCH = 1_000
 WARMUP_BATCHES = 10
 BATCHES_TIMEOUT_S = 150.0
 TUNED = {"kafka.batch.size": "262144", "kafka.linger.ms": "5", "kafka.buffer.memory": str(64 * 2**20)}
+DEFAULTS = {
+    "input": "splits",
+    "inputValue": "value",
+    **{f"kafka.{name}": value for name, value in DEFAULT_PROPERTIES.items()},
+}
+"""Options of a write that `aioproducer load` gives."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -53,6 +66,32 @@ def write_with_sparks(job: Job) -> Outcome:
 def write_with_sparks_tuned(job: Job) -> Outcome:
     """The same with bigger batches, a linger and more memory."""
     return _write_files(job, SPARKS, TUNED)
+
+
+def load(job: Job) -> Outcome:
+    """`aioproducer load --master`: tasks read the row groups themselves."""
+    return _load(job, {})
+
+
+def load_exactly_once(job: Job) -> Outcome:
+    """The same, each job all or nothing; the time of the commit by the report."""
+    return _load(job, {"exactlyOnce": "true", "sinkId": job.topic})
+
+
+def write_to_stalled(job: Job) -> Outcome:
+    """`read.parquet` to this package's format while the broker is stopped: how much a Python worker grows."""
+    with _session() as spark:
+        writer = spark.read.parquet(job.folder).write.format(OURS).mode("append")
+        save = writer.options(**_sink(job), **{"kafka.buffer.memory": str(job.buffer_memory)}).save
+        save()  # its Python worker is used again
+        wait_for_go()
+        writing = threading.Thread(target=save)
+        before = most = _largest_python_mib()
+        writing.start()
+        while writing.is_alive():
+            most = max(most, _largest_python_mib())
+            time.sleep(0.05)
+    return Outcome(2 * job.records, {"rss_growth_mib": most - before})
 
 
 def read(job: Job) -> Outcome:
@@ -89,6 +128,24 @@ def _write_files(job: Job, name: str, options: Mapping[str, str]) -> Outcome:
     rows = TIMES * job.records
     markers = TIMES * partitions * job.partitions if "exactlyOnce" in options else 0
     return Outcome(_checked(job, rows, rows + markers), figures, {"tasks": str(partitions)})
+
+
+def _load(job: Job, options: Mapping[str, str]) -> Outcome:
+    found = find_splits([job.folder], RowShape(key=None, value="value"))
+    splits: list[Split] = []
+    while sum(each.rows for each in splits) < job.records:  # the files again, for more rows than they have
+        splits += found[: (job.records - sum(each.rows for each in splits)) // found[0].rows]
+    with _session() as spark, tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        from aioproducer.spark._load_spark import load_row_groups  # noqa: PLC0415  # imports pyspark
+
+        settings = {**_sink(job), **DEFAULTS, **options, "report": str(report)}
+        figures = _third_of(job.records, lambda: load_row_groups(spark, splits, tasks=job.tasks, options=settings))
+        if options:
+            reported = [json.loads(line) for line in report.read_text("utf-8").splitlines()]
+            figures["commit_ms"] = reported[-1]["commit_seconds"] * 1000
+    rows = TIMES * job.records
+    return Outcome(_checked(job, rows, rows + (TIMES * job.tasks * job.partitions if options else 0)), figures)
 
 
 def _read_topic(job: Job, name: str) -> Outcome:
@@ -174,8 +231,7 @@ def _session() -> "Iterator[SparkSession]":
     from pyspark.sql import SparkSession  # noqa: PLC0415  # the path is set above
 
     conf: dict[str, bool | float | int | str | None] = {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+        **recommended_conf(),
         "spark.jars": ",".join(str(jar) for jar in sorted(jars_folder().glob("*.jar"))),
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
@@ -187,6 +243,28 @@ def _session() -> "Iterator[SparkSession]":
         yield spark
     finally:
         spark.stop()
+
+
+def _largest_python_mib() -> float:
+    """Return the resident memory of the largest Python worker below this process."""
+    own = os.getpid()
+    parents, sizes = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = dict(line.partition(":")[::2] for line in (folder / "status").read_text().splitlines())
+        except OSError:
+            continue  # it ended meanwhile
+        parents[int(folder.name)] = int(status["PPid"])
+        if status["Name"].strip().startswith("python"):
+            sizes[int(folder.name)] = int(status.get("VmRSS", "0 kB").split()[0]) / 1024
+    largest = 0.0
+    for process, size in sizes.items():
+        ancestor = process
+        while ancestor not in {own, 0}:
+            ancestor = parents.get(ancestor, 0)
+        if ancestor == own and process != own:
+            largest = max(largest, size)
+    return largest
 
 
 def _cpu_s(root: int) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from aioproducer.cli.produce.formats import BadLineError
-from aioproducer.cli.produce.report import MAX_RANGES_SHOWN, RunResult, Tally, summary
+from aioproducer.cli.produce.report import MAX_RANGES_SHOWN, RunResult, Tally, TransactionOutcome, summary
 from aioproducer.errors import DeliveryTimeoutError, Outcome
 
 ENDING = RunResult(topic="orders", elapsed_s=0.25, bytes_read=90, acks=-1)
@@ -50,6 +50,14 @@ def test_people_are_not_drowned_in_ranges(tally: Tally) -> None:
 def test_error_before_reading_stands_alone() -> None:
     """Nothing was read, so there is nothing to count."""
     assert list(summary(replace(ENDING, error="no broker"), Tally())) == ["no broker"]
+
+
+def test_interrupted_transaction_says_when_and_that_nothing_is_there(tally: Tally) -> None:
+    result = replace(ENDING, interrupted_by="SIGINT", transaction=TransactionOutcome.ABORTED)
+
+    assert list(summary(result, tally)) == [
+        "interrupted after 0.2 s: the transaction is aborted: nothing of the input is in orders"
+    ]
 
 
 def test_unconfirmed_is_not_called_delivered(tally: Tally) -> None:

@@ -52,10 +52,15 @@ class Mutant:
     tests: tuple[str, ...] = ()  # tests that find what no caller and no broker can see; they run before other families
     changes: tuple[Change, ...]
 
-    @property
-    def native_modules(self) -> tuple[str, ...]:
-        paths = (Path(change.file) for change in self.changes)
-        return tuple(sorted({path.stem for path in paths if path.suffix == ".pyx"}))
+    def native_modules(self, package: Path) -> tuple[str, ...]:
+        """Return the extension modules to build: a changed `.pxd` has code of all that use it."""
+        changed = [Path(change.file) for change in self.changes]
+        names = {path.stem for path in changed if path.suffix == ".pyx"}
+        for header in (path for path in changed if path.suffix == ".pxd"):
+            used = re.compile(rf"\b_native\.{header.stem} cimport\b")
+            sources = (package / header.parent).glob("*.pyx")
+            names |= {each.stem for each in sources if each.stem == header.stem or used.search(each.read_text("utf-8"))}
+        return tuple(sorted(names))
 
     def apply(self, package: Path) -> None:
         for change in self.changes:

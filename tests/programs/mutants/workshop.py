@@ -74,8 +74,8 @@ class Tree:
         shutil.copytree(self.folder / "aioproducer", tree.folder / "aioproducer")
         (tree.folder / "tests").symlink_to(self.folder / "tests")
         mutant.apply(tree.folder / "aioproducer")
-        if mutant.native_modules:
-            built = tree.run("-c", BUILD_ONE, *mutant.native_modules)
+        if modules := mutant.native_modules(tree.folder / "aioproducer"):
+            built = tree.run("-c", BUILD_ONE, *modules)
             if built.returncode:
                 raise StaleMutantError(f"{mutant.name} cannot be built:\n{built.stdout}{built.stderr}")
         shutil.copy(self.folder / "pyproject.toml", tree.folder)  # not while building: it would say what to build
