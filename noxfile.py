@@ -52,6 +52,9 @@ TESTS_OF_DECISIONS = [
 ]
 
 OLD_SPARKS = ("4.2.1", "4.0.5")
+LONG_ON_SPARK = ("tests/spark/test_commit_histories.py", "tests/spark/functions/test_load.py")
+"""Not of the gate."""
+
 CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed"
 
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
@@ -141,7 +144,7 @@ def spark(session: nox.Session) -> None:
         return
     is_gate = "--gate" in session.posargs
     arguments = [each for each in session.posargs if each != "--gate"]
-    chosen = [*("-m", "gate or not kafka"), "--deselect=tests/spark/test_commit_histories.py"] if is_gate else []
+    chosen = ["-m", "gate or not kafka", *(f"--deselect={each}" for each in LONG_ON_SPARK)] if is_gate else []
     python = str(environment_of_spark(session) / "bin" / "python")
     session.run(python, "-m", "pytest", "-q", "tests/spark", *chosen, *arguments, external=True)
     if is_gate or arguments:

@@ -104,12 +104,6 @@ def test_wrong_option_is_named(spark: SparkSession, topics: Topics, case: str) -
         reader(spark, topics, topics.create_own(), **wrong).count()
 
 
-def test_no_broker_fails_on_the_driver(spark: SparkSession) -> None:
-    """With its address."""
-    with pytest.raises(PySparkException, match=r"127\.0\.0\.1:1"):
-        reader(spark, Topics("127.0.0.1:1", "t"), "t").count()
-
-
 def test_partition_that_is_not_there(spark: SparkSession, topics: Topics) -> None:
     """Is named."""
     topic = topics.create_own(PARTITIONS)
