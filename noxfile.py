@@ -52,6 +52,9 @@ TESTS_OF_DECISIONS = [
 ]
 
 OLD_SPARKS = ("4.2.1", "4.0.5")
+LONG_ON_SPARK = ("tests/spark/test_commit_histories.py", "tests/spark/functions/test_load.py")
+"""Not of the gate."""
+
 CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed"
 
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
@@ -141,10 +144,13 @@ def spark(session: nox.Session) -> None:
         return
     is_gate = "--gate" in session.posargs
     arguments = [each for each in session.posargs if each != "--gate"]
-    chosen = [*("-m", "gate or not kafka"), "--deselect=tests/spark/test_commit_histories.py"] if is_gate else []
+    chosen = ["-m", "gate or not kafka", *(f"--deselect={each}" for each in LONG_ON_SPARK)] if is_gate else []
     python = str(environment_of_spark(session) / "bin" / "python")
     session.run(python, "-m", "pytest", "-q", "tests/spark", *chosen, *arguments, external=True)
-    for version in [] if is_gate or arguments else OLD_SPARKS:
+    if is_gate or arguments:
+        return
+    session.run(python, "-m", "pytest", "-q", "tests/docs/test_docs_spark.py", external=True)  # a session of its own
+    for version in OLD_SPARKS:
         python = str(environment_of_spark(session, version) / "bin" / "python")
         session.run(python, "-m", "pytest", "-q", "tests/spark/functions", "-m", "not kafka", external=True)
         session.run(python, "-m", "pytest", "-q", CRASH_ON_OLD_SPARKS, "-m", "gate", external=True)

@@ -37,7 +37,8 @@ SINK_TEXTS = {
     "extraColumns": "`ignore` drops columns that are no part of a record, as Spark's sink does.",
     "maxRecordsPerSecond": "Limit of each task, not of all: a task does not know how many run.",
     "onOversize": "`skip` leaves out rows over `kafka.max.request.size`, and counts them in the report.",
-    "report": "File on the driver to which a line of JSON is appended for each batch: rows, bytes, batches, retries.",
+    "report": "File on the driver to which a line of JSON is appended for each batch: rows, bytes, batches, "
+    "retries, rows per partition of Kafka, transactions, seconds of the commit.",
     "includeHeaders": "Accepted and ignored, as in Spark's sink: the column `headers` decides.",
 }
 SOURCE_TEXTS = {
@@ -45,7 +46,8 @@ SOURCE_TEXTS = {
     "startingOffsets": "Where the first batch of a new checkpoint, or a batch job, begins. "
     "A stream begins at `latest` unless told otherwise, a batch job at `earliest`.",
     "endingOffsets": "Where a batch job ends.",
-    "maxOffsetsPerTrigger": "Most offsets in a batch of a stream, over all partitions in proportion.",
+    "maxOffsetsPerTrigger": "Most offsets in a batch of a stream, over all partitions in proportion. "
+    "Before Spark 4.2 the first batch after a start may have more, as Spark does not say where it begins.",
     "failOnDataLoss": "`false` logs a warning and goes on if records were deleted before they were read.",
     "isolation": "`read_uncommitted` also reads what is not committed or was aborted.",
     "offsetGroup": "Group to which the offsets of finished batches are committed, so that tools show the lag. "
@@ -70,7 +72,9 @@ KAFKAS_SINK = """\
 `kafka.bootstrap.servers` is required.
 Defaults are those of that page, except {defaults}: a task sends at once all that it has.
 {refused}
-Other constant headers are options too: `header.<name>` adds a header to each record.
+Constant headers are options too: `header.<name>` adds a header to each record.
+Spark gives the names of options in lower case, so the header's name is in lower case too; the column `headers` takes
+any name.
 """
 KAFKAS_SOURCE = """\
 ## Kafka's own, for a read
@@ -145,6 +149,8 @@ def _allowed(read: ast.expr) -> str:
 
 
 def _default(value: ast.expr, read: ast.expr) -> str:
+    if isinstance(value, ast.Name) and value.id.isupper():
+        value = ast.Constant(getattr(options, value.id))
     match value, read:
         case ast.Constant(value=bool(flag)), _:
             return f"`{str(flag).lower()}`"

@@ -159,8 +159,12 @@ class ClusterRequests:
         """`transaction.version` that the cluster has finalized, as far as a connection has said."""
         return self._client.transaction_version
 
-    async def refresh(self, topics: Sequence[str] | None = ()) -> Cluster:
-        """Fetch the nodes, and the leaders of topics; None: of all topics.
+    async def refresh(self, topics: Sequence[str] | None = (), *, timeout_s: float | None = None) -> Cluster:
+        """Fetch the nodes, and the leaders of topics.
+
+        Args:
+            topics: None for all.
+            timeout_s: for an answer; None for the usual time.
 
         Raises:
             NoResponseError: no broker answers in time.
@@ -176,7 +180,7 @@ class ClusterRequests:
         def decode(response: RawResponse) -> MetadataResponse:
             return decode_metadata_response(response.version, response.payload, from_node=response.node_id)
 
-        found = await self._until_answered(lambda: self._client.request(METADATA, encode, decode))
+        found = await self._until_answered(lambda: self._client.request(METADATA, encode, decode), timeout_s)
         self.cluster = merge(self.cluster, found, asyncio.get_running_loop().time())
         self._client.update_nodes(self.cluster)
         return self.cluster

@@ -9,6 +9,7 @@ before 3.6, or from a client that broke the protocol. Source: kafka-transactions
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, raise_refusal
@@ -30,7 +31,9 @@ from aioproducer._protocol.transaction_admin_messages import (
     PartitionProducers,
     ProducersResponse,
     TransactionDescription,
+    TransactionDescriptions,
     TransactionMarker,
+    decode_all_descriptions,
     decode_describe_producers_response,
     decode_describe_transactions_response,
     decode_list_transactions_response,
@@ -40,6 +43,9 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_list_transactions_request,
     encode_write_txn_markers_request,
 )
+from aioproducer._protocol.transaction_messages import EndTxnResponse, decode_end_txn_response
+from aioproducer._transactions.completion import encode_end_txn, end_txn_api
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError
 
 OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -112,6 +118,16 @@ def hanging(
     ]
 
 
+def end_request(prepared: PreparedTransaction, *, is_commit: bool) -> AdminRequest[EndTxnResponse]:
+    """Return the request to its coordinator that ends a prepared transaction."""
+    return AdminRequest(
+        end_txn_api(prepared),
+        partial(encode_end_txn, prepared, is_commit=is_commit),
+        lambda response: decode_end_txn_response(response.version, response.payload),
+        lambda response: raise_refusal(response.error_code, f"transaction {prepared.transactional_id!r}"),
+    )
+
+
 class CoordinatedTransaction(NamedTuple):
     """A listed transaction and its coordinator."""
 
@@ -177,6 +193,29 @@ class Transactions:
         )
         return await self._requests.to_coordinator(transactional_id, request)
 
+    async def all_described(self, transactional_ids: Collection[str]) -> list[TransactionDescription]:
+        """Ask each coordinator once for all of its ids; those that it does not know are left out.
+
+        Raises:
+            KafkaError: a coordinator does not answer, or refuses.
+        """
+
+        def check(response: TransactionDescriptions) -> None:
+            for described in response.transactions:
+                if described.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    raise_refusal(described.error_code, f"transactional id {described.transactional_id!r}")
+
+        def request_of(names: Sequence[str]) -> AdminRequest[TransactionDescriptions]:
+            return AdminRequest(
+                DESCRIBE_TRANSACTIONS,
+                lambda _: encode_describe_transactions_request(names),
+                lambda response: decode_all_descriptions(response.payload),
+                check,
+            )
+
+        responses = await self._requests.to_coordinators(transactional_ids, request_of)
+        return [each for response in responses for each in response.transactions if each.error_code == ErrorCode.NONE]
+
     async def producers(self, partitions: Iterable[tuple[str, int]]) -> list[PartitionProducers]:
         """Ask the leaders of partitions for their producers; partitions without a leader are left out.
 
@@ -233,7 +272,7 @@ class Transactions:
             return []
         found, _ = await self.listed(producer_ids=sorted({each.producer.producer_id for each in candidates}))
         ids = {each.transaction.producer_id: each.transaction.transactional_id for each in found}
-        descriptions = [await self.described(transactional_id) for transactional_id in ids.values()]
+        descriptions = await self.all_described(ids.values())
         return hanging(candidates, transactional_ids=ids, descriptions=descriptions)
 
     async def fence(self, transactional_id: str) -> TransactionDescription:

@@ -7,6 +7,7 @@ the result of all: how many were delivered, the range of offsets in each partiti
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -101,6 +102,17 @@ class BulkDelivery:
     def accepted(self) -> int:
         """Number of accepted records."""
         return len(self._deliveries) + sum(map(len, self._shares))
+
+    @property
+    def accepted_by_partition(self) -> Mapping[TopicPartition, int]:
+        """Number of accepted records in each partition."""
+        counts: Counter[TopicPartition] = Counter()
+        results = [(share.batch_result, len(share)) for share in self._shares]
+        results += [(delivery._batch_result, 1) for delivery in self._deliveries.values()]
+        for result, records in results:
+            assert result.topic_partition is not None, "accepted records have a partition"
+            counts[result.topic_partition] += records
+        return counts
 
     @property
     def refused(self) -> Mapping[int, KafkaError | TypeError | ValueError]:

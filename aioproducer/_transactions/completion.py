@@ -6,6 +6,7 @@ The identity is always the one that was prepared, so a repeated EndTxn is answer
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.error_codes import ErrorCode
@@ -68,6 +69,28 @@ _ERRORS: Final[Mapping[tuple[int, bool], tuple[type[TransactionError], str]]] = 
     (ErrorCode.TRANSACTION_ABORTABLE, True): (TransactionAbortableError, "the transaction must be aborted"),
 }
 """What a refusal to commit (True) or abort means."""
+
+
+def end_txn_api(prepared: PreparedTransaction) -> Api:
+    """Return EndTxn in the versions that fit the transaction's: Kafka lists v5 also where it refuses it."""
+    return END_TXN if prepared.version >= FIRST_V2 else END_TXN._replace(max_version=END_TXN_V1)
+
+
+def encode_end_txn(prepared: PreparedTransaction, version: int, *, is_commit: bool) -> bytes:
+    """Return the body of EndTxn in the name of the one who prepared.
+
+    Raises:
+        UnsupportedVersionError: the broker does not serve the version that the transaction began under.
+    """
+    transactional_id, producer_id, epoch, began_under = prepared
+    if began_under >= FIRST_V2 and version <= END_TXN_V1:
+        raise UnsupportedVersionError(
+            f"prepared transaction of {transactional_id!r}: it began under transactions V2, which the broker does not "
+            "serve"
+        )
+    return encode_end_txn_request(
+        version, TransactionIdentity(transactional_id, producer_id, epoch), is_commit=is_commit
+    )
 
 
 class TransactionCompletion:
@@ -149,26 +172,12 @@ class TransactionCompletion:
         if (action := self._judge(FIND_COORDINATOR, found.error_code)) is not ErrorAction.DONE:
             return action
         answer = await self._client.request(
-            END_TXN,
-            self._encode,
+            end_txn_api(self._prepared),
+            partial(encode_end_txn, self._prepared, is_commit=self._is_commit),
             lambda reply: decode_end_txn_response(reply.version, reply.payload),
             node_id=found.node_id,
-            at_most=None if self._is_v2 else END_TXN_V1,
         )
         return self._judge(END_TXN, answer.error_code)
-
-    @property
-    def _is_v2(self) -> bool:
-        return self._prepared.version >= FIRST_V2
-
-    def _encode(self, version: int) -> bytes:
-        if self._is_v2 and version <= END_TXN_V1:
-            raise UnsupportedVersionError(
-                f"{self._what}: it began under transactions V2, which the broker does not serve"
-            )
-        transactional_id, producer_id, epoch, _ = self._prepared
-        identity = TransactionIdentity(transactional_id, producer_id, epoch)
-        return encode_end_txn_request(version, identity, is_commit=self._is_commit)
 
     def _judge(self, api: Api, code: int) -> ErrorAction:
         """Return what to do after an answer.

@@ -25,8 +25,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._transactions.prepared import PreparedTransaction
-from aioproducer.errors import KafkaError, ProducerFencedError, TransactionError
+from aioproducer.errors import BrokerError, KafkaError, ProducerFencedError, TransactionError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._decision import (
     Decision,
@@ -38,6 +39,11 @@ from aioproducer.spark._decision import (
 )
 
 BOTH_PARITIES: Final = (0, 1)
+FENCED: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED}
+)
+ENDED: Final = FENCED | {ErrorCode.INVALID_TXN_STATE}
+"""Of the coordinator id's own transaction: another driver has initialised the id, which ended the transaction."""
 RUN_PREFIX: Final = "run "
 """Of the query of a job that is no stream."""
 
@@ -55,6 +61,9 @@ class TransactionCluster(Protocol):
 
     async def init_producer_id(self, transactional_id: str) -> PreparedTransaction:
         """Abort what is open under the id and return its new identity; every older one is fenced from then on."""
+
+    async def abort_all(self, transactional_ids: Collection[str]) -> None:
+        """Abort what is open under each id; every older identity is fenced from then on."""
 
     async def fence(self, coordinator: PreparedTransaction) -> None:
         """Initialise the coordinator id again, as the one who holds it.
@@ -80,7 +89,7 @@ class TransactionCluster(Protocol):
     ) -> Sequence[KafkaError | None]:
         """End each; None where it is committed (aborted) now or was already, else why not.
 
-        A TimeoutError means that it may still succeed: the coordinator did not answer in time.
+        Unless the error says that the transaction `has_ended` otherwise, a later attempt may succeed.
         """
 
     async def ongoing_ids(self, prefix: str) -> Collection[str]:
@@ -170,6 +179,14 @@ def run_action(last: Preparation, *, sink_id: str, query: str) -> tuple[BatchAct
             f"the stream's with `aioproducer txn reset --sink {sink_id}`"
         )
     return BatchAction.WRITE, last.last_batch + 1
+
+
+def has_ended(error: KafkaError) -> bool:
+    """Return whether a coordinator refuses to commit because the transaction is not open any more.
+
+    Any other error, such as no answer in time or a missing right, leaves it as it is.
+    """
+    return isinstance(error, ProducerFencedError) or (isinstance(error, BrokerError) and error.code in ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +344,11 @@ class SinkCommit:
         if not failed:
             return
         where = f"sinkId {self._ids.sink_id!r}, batch {decision.batch} of [{decision.query}]"
-        lost = [entry for entry, error in failed if not isinstance(error, TimeoutError)]
+        lost = [entry for entry, error in failed if has_ended(error)]
         if not lost:
             raise UnfinishedCommitError(
-                f"{where} is decided, and {len(failed)} of its {len(results)} transactions could not be committed in "
-                f"time: {failed[0][1]}. The next start of the query commits them, or `aioproducer txn resolve --sink "
+                f"{where} is decided, and {len(failed)} of its {len(results)} transactions could not be committed: "
+                f"{failed[0][1]}. The next start of the query commits them, or `aioproducer txn resolve --sink "
                 f"{self._ids.sink_id}`, if done before their transactionTimeout"
             ) from failed[0][1]
         # A driver that was asleep sees ids which the newest has used again: it must not cry for rows that are there.
@@ -342,15 +359,14 @@ class SinkCommit:
             f"rows are missing: "
             f"{described_tasks(lost, self._ids, decision.batch)}",
             lost,
-        ) from next(error for _, error in failed if not isinstance(error, TimeoutError))
+        ) from next(error for _, error in failed if has_ended(error))
 
     async def _abort_strays(self, coordinator: PreparedTransaction, parities: Collection[int]) -> None:
         found = await self._cluster.ongoing_ids(self._ids.prefix)
         strays = sorted(each for each in found if self._ids.parity_of(each) in parities)
         if strays:
             await self._check_newest(coordinator)
-        for stray in strays:
-            await self._cluster.init_producer_id(stray)
+            await self._cluster.abort_all(strays)
 
     async def _check_newest(self, coordinator: PreparedTransaction) -> None:
         described = await self._cluster.describe([coordinator.transactional_id])

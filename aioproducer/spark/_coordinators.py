@@ -7,10 +7,10 @@ from typing import Final, TypeVar
 
 from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, raise_refusal
 from aioproducer._producer.cluster_access import cluster_access
+from aioproducer._admin.transactions import Transactions, end_request
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
-    Api,
     ProducerIdResponse,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
@@ -26,53 +26,36 @@ from aioproducer._protocol.offset_messages import (
     encode_txn_offset_commit_request,
 )
 from aioproducer._protocol.transaction_admin_messages import (
-    DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
     ONGOING,
-    TransactionDescriptions,
-    decode_all_descriptions,
     decode_list_transactions_response,
-    encode_describe_transactions_request,
     encode_list_transactions_request,
 )
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
-    END_TXN,
     CodeResponse,
     CoordinatorType,
-    EndTxnResponse,
     PartitionsResponse,
     TransactionIdentity,
     decode_add_offsets_response,
-    decode_end_txn_response,
     encode_add_offsets_request,
-    encode_end_txn_request,
 )
 from aioproducer._transactions.prepared import PreparedTransaction
+from aioproducer._transactions.requests import TXN_OFFSET_COMMIT_V1
 from aioproducer._transactions.states import FIRST_V2
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, ProducerFencedError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from aioproducer.spark._commit import OpenedTransaction, Preparation, SinkCommit
+from aioproducer.spark._commit import ENDED, FENCED, OpenedTransaction, Preparation, SinkCommit
 from aioproducer.spark._decision import SinkIds
-from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._options import COMMIT_TIMEOUT_MS, FIRST_ANSWER_TIMEOUT_S, TRANSACTION_TIMEOUT_MS, SinkOptions
 
+KeyT = TypeVar("KeyT")
 ResultT = TypeVar("ResultT")
 
 REQUEST_TIMEOUT_S: Final = 15.0
 """For an answer, retries included."""
 ROUND_CONCURRENCY: Final = 64
-_LAST_BEFORE_V2: Final = {END_TXN: 4, TXN_OFFSET_COMMIT: 4}
-
-_FENCED: Final = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.PRODUCER_FENCED,
-    }
-)
-_OVERTAKEN: Final = _FENCED | {ErrorCode.INVALID_TXN_STATE}
-"""Of the coordinator id's own transaction: another driver has initialised the id, which ended the transaction."""
 
 
 class SinkCluster:
@@ -82,16 +65,25 @@ class SinkCluster:
         requests: to the cluster, connected.
         ids: of the sink.
         topic: whose group offsets keep the decision.
-        options: of the write, for its time-outs.
+        transaction_timeout_ms: of the tasks: one that the brokers do not allow is refused here, before any task.
+        commit_timeout_s: for each transaction of a decided batch.
     """
 
-    def __init__(self, requests: ClusterRequests, ids: SinkIds, *, topic: str, options: SinkOptions) -> None:
+    def __init__(
+        self,
+        requests: ClusterRequests,
+        ids: SinkIds,
+        *,
+        topic: str,
+        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        commit_timeout_s: float = COMMIT_TIMEOUT_MS / 1_000,
+    ) -> None:
         self._requests = requests
+        self._transactions = Transactions(requests)
         self._ids = ids
         self._topic = topic
-        # The tasks' own: a time-out that the brokers do not allow is refused here, before any task.
-        self._transaction_timeout_ms = options.transaction_timeout_ms
-        self._commit_timeout_s = options.commit_timeout_ms / 1_000
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._commit_timeout_s = commit_timeout_s
 
     @property
     def partitions(self) -> int:
@@ -107,7 +99,7 @@ class SinkCluster:
     async def fence(self, coordinator: PreparedTransaction) -> None:
         """See `TransactionCluster`."""
         with_fencing = self._initialise(coordinator.transactional_id, held=coordinator)
-        await _or_fenced(with_fencing, _FENCED)
+        await _or_fenced(with_fencing, FENCED)
 
     async def _initialise(self, transactional_id: str, held: PreparedTransaction | None = None) -> ProducerIdResponse:
         def check(response: ProducerIdResponse) -> None:
@@ -159,9 +151,13 @@ class SinkCluster:
     ) -> PreparedTransaction:
         """See `TransactionCluster`."""
         if coordinator.version < FIRST_V2:
-            await _or_fenced(self._add_group(coordinator), _FENCED)
-        await _or_fenced(self._commit_offsets(coordinator, offsets), _OVERTAKEN)
-        ended = await _or_fenced(self._end(coordinator, commit=True, timeout_s=REQUEST_TIMEOUT_S), _OVERTAKEN)
+            await _or_fenced(self._add_group(coordinator), FENCED)
+        await _or_fenced(self._commit_offsets(coordinator, offsets), ENDED)
+        request = end_request(coordinator, is_commit=True)
+        ended = await _or_fenced(
+            self._requests.to_coordinator(coordinator.transactional_id, request, timeout_s=REQUEST_TIMEOUT_S),
+            ENDED,
+        )
         if ended.producer_id < 0:
             return coordinator
         return coordinator._replace(producer_id=ended.producer_id, epoch=ended.producer_epoch)
@@ -183,8 +179,9 @@ class SinkCluster:
                 raise_refusal(code, f"decision of sink {self._ids.sink_id!r}, offsets of topic {self._topic!r}")
 
         places = {TopicPartition(self._topic, number): offset for number, offset in offsets.items()}
+        is_v2 = coordinator.version >= FIRST_V2
         request = AdminRequest(
-            _capped(TXN_OFFSET_COMMIT, coordinator.version),
+            TXN_OFFSET_COMMIT if is_v2 else TXN_OFFSET_COMMIT._replace(max_version=TXN_OFFSET_COMMIT_V1),
             lambda version: encode_txn_offset_commit_request(
                 version,
                 identity=_identity(coordinator),
@@ -200,27 +197,22 @@ class SinkCluster:
         self, transactions: Sequence[PreparedTransaction], *, commit: bool
     ) -> Sequence[KafkaError | None]:
         """See `TransactionCluster`."""
-        await self._requests.find_coordinators([each.transactional_id for each in transactions])
-        slots = asyncio.Semaphore(ROUND_CONCURRENCY)
 
         async def end(transaction: PreparedTransaction) -> KafkaError | None:
-            async with slots:
-                try:
-                    await self._end(transaction, commit=commit, timeout_s=self._commit_timeout_s)
-                except KafkaError as error:
-                    return error
+            name, request = transaction.transactional_id, end_request(transaction, is_commit=commit)
+            try:
+                await self._requests.to_coordinator(name, request, timeout_s=self._commit_timeout_s)
+            except KafkaError as error:
+                return error
             return None
 
-        return await asyncio.gather(*map(end, transactions))
+        await self._requests.find_coordinators([each.transactional_id for each in transactions])
+        return await _side_by_side(end, transactions)
 
-    async def _end(self, transaction: PreparedTransaction, *, commit: bool, timeout_s: float) -> EndTxnResponse:
-        request = AdminRequest(
-            _capped(END_TXN, transaction.version),
-            lambda version: encode_end_txn_request(version, _identity(transaction), is_commit=commit),
-            lambda response: decode_end_txn_response(response.version, response.payload),
-            lambda response: raise_refusal(response.error_code, f"transaction {transaction.transactional_id!r}"),
-        )
-        return await self._requests.to_coordinator(transaction.transactional_id, request, timeout_s=timeout_s)
+    async def abort_all(self, transactional_ids: Collection[str]) -> None:
+        """See `TransactionCluster`."""
+        await self._requests.find_coordinators(transactional_ids)
+        await _side_by_side(self._initialise, transactional_ids)
 
     async def ongoing_ids(self, prefix: str) -> Collection[str]:
         """See `TransactionCluster`."""
@@ -243,25 +235,9 @@ class SinkCluster:
 
     async def describe(self, transactional_ids: Collection[str]) -> Mapping[str, OpenedTransaction]:
         """See `TransactionCluster`."""
-
-        def check(response: TransactionDescriptions) -> None:
-            for described in response.transactions:
-                if described.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                    raise_refusal(described.error_code, f"transactional id {described.transactional_id!r}")
-
-        def request_of(names: Sequence[str]) -> AdminRequest[TransactionDescriptions]:
-            return AdminRequest(
-                DESCRIBE_TRANSACTIONS,
-                lambda _: encode_describe_transactions_request(names),
-                lambda response: decode_all_descriptions(response.payload),
-                check,
-            )
-
         return {
             each.transactional_id: OpenedTransaction(each.producer_id, each.producer_epoch, each.state == ONGOING)
-            for response in await self._requests.to_coordinators(transactional_ids, request_of)
-            for each in response.transactions
-            if each.error_code == ErrorCode.NONE
+            for each in await self._transactions.all_described(transactional_ids)
         }
 
 
@@ -277,8 +253,15 @@ def with_sink(options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[Result
         assert options.sink_id is not None
         ids, topic = SinkIds(options.sink_id), options.topic_of_decision
         async with _connected(options) as requests:
+            await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
             await _find_topic(requests, topic)
-            cluster = SinkCluster(requests, ids, topic=topic, options=options)
+            cluster = SinkCluster(
+                requests,
+                ids,
+                topic=topic,
+                transaction_timeout_ms=options.transaction_timeout_ms,
+                commit_timeout_s=options.commit_timeout_ms / 1_000,
+            )
             return await ask(SinkCommit(ids, cluster, cluster.partitions))
 
     return asyncio.run(session())
@@ -289,16 +272,15 @@ def prepared(options: SinkOptions) -> Preparation | None:
 
     Raises:
         ConfigurationError: the topic does not exist.
-        KafkaError: the cluster did not answer in 15 s; or as `SinkCommit.prepare`.
+        KafkaError: no broker answered in 10 s; or as `SinkCommit.prepare`.
     """
     if options.exactly_once:
         return with_sink(options, SinkCommit.prepare)
 
     async def look() -> None:
         async with _connected(options) as requests:
-            if options.topic is None:
-                await requests.refresh()
-            else:
+            await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
+            if options.topic is not None:
                 await _find_topic(requests, options.topic)
 
     asyncio.run(look())
@@ -312,7 +294,6 @@ def _connected(options: SinkOptions) -> ClusterRequests:
 
 
 async def _find_topic(requests: ClusterRequests, topic: str) -> None:
-    await requests.refresh()
     cluster = await requests.refresh([topic])
     if not cluster.partition_count(topic):
         raise ConfigurationError(f"topic {topic!r} does not exist, or may not be described", option="topic")
@@ -322,9 +303,14 @@ def _identity(transaction: PreparedTransaction) -> TransactionIdentity:
     return TransactionIdentity(transaction.transactional_id, transaction.producer_id, transaction.epoch)
 
 
-def _capped(api: Api, version: int) -> Api:
-    """Return a request in the versions that fit the transaction's; Kafka lists v5 also where it refuses it."""
-    return api if version >= FIRST_V2 else api._replace(max_version=_LAST_BEFORE_V2[api])
+async def _side_by_side(ask: Callable[[KeyT], Awaitable[ResultT]], keys: Collection[KeyT]) -> list[ResultT]:
+    slots = asyncio.Semaphore(ROUND_CONCURRENCY)
+
+    async def one(key: KeyT) -> ResultT:
+        async with slots:
+            return await ask(key)
+
+    return await asyncio.gather(*map(one, keys))
 
 
 async def _or_fenced(request: Awaitable[ResultT], codes: frozenset[ErrorCode]) -> ResultT:

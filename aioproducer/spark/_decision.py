@@ -78,6 +78,11 @@ class TaskEntry(NamedTuple):
     """`transaction.version` in which it was begun: 1 or 2."""
     rows: int
 
+    @classmethod
+    def of(cls, transaction: PreparedTransaction, *, partition: int, attempt: int, rows: int) -> "TaskEntry":
+        """Return the entry of a transaction that has been prepared."""
+        return cls(partition, attempt, transaction.producer_id, transaction.epoch, transaction.version, rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

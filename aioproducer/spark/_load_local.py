@@ -73,7 +73,7 @@ class LocalLoad:
         counts, transaction = self._sender().send_all(self._records(), task=0, transactional_id=data_id)
         entry = None
         if transaction is not None:
-            entry = TaskEntry(0, 0, transaction.producer_id, transaction.epoch, transaction.version, counts.rows)
+            entry = TaskEntry.of(transaction, partition=0, attempt=0, rows=counts.rows)
         written = [WrittenTask(preparation, batch, self.query, entry)]
         begun = time.monotonic()
         try:

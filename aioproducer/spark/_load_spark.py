@@ -3,11 +3,12 @@
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,11 +49,21 @@ def session(master: str, conf: Mapping[str, str], *, is_verbose: bool) -> Iterat
             )
         except Exception as error:
             raise ConfigurationError(f"Spark does not start: {in_one_line(error)[1]}{_last_line(log)}") from error
+    if not is_verbose:
+        logging.root.addFilter(_is_not_py4j)
+    with suppress(ValueError):  # not the main thread
+        # pyspark's own handler asks the JVM in the middle of another call, and prints how that fails.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         check(spark)
         yield spark
     finally:
         spark.stop()
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """Return whether a record is not what py4j says of a call that a signal has ended."""
+    return "while sending command" not in str(record.msg)
 
 
 @contextmanager

@@ -26,6 +26,10 @@ OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "trigger
 BATCH_SIZE: Final = 262_144
 """Of a task's producer unless `kafka.batch.size` is given: a task sends at once all it has."""
 LINGER_MS: Final = 20
+FIRST_ANSWER_TIMEOUT_S: Final = 10.0
+"""How long the driver waits for any broker to answer, before any task."""
+TRANSACTION_TIMEOUT_MS: Final = 900_000
+COMMIT_TIMEOUT_MS: Final = 300_000
 
 NOT_SETTABLE: Final = {
     "key.serializer": "keys are the bytes, or the UTF-8, of the column",
@@ -202,8 +206,8 @@ class SinkOptions:
             run_id=reader.take("runId", text, None),
             batch_id=reader.take("batchId", natural, None),
             decision_topic=reader.take("decisionTopic", text, None),
-            transaction_timeout_ms=reader.take("transactionTimeout", duration_ms, 900_000),
-            commit_timeout_ms=reader.take("commitTimeout", duration_ms, 300_000),
+            transaction_timeout_ms=reader.take("transactionTimeout", duration_ms, TRANSACTION_TIMEOUT_MS),
+            commit_timeout_ms=reader.take("commitTimeout", duration_ms, COMMIT_TIMEOUT_MS),
             headers=tuple((name, value.encode()) for name, value in reader.take_prefixed(HEADER_PREFIX).items()),
             ignores_extra_columns=reader.take("extraColumns", one_of("error", "ignore"), "error") == "ignore",
             max_records_per_second=reader.take("maxRecordsPerSecond", positive, None),

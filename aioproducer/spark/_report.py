@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,17 +17,31 @@ log: Final = logging.getLogger("aioproducer.spark")
 def batch_report(
     tasks: Sequence[TaskCounts], *, query: str, batch: int | None, transactions: int, commit_s: float
 ) -> dict[str, object]:
-    """Return the figures of a batch: rows, bytes, batches, retries in all and per task."""
-    totals = {name: sum(getattr(task, name) for task in tasks) for name in TaskCounts._fields}
+    """Return the figures of a batch: rows, bytes, batches, retries in all and per task; rows per partition of Kafka."""
+    figures = [{name: count for name, count in task._asdict().items() if name != "partitions"} for task in tasks]
+    totals = {name: sum(each[name] for each in figures) for name in TaskCounts._fields if name != "partitions"}
     return {
         "query": query,
         "batch": batch,
         **totals,
-        "tasks": [task._asdict() for task in tasks],
+        "partitions": _rows_by_partition(tasks),
+        "tasks": figures,
         "transactions": transactions,
         "commit_seconds": round(commit_s, 3),
         "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def _rows_by_partition(tasks: Sequence[TaskCounts]) -> dict[str, dict[str, int]]:
+    """Return rows in the form in which Spark writes offsets: {"orders": {"0": 23}}."""
+    found: Counter[tuple[str, int]] = Counter()
+    for task in tasks:
+        for topic, partition, rows in task.partitions:
+            found[topic, partition] += rows
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), rows in sorted(found.items()):
+        topics.setdefault(topic, {})[str(partition)] = rows
+    return topics
 
 
 def publish(report: Mapping[str, object], path: str | None) -> None:

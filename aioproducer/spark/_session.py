@@ -46,9 +46,15 @@ def register(spark: "SparkSession") -> None:
         ModuleNotFoundError: pyspark, or another package of the extra, is not installed.
     """
     _needed("pyspark.sql.datasource", "pyarrow")
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # may not be installed
+
     from aioproducer.spark._source import AioproducerDataSource  # noqa: PLC0415  # imports pyspark
 
-    spark.dataSource.register(AioproducerDataSource)
+    try:
+        spark.dataSource.register(AioproducerDataSource)
+    except PySparkException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":  # Spark 4.0 and 4.1 register no name twice
+            raise
 
 
 def activate(spark: "SparkSession") -> None:

@@ -16,7 +16,6 @@ from aioproducer.errors import ConfigurationError
 from aioproducer.spark._commit import SinkCommit
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.spark._decision import Decision, SinkIds, decode_decision
-from aioproducer.spark._options import SinkOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +61,11 @@ async def find_sink(requests: ClusterRequests, sink_id: str, topic: str | None) 
                 f"sink {sink_id!r} has decisions in {', '.join(sorted(topics))}: say which with --topic"
             )
         topic = next(iter(topics), "")
-    options = SinkOptions.parse(
-        {
-            "kafka.bootstrap.servers": "unused:9092",  # `requests` are connected
-            "exactlyOnce": "true",
-            "sinkId": sink_id,
-            "decisionTopic": topic or "none",
-        }
-    )
     if topic:
         cluster = await requests.refresh([topic])
         if not cluster.partition_count(topic):
             raise ConfigurationError(f"topic {topic!r} does not exist, or may not be described", option="topic")
-    return FoundSink(ids, topic, SinkCluster(requests, ids, topic=topic, options=options))
+    return FoundSink(ids, topic, SinkCluster(requests, ids, topic=topic))
 
 
 async def _topics_with_offsets(requests: ClusterRequests, group: str) -> Collection[str]:

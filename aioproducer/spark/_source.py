@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from aioproducer.errors import ConfigurationError
 from aioproducer.spark._columns import sink_columns
 from aioproducer.spark._options import SinkOptions, SourceOptions
 
@@ -49,8 +50,16 @@ class AioproducerDataSource(DataSource):
 
         return KafkaStreamReader(SourceOptions.parse(self.options, is_stream=True))
 
-    def writer(self, schema: "StructType", overwrite: bool) -> "SinkWriter":  # noqa: ARG002, FBT001  # Spark's signature
-        """Return the writer of a DataFrame."""
+    def writer(self, schema: "StructType", overwrite: bool) -> "SinkWriter":  # noqa: FBT001  # Spark's signature
+        """Return the writer of a DataFrame.
+
+        Raises:
+            ConfigurationError: an option or a column is wrong, or the mode is `overwrite`.
+        """
+        if overwrite:
+            raise ConfigurationError(
+                'mode("overwrite"): a topic cannot be overwritten; rows are added by mode("append")'
+            )
         from aioproducer.spark._writer import SinkWriter  # noqa: PLC0415  # see above
 
         options = SinkOptions.parse(self.options)

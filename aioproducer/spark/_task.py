@@ -5,7 +5,7 @@ while the next arrives. Back-pressure is the append itself: it waits for room, t
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -22,6 +22,7 @@ from aioproducer import Producer
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
+from aioproducer.records import TopicPartition
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import SinkColumns
 
@@ -29,6 +30,14 @@ BATCHES_ON_THE_WAY: Final = 2
 ABORT_TIMEOUT_S: Final = 2.0
 _US_PER_S: Final = 1_000_000
 _MAX_US: Final = 2.0**62
+
+
+class PartitionRows(NamedTuple):
+    """Rows that a task has sent to a partition of Kafka."""
+
+    topic: str
+    partition: int
+    rows: int
 
 
 class TaskCounts(NamedTuple):
@@ -41,6 +50,7 @@ class TaskCounts(NamedTuple):
     retries: int = 0
     skipped: int = 0
     """Rows over a size limit that `onOversize=skip` has left out."""
+    partitions: tuple[PartitionRows, ...] = ()
 
 
 class TaskError(KafkaError):
@@ -121,6 +131,7 @@ class TaskRun:
         self._in_order: Final = anyio.Lock(fast_acquire=True)
         self._rows = 0
         self._skipped = 0
+        self._sent: Counter[TopicPartition] = Counter()
 
     async def start(self) -> None:
         """Start the producer, and its transaction if it has one."""
@@ -165,6 +176,7 @@ class TaskRun:
             taken = await self._producer.send_arrow(topic, batch)
         except KafkaError as refusal:
             raise TaskError(f"task {self._task}, row {row_of(0)}, topic {topic!r}: {refusal}") from refusal
+        self._sent.update(taken.accepted_by_partition)
         for position, error in taken.refused.items():
             if not (self._options.skips_oversize and isinstance(error, RecordTooLargeError)):
                 raise TaskError(f"task {self._task}, row {row_of(position)}, topic {topic!r}: {error}") from error
@@ -206,8 +218,15 @@ class TaskRun:
             raise TaskError(f"task {self._task}: {error.message}; the first: {first}") from error
         found = self._producer.statistics()
         await self._producer.close()
-        sent = self._rows - self._skipped
-        return TaskCounts(sent, found.batch_bytes, found.batches_sent, found.records_retried, self._skipped), prepared
+        counts = TaskCounts(
+            rows=self._rows - self._skipped,
+            bytes=found.batch_bytes,
+            batches=found.batches_sent,
+            retries=found.records_retried,
+            skipped=self._skipped,
+            partitions=tuple(PartitionRows(*place, rows) for place, rows in sorted(self._sent.items())),
+        )
+        return counts, prepared
 
     async def abandon(self) -> None:
         """Abort the transaction and close, within two seconds; a broker that does not answer times it out."""

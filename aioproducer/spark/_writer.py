@@ -91,9 +91,7 @@ class SinkWriter(DataSourceArrowWriter):
         counts, transaction = sender.send_all(iterator, task=task, transactional_id=data_id)
         entry = None
         if transaction is not None:
-            entry = TaskEntry(
-                task, attempt, transaction.producer_id, transaction.epoch, transaction.version, counts.rows
-            )
+            entry = TaskEntry.of(transaction, partition=task, attempt=attempt, rows=counts.rows)
         return SinkMessage(counts, WrittenTask(self._preparation, batch, query, entry), query, batch)
 
     def _place(self, context: TaskContext) -> tuple[str, int | None]:

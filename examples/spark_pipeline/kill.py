@@ -2,13 +2,16 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from aioproducer._transactions.prepared import PreparedTransaction
+from aioproducer.errors import KafkaError
+from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._columns import sink_columns
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.spark._options import SinkOptions
@@ -44,9 +47,9 @@ class KilledWriter(SinkWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit; `decision`: die when it is written, `round`: after the first transaction that was committed."""
         if self._dies_at("decision"):
-            _die_after("write_decision", 1)
+            _die_after_decision()
         if self._dies_at("round"):
-            _die_after("_end", 2)  # the decision's own transaction is the first
+            _die_in_round()
         super().commit(messages)
 
     def _dies_at(self, place: str) -> bool:
@@ -58,18 +61,30 @@ def _dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     kill_driver()
 
 
-def _die_after(method: str, calls: int) -> None:
-    """Let the process of the commit die after so many calls of a method."""
-    original = getattr(SinkCluster, method)
-    left = iter(range(calls - 1, -1, -1))
+def _die_after_decision() -> None:
+    write = SinkCluster.write_decision
 
-    async def call(self: SinkCluster, *arguments: object, **named: object) -> object:
-        answer = await original(self, *arguments, **named)
-        if next(left, 1) == 0:
-            kill_driver()
-        return answer
+    async def write_and_die(
+        self: SinkCluster, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
+    ) -> PreparedTransaction:
+        decided = await write(self, coordinator, offsets)
+        kill_driver()
+        return decided
 
-    setattr(SinkCluster, method, call)
+    SinkCluster.write_decision = write_and_die  # type: ignore[method-assign]
+
+
+def _die_in_round() -> None:
+    end = SinkCluster.end_transactions
+
+    async def end_one_and_die(
+        self: SinkCluster, transactions: Sequence[PreparedTransaction], *, commit: bool
+    ) -> Sequence[KafkaError | None]:
+        ended = await end(self, transactions[:1], commit=commit)
+        kill_driver()
+        return ended
+
+    SinkCluster.end_transactions = end_one_and_die  # type: ignore[method-assign]
 
 
 def kill_driver() -> None:

@@ -165,6 +165,10 @@ class ModelCluster:
     async def init_producer_id(self, transactional_id: str) -> PreparedTransaction:
         return await self._asked(lambda: self._model.initialise(transactional_id))
 
+    async def abort_all(self, transactional_ids: Collection[str]) -> None:
+        for each in transactional_ids:
+            await self.init_producer_id(each)
+
     async def fence(self, coordinator: PreparedTransaction) -> None:
         await step()
         self._model.initialise_as(coordinator)

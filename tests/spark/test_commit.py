@@ -33,7 +33,7 @@ def commit_of(model: CoordinatorModel) -> SinkCommit:
 def written(model: CoordinatorModel, preparation: Preparation, batch: int, *, query: str = "stream q") -> WrittenTask:
     transaction = model.initialise(IDS.data_id(batch, 0, 0))
     model.add_rows(transaction, [(batch, 0)])
-    entry = TaskEntry(0, 0, transaction.producer_id, transaction.epoch, transaction.version, 1)
+    entry = TaskEntry.of(transaction, partition=0, attempt=0, rows=1)
     return WrittenTask(preparation, batch, query, entry)
 
 

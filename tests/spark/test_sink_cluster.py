@@ -24,11 +24,11 @@ from aioproducer.spark._commit import (
     SinkCommit,
     SupersededError,
     UndecidedBatchError,
+    UnfinishedCommitError,
     WrittenTask,
 )
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.spark._decision import SinkIds, TaskEntry
-from aioproducer.spark._options import SinkOptions
 from aioproducer.testing import ApiKey, FakeCluster, Where
 
 QUERY = "stream q"
@@ -37,19 +37,11 @@ QUERY = "stream q"
 class Sink:
     """A sink on one cluster, and what its tasks would do."""
 
-    def __init__(self, bootstrap_servers: str, *, commit_timeout: str = "20s") -> None:
+    def __init__(self, bootstrap_servers: str, *, commit_timeout_s: float = 20.0) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.ids = SinkIds(f"sink-{uuid4().hex[:8]}")
         self.topic = self.ids.sink_id
-        self.options = SinkOptions.parse(
-            {
-                "kafka.bootstrap.servers": bootstrap_servers,
-                "topic": self.topic,
-                "exactlyOnce": "true",
-                "sinkId": self.ids.sink_id,
-                "commitTimeout": commit_timeout,
-            }
-        )
+        self.commit_timeout_s = commit_timeout_s
 
     @classmethod
     @asynccontextmanager
@@ -68,7 +60,7 @@ class Sink:
         ) as requests:
             await requests.refresh()
             await requests.refresh([self.topic])
-            yield SinkCluster(requests, self.ids, topic=self.topic, options=self.options)
+            yield SinkCluster(requests, self.ids, topic=self.topic, commit_timeout_s=self.commit_timeout_s)
 
     async def prepared(
         self, task: int, value: bytes = b"v", *, batch: int = 0, timeout_ms: int = 60_000
@@ -84,20 +76,24 @@ class Sink:
 
     async def written(self, last: Preparation, task: int, value: bytes, *, batch: int = 0) -> WrittenTask:
         prepared = await self.prepared(task, value, batch=batch)
-        entry = TaskEntry(task, 0, prepared.producer_id, prepared.epoch, prepared.version, 1)
+        entry = TaskEntry.of(prepared, partition=task, attempt=0, rows=1)
         return WrittenTask(last, batch, QUERY, entry)
 
-    async def committed(self) -> list[bytes]:
-        """The values that a reader sees that is not ours, read_committed."""
+    async def committed(self, *, beside_open: bool = False) -> list[bytes]:
+        """The values that a reader sees that is not ours, read_committed; perhaps in front of an open transaction."""
         found: list[bytes] = []
-        async with AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap_servers, isolation_level="read_committed"
-        ) as consumer:
-            place = TopicPartition(self.topic, 0)
+        place = TopicPartition(self.topic, 0)
+        async with (
+            AIOKafkaConsumer(bootstrap_servers=self.bootstrap_servers) as all_consumer,
+            AIOKafkaConsumer(bootstrap_servers=self.bootstrap_servers, isolation_level="read_committed") as consumer,
+        ):
             consumer.assign([place])
             await consumer.seek_to_beginning(place)
-            end = (await consumer.end_offsets([place]))[place]
             async with asyncio.timeout(30):
+                end = (await (consumer if beside_open else all_consumer).end_offsets([place]))[place]
+                # The markers follow the answer to EndTxn.
+                while not beside_open and (await consumer.end_offsets([place]))[place] < end:  # noqa: ASYNC110 - no events
+                    await asyncio.sleep(0.02)
                 while await consumer.position(place) < end:
                     records = await consumer.getmany(timeout_ms=100)
                     found += [record.value for batch in records.values() for record in batch]
@@ -250,7 +246,7 @@ async def test_driver_that_dies_after_the_decision_is_rolled_forward(sink: Sink)
         cluster.end_transactions = die  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             await commit.commit(tasks)
-    assert await sink.committed() == []
+    assert await sink.committed(beside_open=True) == []
 
     async with sink.cluster() as cluster:
         found = await SinkCommit(sink.ids, cluster, cluster.partitions).prepare()
@@ -304,11 +300,31 @@ async def test_rows_lost_after_the_decision_are_named(sink: Sink) -> None:
     assert await sink.committed() == [b"0"]
 
 
+@pytest.mark.parametrize("code", [53, -1])
+async def test_refusal_that_ends_nothing_loses_nothing(code: int) -> None:
+    """As a right that is missing: the next start commits."""
+    async with FakeCluster(1) as fake, Sink.on(fake.bootstrap_servers) as sink, sink.cluster() as cluster:
+        commit = SinkCommit(sink.ids, cluster, cluster.partitions)
+        task = await sink.written(await commit.prepare(), 0, b"v")
+        decision = cluster.write_decision
+
+        async def refused_from_here(*arguments: object) -> object:
+            found = await decision(*arguments)  # type: ignore[arg-type]
+            fake.faults.error(code, Where(api=ApiKey.END_TXN), times=1)
+            return found
+
+        cluster.write_decision = refused_from_here  # type: ignore[method-assign,assignment]
+        with pytest.raises(UnfinishedCommitError, match="is decided, and 1 of its 1 transactions could not be"):
+            await commit.commit([task])
+        assert (await commit.prepare()).last_batch == 0
+        assert await sink.committed() == [b"v"]
+
+
 async def test_commit_without_an_answer_may_still_succeed() -> None:
     """A TimeoutError tells the commit so."""
-    sink = Sink("127.0.0.1:1", commit_timeout="1s")
+    sink = Sink("127.0.0.1:1", commit_timeout_s=1.0)
     async with ClusterRequests([("127.0.0.1", 1)], 1.0, client_id="test") as requests:
-        cluster = SinkCluster(requests, sink.ids, topic=sink.topic, options=sink.options)
+        cluster = SinkCluster(requests, sink.ids, topic=sink.topic, commit_timeout_s=sink.commit_timeout_s)
         (error,) = await cluster.end_transactions([PreparedTransaction("t", 1, 0, 2)], commit=True)
     assert isinstance(error, NoResponseError)
     assert isinstance(error, TimeoutError)
@@ -357,3 +373,14 @@ async def test_only_transactions_of_the_sink_travel(profile: str) -> None:
             assert len(await cluster.ongoing_ids(sink.ids.prefix)) == 1
         (listing,) = [seen for seen in fake.requests if seen.api is ApiKey.LIST_TRANSACTIONS]
         assert listing.version == (2 if profile == "4.3.1" else 1)
+
+
+async def test_strays_are_aborted_side_by_side() -> None:
+    async with FakeCluster(1) as fake, Sink.on(fake.bootstrap_servers) as sink:
+        for task in range(6):
+            await sink.prepared(task)
+        async with sink.cluster() as cluster:
+            fake.requests.clear()
+            await SinkCommit(sink.ids, cluster, cluster.partitions).prepare()
+            assert await cluster.ongoing_ids(sink.ids.prefix) == set()
+        assert asked(fake).count("FIND_COORDINATOR") == 3  # of the coordinator id, the group, and all strays

@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import SinkColumns
+from aioproducer.spark._report import batch_report
 from aioproducer.spark._task import TaskCounts, TaskError, TaskSender
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, LoggedRecord, Where
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
@@ -61,6 +62,18 @@ def test_rows_are_sent_in_order_and_counted(cluster: ThreadedFakeCluster) -> Non
     assert (counts.rows, counts.skipped) == (5_000, 0)
     assert counts.batches > 50
     assert counts.bytes > 1_000_000
+    assert counts.partitions == (("a", 0, 5_000),)
+
+
+def test_rows_are_counted_by_partition_of_kafka(cluster: ThreadedFakeCluster) -> None:
+    """Those that are left out are not."""
+    sizes = {"kafka.max.request.size": "2000", "onOversize": "skip"}
+    rows = pa.record_batch({"value": [b"1", b"2" * 3_000, b"3"], "topic": ["b", "a", "b"]})
+    counts = send(cluster, [rows, pa.record_batch({"value": [b"4"], "topic": ["a"]})], **sizes)
+    assert counts.partitions == (("a", 0, 1), ("b", 0, 2))
+    report = batch_report([counts, counts], query="q", batch=None, transactions=0, commit_s=0.0)
+    assert report["partitions"] == {"a": {"0": 2}, "b": {"0": 4}}
+    assert (report["rows"], report["skipped"]) == (6, 2)
 
 
 def test_nothing_is_started_for_no_rows(cluster: ThreadedFakeCluster) -> None:

@@ -40,8 +40,8 @@ def resolve(
 
     A query or load that still runs under this sinkId fails at its next commit.
 
-    Exit code 0: nothing is open any more. 1: no answer, or a refusal. 2: invalid usage, or still unfinished.
-    3: rows of the decided batch are lost; the line names them.
+    Exit code 0: nothing is open any more. 1: no answer, or a refusal. 2: invalid usage.
+    3: rows of the decided batch are lost; the line names them. 4: still unfinished.
     """
     name = required_text("--sink", sink)
     answer(

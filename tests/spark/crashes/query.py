@@ -58,7 +58,7 @@ def main(job: Job) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(FaultySource)
     if job.source == "parquet":
-        rows = spark.read.options(**job.source_options).parquet(job.source_options["path"])
+        rows = spark.read.parquet(job.source_options["path"])
         values(rows, job).write.format(NAME).mode("append").options(**job.sink_options).save()
         return
     rows = spark.readStream.format(job.source).options(**job.source_options).load()

@@ -64,12 +64,12 @@ def test_stage_retried(make_case: MakeCase, kafka: KafkaCluster, spark: Standalo
 
 
 def test_speculative_copy(make_case: MakeCase, kafka: KafkaCluster, spark: StandaloneSpark) -> None:
-    """A copy on the other worker wins, and the slow one is killed."""
+    """Of a task and its copy on the other worker, the one that comes first waits; the other wins, and it is killed."""
     case = make_case(kafka, master=spark.master, conf={**CONF, **SPECULATION})
-    point = Point("task.rows", 1, task=0, attempt=0, action="wait")
+    point = Point("task.rows", 1, task=0, action="wait")
     with case.driver(point) as driver:
         driver.wait_for_point(point)
         recovery_s = driver.wait_for_batch(1) - case.faults.file_of(point).stat().st_mtime
         attempts = Path(case.faults.folder, "attempts").read_text("utf-8").splitlines()
-        assert [1, 0, 1] in map(json.loads, attempts)
+        assert [attempt for batch, task, attempt in map(json.loads, attempts) if (batch, task) == (1, 0)] != [0]
         case.finish("speculative copy", driver, recovery_s)

@@ -13,7 +13,7 @@ from tests.spark.crashes.faulty_source import Point
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
-TIMEOUT = {"transactionTimeout": "15s"}
+TIMEOUT = {"transactionTimeout": "40s"}
 """Long enough for the first batch of a cold JVM on a busy machine."""
 
 

@@ -51,6 +51,14 @@ def test_unknown_start_of_spark_4_0_is_not_limited(filled: Topics) -> None:
     assert reader(filled, maxOffsetsPerTrigger="4").latestOffset() == {filled.own: {"0": 10}}
 
 
+def test_empty_range_does_not_limit_what_is_available_now(filled: Topics) -> None:
+    """Spark 4.0 asks for one when a query starts again, and then for the end of all that it is to read."""
+    asked = reader(filled, maxOffsetsPerTrigger="4")
+    place = {filled.own: {"0": 2}}
+    assert asked.partitions(place, place) == []
+    assert asked.latestOffset() == {filled.own: {"0": 10}}
+
+
 def test_topic_that_was_made_anew(filled: Topics, caplog: pytest.LogCaptureFixture) -> None:
     """Ends before what was read: an error, or the stream goes on at its end."""
     start = {filled.own: {"0": 50}}

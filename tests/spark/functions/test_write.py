@@ -3,14 +3,20 @@
 import json
 import re
 import threading
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from aioproducer.spark import activate, check, foreach_batch, register
+from aioproducer.spark._load_spark import load_row_groups
+from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._row_groups import find_splits
 from tests.spark.functions.conftest import Topics
 
 ROWS = 1_000
@@ -42,6 +48,8 @@ def test_dataframe(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     figures = json.loads(report.read_text("utf-8"))
     assert (figures["rows"], figures["transactions"], figures["batch"]) == (ROWS, 0, None)
     assert sum(task["rows"] for task in figures["tasks"]) == ROWS
+    found = Counter(record.partition for record in topics.records(topic))
+    assert figures["partitions"] == {topic: {str(number): rows for number, rows in sorted(found.items())}}
 
 
 def test_all_columns_written_and_read(spark: SparkSession, topics: Topics) -> None:
@@ -208,6 +216,39 @@ WRONG = {
 }
 
 
+def test_overwrite_is_refused_on_the_driver(spark: SparkSession, embedded_topics: Topics) -> None:
+    """It would append."""
+    writer = numbers(spark).write.format("aioproducer").options(**embedded_topics.options(embedded_topics.create_own()))
+    with pytest.raises(PySparkException, match=r'mode\("overwrite"\): a topic cannot be overwritten'):
+        writer.mode("overwrite").save()
+
+
+def test_name_of_a_constant_header_is_in_lower_case(spark: SparkSession, embedded_topics: Topics) -> None:
+    """Spark gives the names of options so; the value is as given."""
+    topic = embedded_topics.create_own()
+    writer = numbers(spark, 1, 1).write.format("aioproducer").mode("append").options(**embedded_topics.options(topic))
+    writer.option("header.Trace-Id", "Ab").save()
+    assert [record.headers for record in embedded_topics.records(topic)] == [[("trace-id", b"Ab")]]
+
+
+def test_row_groups_of_files_are_read_by_the_tasks(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """As `aioproducer load --master` has them: the DataFrame has only their places."""
+    file = tmp_path / "orders.parquet"
+    orders = pa.table({"id": range(ROWS), "customer": [f"c{number % 9}" for number in range(ROWS)]})
+    pq.write_table(orders, file, row_group_size=100)
+    topic = topics.create_own()
+    given = {**topics.options(topic), "input": "splits", "inputKey": "customer", "inputValue": "id"}
+    given |= {"exactlyOnce": "true", "sinkId": topic, "runId": "1"}
+    splits = find_splits([str(file)], RowShape("customer", "id"))
+    for _ in range(2):  # the second run finds the first one finished
+        load_row_groups(spark, splits, tasks=3, options=given)
+    records = topics.records(topic)
+    assert topics.values(topic) == expected()
+    assert all(record.key == f"c{int(record.value or b'') % 9}".encode() for record in records)
+    with pytest.raises(PySparkException, match="input=splits is for the rows of `aioproducer load`"):
+        numbers(spark).write.format("aioproducer").mode("append").options(**given).save()
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_option_fails_on_the_driver(spark: SparkSession, topics: Topics, case: str) -> None:
     """Before any task: the rows are never computed."""
@@ -228,7 +269,7 @@ def test_wrong_column_fails_on_the_driver(spark: SparkSession, embedded_topics: 
 
 
 def test_no_broker_fails_on_the_driver(spark: SparkSession) -> None:
-    """Within 15 s."""
+    """With its address, and before any task."""
     writer = numbers(spark).write.format("aioproducer").mode("append").option("topic", "t")
     with pytest.raises(PySparkException, match=r"127\.0\.0\.1:1"):
         writer.option("kafka.bootstrap.servers", "127.0.0.1:1").save()

@@ -1,0 +1,65 @@
+"""`aioproducer load --master`, as users run it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aioproducer.testing.fake_cluster import ThreadedFakeCluster
+from tests.cli.commands import PROGRAM
+from tests.spark.functions.conftest import ROOT, Topics
+
+ROWS = 2_000
+PATIENCE_S = 200.0
+
+
+pytestmark = pytest.mark.timeout(600)  # two starts of Spark on a busy machine
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    file = tmp_path / "orders.parquet"
+    pq.write_table(pa.table({"value": [str(number) for number in range(ROWS)]}), file, row_group_size=200)
+    return file
+
+
+def started(orders: Path, topics: Topics, *arguments: str) -> subprocess.Popen[str]:
+    """Start the command; its errors are in a pipe."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "NO_COLOR": "1"}
+    load = ["load", str(orders), "--topic", topics.own, "-b", topics.servers, "--master", "local[2,4]", *arguments]
+    return subprocess.Popen([*PROGRAM, *load], env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def lines(process: subprocess.Popen[str]) -> Sequence[str]:
+    """Return the lines on standard error, once the command has ended."""
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    return [line for line in errors.splitlines() if line]
+
+
+def test_interrupted_load_leaves_nothing(orders: Path, embedded: ThreadedFakeCluster, embedded_topics: Topics) -> None:
+    """Ctrl-C while tasks send: one line, without the traces of py4j; the next load is not held up."""
+    topic = embedded_topics.create_own(1)
+    once = ("--exactly-once", "--sink", topic)
+    with started(orders, embedded_topics, *once, "--rate", "100") as process:
+        until = time.monotonic() + PATIENCE_S
+        while embedded.end_offset(topic, 0) < 1:
+            assert process.poll() is None, lines(process)
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said = lines(process)
+    assert said == [f"aioproducer: interrupted: the transaction is aborted, nothing of the input is visible in {topic}"]
+    assert process.returncode == 128 + signal.SIGINT
+
+    with started(orders, embedded_topics, *once, "--tasks", "3") as process:
+        (line,) = lines(process)
+    assert process.returncode == 0
+    assert line.startswith(f"aioproducer: 2,000 records committed to {topic} in ")
+    assert len(embedded_topics.values(topic)) == ROWS
