@@ -117,13 +117,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.client.start(self.loop)
         self.started_at_ms = self.appender.wall_clock_ms()
         await self.client.prepare()
-        jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
-        if self.transactions is not None:
-            jobs["transactions"] = self.transactions.run
-        elif self.identity.is_enabled:
-            jobs["producer-id"] = self._producer_ids.run
-            self._producer_ids.ask()
-        self._supervisor.start(jobs)
+        self._start_tasks()
         if wait:
             deadline = self.loop.time() + self._config.max_block_ms / 1000
             await self.metadata.first_answer(self._config.max_block_ms / 1000)
@@ -139,6 +133,15 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.lifecycle.move_to(ProducerState.RUNNING)
         self.record_hooks.started(self.lifecycle.name)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
+
+    def _start_tasks(self) -> None:
+        jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
+        if self.transactions is not None:
+            jobs["transactions"] = self.transactions.run
+        elif self.identity.is_enabled:
+            jobs["producer-id"] = self._producer_ids.run
+            self._producer_ids.ask()
+        self._supervisor.start(jobs)
 
     def stop_taking(self) -> None:
         # Two flags: between transactions no record is taken (`closed`), but `flush` still works (`is_shut`).

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, raise_refusal
-from aioproducer._producer.cluster_access import cluster_access
 from aioproducer._admin.transactions import Transactions, end_request
+from aioproducer._producer.cluster_access import cluster_access
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
