@@ -63,6 +63,8 @@ class TlsClient:
         self._stores = stores
         self._source = source
         self._log = log
+        given = (stores.truststore_location, stores.keystore_location)
+        self._paths = tuple(path for path in given if path is not None)
         self._context: TlsContext | None = None
         self._stamp: _Stamp = ()
         self._lock = asyncio.Lock()
@@ -106,8 +108,7 @@ class TlsClient:
         return partial(TlsProtocol, found.context, attempt, make)
 
     def _look(self) -> _Stamp:
-        paths = (self._stores.truststore_location, self._stores.keystore_location)
-        return tuple(_stamp_of(path) for path in paths if path is not None)
+        return tuple(map(_stamp_of, self._paths))
 
     async def _load(self) -> TlsContext:
         options = self._stores
@@ -133,7 +134,7 @@ class TlsClient:
 
     def _take(self, loaded: TlsContext, stamp: _Stamp) -> None:
         if self._context is not None:
-            self._log.info("tls_files_reloaded")
+            self._log.info("tls_files_reloaded", files=list(self._paths))
         for option, text in loaded.warnings:
             self._log.warning("tls_setting", option=option, reason=text)
         self._context, self._stamp = loaded, stamp
