@@ -161,6 +161,7 @@ class Broker:
             case Admission.SERVED:
                 return True
             case Admission.REFUSED:
+                self.cluster.intruders.append(self.cluster.requests[-1])
                 refuse_between_tokens(exchange)
             case Admission.CLOSED:
                 exchange.hang_up("a request without authentication")

@@ -68,6 +68,9 @@ class ModelCluster:
         )
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
         self.authentications: deque[SeenAuthentication] = deque(maxlen=REQUESTS_KEPT)
+        self.intruders: list[SeenRequest] = []
+        """Requests that came between a SaslHandshake and the last token, where only tokens may come."""
+
         security = settings.security
         self.credentials: Credentials | None = None if security is None else Credentials(security, random)
         self.observe: Observer = _nobody_looks

@@ -69,6 +69,8 @@ class SharedState(Protocol):
     transactions: TransactionCoordinator
     observe: Callable[[Exchange, object, float], None]
     authentications: deque[SeenAuthentication]
+    requests: deque[SeenRequest]
+    intruders: list[SeenRequest]
 
     @property
     def brokers(self) -> Mapping[int, ServingBroker]: ...

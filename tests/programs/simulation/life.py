@@ -165,6 +165,11 @@ class Run:
         if took > bound + 0.01:
             self._history.violated("TIMEOUT", f"start took {took} s, more than max_block_ms")
 
+    def _check_intruders(self) -> None:
+        """SASL: nothing but tokens comes between a handshake and its last token."""
+        for request in self._network.model.intruders:
+            self._history.violated("SASL", f"{request.api.name} on connection {request.connection_id} amid tokens")
+
     async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
         self._nemesis.heal()
         self._load.healthy_since = self._loop.time() + self._plan.longest_pause_s + self._load.delivery_timeout_s
@@ -215,6 +220,7 @@ class Run:
             self._history.violated("TIMEOUT", "close(1) did not end within 5 s")
         await asyncio.sleep(0.2)
         self._watchman.check_gone(self._network)
+        self._check_intruders()
 
     # The judgement
 
