@@ -72,13 +72,15 @@ _CHAPTERS: Final = {
     ),
     "Secured clusters: aioproducer.security": (
         "aioproducer.security",
-        ["Secret", "Token", "TokenProvider", "ClientCredentials", "JwtBearer"],
+        ["Secret", "Token", "TokenProvider", "ClientCredentials", "JwtBearer", "MskIam"],
     ),
     "For tests: aioproducer.testing": (
         "aioproducer.testing",
         [
             *("FakeCluster", "FakeClusterOptions", "Faults", "Where", "Fault", "FaultKind", "ApiKey", "LoggedRecord"),
             *("ThreadedFakeCluster", "SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
+            *("ClusterSecurity", "SeenAuthentication", "CertificateAuthority", "Certificate", "TokenSigner"),
+            "unsecured_token",
         ],
     ),
     "Real Kafka: aioproducer.testing.kafka": (

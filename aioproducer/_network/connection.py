@@ -266,6 +266,9 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             self.ready.set_exception(error)
             self.ready.exception()  # marks it as retrieved: a cancelled attempt does not retrieve it
         self._on_closed(self, error)
+        self._end()
+
+    def _end(self) -> None:
         self.closed.set_result(None)
 
     def __repr__(self) -> str:

@@ -93,6 +93,9 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
         self._end_authentication()
         await self._pool.close(BrokerConnectionError("the producer was closed"))
+        security = self._context.security
+        if security is not None and security.sasl is not None:
+            await security.sasl.closed()
 
     def abandon(self) -> None:
         """Close all connections without waiting, also if the loop is closed, and make no further one."""

@@ -123,8 +123,17 @@ class SaslClient:
         return await run_in_thread(self._loop, wish.run, "aioproducer-sasl")
 
     def close(self) -> None:
+        """Stop; `closed` waits for the end."""
+        for computing in self._salted.values():
+            computing.cancel()
         if self._tokens is not None:
             self._tokens.close()
+
+    async def closed(self) -> None:
+        """Wait for what was cancelled."""
+        await asyncio.gather(*self._salted.values(), return_exceptions=True)
+        if self._tokens is not None and self._tokens.fetching is not None:
+            await asyncio.wait((self._tokens.fetching,))
 
     def _mechanism(self) -> Mechanism:
         settings = self.settings

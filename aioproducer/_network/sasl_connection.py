@@ -113,7 +113,7 @@ class SaslConnection(BrokerConnection):
         if self._state is ConnectionState.CLOSED:
             return
         super().close(error)
-        if self._asking is not None:
+        if self._asking is not None and self._asking is not asyncio.current_task(self._context.loop):
             self._asking.cancel()
         if self._held_timer is not None:
             self._held_timer.cancel()
@@ -311,6 +311,12 @@ class SaslConnection(BrokerConnection):
         if self.error is None and self._phase is _Phase.BEHIND and self._is_session_open and not self._is_patient:
             self._sasl.be_patient(self._place)
         super().connection_lost(exc)
+
+    def _end(self) -> None:
+        if self._asking is None:
+            super()._end()
+        else:  # the user's function may have something to tidy up
+            self._asking.add_done_callback(lambda _: self.closed.set_result(None))
 
     def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
         sent, unprocessed = Lost(error), Lost(error, is_unprocessed=True)

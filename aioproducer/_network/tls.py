@@ -19,11 +19,14 @@ import contextlib
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 from aioproducer._network.sealed_bytes import SealedBytes
-from aioproducer._network.tls_errors import Attempt, Phase, closed_error, tls_error
+from aioproducer._network.tls_errors import Attempt, Phase, closed_error, is_of_name, tls_error
+from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import KafkaError, TlsError
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ PIECE_BYTES: Final = 120 * 1024
 ALONE_BYTES: Final = 64 * 1024  # a piece of this size is encrypted without being copied into one with others
 RAW_BYTES: Final = 64 * 1024
 """Plaintext waits while the transport below holds more than this."""
+MOST_NAMES: Final = 10  # of a certificate, in a text
+LOOK_S: Final = 2.0  # for the names of a certificate that was not accepted
 MOST_SEALED_BYTES: Final = 2**37
 """Plaintext under the keys of one connection: AES-GCM wants new ones before some 2^38, as in Java."""
 
@@ -273,11 +278,19 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
             self._raw.abort()
             await asyncio.wait((self.closed,))
             raise
+        except TlsError as error:
+            if not is_of_name(error.__cause__) or self.attempt.unnamed is None:
+                raise
+            names = await _names_at(self._address, replace(self.attempt, unnamed=None), self.attempt.unnamed)
+            raise tls_error(
+                cast("ssl.SSLError", error.__cause__), Phase.HANDSHAKE, replace(self.attempt, names=names)
+            ) from error.__cause__
 
     # Called by the transport below
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast("asyncio.Transport", transport)
+        self._address: object = transport.get_extra_info("peername")
         self._raw.set_write_buffer_limits(high=RAW_BYTES, low=RAW_BYTES)
         self._incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
@@ -340,7 +353,8 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
         except ssl.SSLError as error:
             self._fail(error, Phase.HANDSHAKE)
             return
-        self._transport.flush()
+        # The end of the handshake leaves together with the first request: a server that refuses our certificate closes,
+        # and its alert would be lost if a second write met the closed socket.
         self._inner = self._make()
         self._transport.set_protocol(cast("asyncio.BaseProtocol", self._inner))
         self._inner.connection_made(self._transport)
@@ -378,3 +392,45 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
         else:  # the other end learns why
             self._transport.flush()
             self._raw.close()
+
+
+class _Look(InnerProtocol):
+    """Takes the names of the certificate, and closes."""
+
+    names: tuple[str, ...] = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        found: dict[str, tuple[tuple[str, str], ...]] = transport.get_extra_info("peercert") or {}
+        names = [printable(name) for kind, name in found.get("subjectAltName", ()) if kind in {"DNS", "IP Address"}]
+        self.names = (*names[:MOST_NAMES], *["..."] * (len(names) > MOST_NAMES))
+        cast("asyncio.Transport", transport).abort()
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def eof_received(self) -> bool | None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+    def retire_worn(self) -> None: ...
+
+
+async def _names_at(address: object, attempt: Attempt, make_context: Callable[[], ssl.SSLContext]) -> tuple[str, ...]:
+    """Return the names of a server's certificate, for the text of an error; none if anything goes wrong.
+
+    OpenSSL does not show a certificate that it did not accept. So the server is asked once more, by a connection that
+    checks all but the names, has no certificate of ours, and sends nothing.
+    """
+    if not isinstance(address, tuple):
+        return ()
+    with contextlib.suppress(Exception):
+        make = partial(TlsProtocol, make_context(), attempt, _Look)
+        async with asyncio.timeout(LOOK_S):
+            _, protocol = await asyncio.get_running_loop().create_connection(make, *address[:2])
+            look = await protocol.established()
+            await protocol.closed
+            return look.names
+    return ()

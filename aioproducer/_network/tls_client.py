@@ -102,7 +102,7 @@ class TlsClient:
         """
         found = self._context if self._source is None else self._from_user(self._source)
         assert found is not None  # `prepare` came before
-        attempt = Attempt(name_to_check(host), found.has_certificate, found.has_truststore)
+        attempt = Attempt(name_to_check(host), found.has_certificate, found.has_truststore, unnamed=found.unnamed)
         return partial(TlsProtocol, found.context, attempt, make)
 
     def context(self) -> ssl.SSLContext:

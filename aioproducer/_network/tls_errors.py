@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,7 @@ class Attempt:
     has_certificate: bool  # ours
     has_truststore: bool
     names: tuple[str, ...] = ()  # of the broker's certificate, if known
+    unnamed: Callable[[], ssl.SSLContext] | None = None  # makes a context that checks all but names, without our key
 
 
 def _untrusted(attempt: Attempt) -> str:
@@ -129,20 +131,30 @@ def _found(error: Exception, phase: Phase, attempt: Attempt) -> TlsError:
     return TlsError(f"TLS failed {phase.value}: {detail}")
 
 
+def is_of_name(error: BaseException | None) -> bool:
+    """Return whether a certificate was not accepted for its names alone."""
+    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _NAME_CODES
+
+
 def closed_error(phase: Phase, attempt: Attempt) -> TlsError:
     """Return the error of a connection that ended during the handshake, or right after it."""
     if phase is Phase.HANDSHAKE:
+        third = "" if attempt.has_certificate else ", or one that wants a client certificate (ssl_keystore_location)"
         return TlsClosedError(
             "the other end closed the connection in the TLS handshake without a word: is this the port of a listener "
-            "without TLS, or a load balancer with no broker behind it?"
+            f"without TLS, or a load balancer with no broker behind it{third}?"
         )
-    hint = "" if attempt.has_certificate else ", and no ssl_keystore_location is given: does it want a certificate?"
-    return TlsClosedError(f"the other end closed the connection right after the TLS handshake{hint}")
+    hint = (
+        "does it accept our certificate? Its log says more"
+        if attempt.has_certificate
+        else "does it want a certificate? No ssl_keystore_location is given"
+    )
+    return TlsClosedError(f"the other end closed the connection right after the TLS handshake: {hint}")
 
 
 def _verification(error: ssl.SSLCertVerificationError, attempt: Attempt) -> str:
     code = error.verify_code
-    if code in _NAME_CODES:
+    if is_of_name(error):
         return _other_name(attempt)
     text = _VERIFY_TEXTS.get(code)
     if text is None:

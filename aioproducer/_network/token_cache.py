@@ -19,7 +19,7 @@ from aioproducer.errors import AuthenticationError, TokenError
 from aioproducer.security import Token, TokenProvider
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
 
 _DEFAULT_TIMEOUT_MS: Final = 10_000  # to connect, and to read
 _LONGEST_TIMER_S: Final = 86_400.0  # event loops refuse times that are too far away
@@ -83,6 +83,11 @@ class TokenCache:
         self._last_error: AuthenticationError | None = None
         self._retry_at = 0.0  # monotonic seconds
         self._is_closed = False
+
+    @property
+    def fetching(self) -> asyncio.Future[Bearer] | None:
+        """The fetch that is under way."""
+        return self._fetching
 
     def current(self) -> Bearer | None:
         """Return the last token if it is valid, else None."""

@@ -3,7 +3,8 @@
 import contextlib
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Protocol
 
 import anyio
@@ -12,7 +13,9 @@ import typer
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.kafka_version import require_kafka
 from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.secure_broker import write_client_properties
 from aioproducer.cli.standard_streams import discard, tell
+from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import BrokerStartError, KafkaCluster, MissingToolError
 from aioproducer.testing.kafka.server_properties import free_ports, is_free
 
@@ -29,6 +32,13 @@ class Cluster(Protocol):
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT of every node."""
+
+    @property
+    def security_folder(self) -> Path:
+        """Where its certificates are."""
+
+    def client_properties(self, listener: str, mechanism: str = "") -> dict[str, str]:
+        """Return a Java client's properties for one listener."""
 
     async def start(self) -> None:
         """Start all nodes."""
@@ -48,13 +58,20 @@ def broker(
     topic: Annotated[
         list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="Create this topic; may be given again.")
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Also listen with TLS and SASL, and print a client.properties that fits.")
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="With --secure: write client.properties and its certificates here."),
+    ] = None,
 ) -> None:
     """Run a cluster on 127.0.0.1 until Ctrl-C: embedded, or real Apache Kafka. Topics are created on first use."""
     topics = _topics(topic or [])
+    _check_folder(folder, is_secure=secure)
     if kafka is not None:
         require_kafka(kafka)
-    ports = _ports(nodes, port)
-    cluster = _embedded(ports, topics) if kafka is None else KafkaCluster(kafka, nodes=nodes, ports=ports)
+    cluster = _cluster(kafka, _ports(nodes, port), topics, is_secure=secure)
 
     async def serve() -> None:
         tell(f"starting {_what(kafka, nodes)} ...")
@@ -64,8 +81,15 @@ def broker(
             if kafka is not None:
                 await _make_topics(cluster.bootstrap_servers, topics, replicas=min(3, nodes))
             _say(_invitation(cluster.bootstrap_servers, next(iter(topics), "demo")))
+            if secure:
+                _say(write_client_properties(cluster, folder or cluster.security_folder))
             await anyio.sleep_forever()
 
+    _run(serve)
+
+
+def _run(serve: Callable[[], Awaitable[None]]) -> None:
+    """Serve until a signal; what stands in the way is one line."""
     try:
         run_until_signal(serve)
     except MissingToolError as missing:
@@ -100,10 +124,27 @@ async def _running(cluster: Cluster) -> AsyncIterator[None]:
             await cluster.stop()
 
 
-def _embedded(ports: Sequence[int], topics: Mapping[str, int]) -> Cluster:
+def _check_folder(folder: Path | None, *, is_secure: bool) -> None:
+    """Refuse a folder that cannot be written to before anything starts."""
+    if folder is None:
+        return
+    if not is_secure:
+        usage_error("--folder is for --secure")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        usage_error(f"--folder {folder}: {error.strerror}")
+
+
+def _cluster(kafka: str | None, ports: Sequence[int], topics: Mapping[str, int], *, is_secure: bool) -> Cluster:
+    security = ClusterSecurity() if is_secure else None
+    if kafka is not None:
+        return KafkaCluster(kafka, nodes=len(ports), ports=ports, security=security)
     from aioproducer.testing import FakeCluster  # noqa: PLC0415 - not for real Kafka
 
-    return FakeCluster(len(ports), topics=dict(topics), ports=list(ports), num_partitions=DEFAULT_PARTITIONS)
+    return FakeCluster(
+        len(ports), topics=dict(topics), ports=list(ports), security=security, num_partitions=DEFAULT_PARTITIONS
+    )
 
 
 def _load_message_classes() -> None:

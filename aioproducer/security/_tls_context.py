@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,6 +40,7 @@ class TlsContext(NamedTuple):
     has_certificate: bool
     has_truststore: bool
     warnings: tuple[tuple[str, str], ...] = ()  # (option, what should be looked at)
+    unnamed: Callable[[], ssl.SSLContext] | None = None  # makes a context that checks all but names, without our key
 
 
 def build_context(rules: TlsRules, trusted: TrustStore, own: KeyStore) -> TlsContext:
@@ -50,23 +52,35 @@ def build_context(rules: TlsRules, trusted: TrustStore, own: KeyStore) -> TlsCon
     Raises:
         ConfigurationError: a store, version or cipher suite cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.verify_flags |= ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    context.check_hostname = rules.checks_name
     warnings: list[tuple[str, str]] = []
-    _set_versions(context, rules)
-    _set_ciphers(context, rules.cipher_suites, warnings)
-    if trusted.is_given:
-        _trust(context, trusted)
-    else:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    certificates = trusted.read() if trusted.is_given else None
+    try:
+        context = _without_key(rules, certificates, warnings)
+    except ssl.SSLError as error:
+        refuse(trusted.origin, f"a certificate in it is damaged ({error.reason or 'not one of X.509'})")
     if own.is_given:
         _use_key(context, own, warnings)
     if not rules.checks_name:
         text = "the names of brokers are not checked: any certificate of a trusted CA is accepted for any broker"
         warnings.append(("ssl_endpoint_identification_algorithm", text))
-    return TlsContext(context, own.is_given, trusted.is_given, tuple(warnings))
+    unnamed = partial(_without_key, replace(rules, checks_name=False), certificates, [])
+    return TlsContext(context, own.is_given, trusted.is_given, tuple(warnings), unnamed)
+
+
+def _without_key(
+    rules: TlsRules, certificates: tuple[bytes, ...] | None, warnings: list[tuple[str, str]]
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.check_hostname = rules.checks_name
+    _set_versions(context, rules)
+    _set_ciphers(context, rules.cipher_suites, warnings)
+    if certificates is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        context.load_verify_locations(cadata=b"".join(certificates))
+    return context
 
 
 def types_that_differ(
@@ -105,16 +119,6 @@ def _set_ciphers(context: ssl.SSLContext, suites: tuple[str, ...], warnings: lis
             text = f"ssl_cipher_suites: {suite!r} is not a cipher suite that this OpenSSL ({ssl.OPENSSL_VERSION}) knows"
             raise ConfigurationError(text, option="ssl_cipher_suites") from None
     context.set_ciphers(":".join(older))
-
-
-def _trust(context: ssl.SSLContext, trusted: TrustStore) -> None:
-    option = "ssl_truststore_certificates" if trusted.location is None else "ssl_truststore_location"
-    certificates = trusted.read()
-    try:
-        context.load_verify_locations(cadata=b"".join(certificates))
-    except ssl.SSLError as error:
-        text = f"{option}: a certificate in it is damaged ({error.reason or error})"
-        raise ConfigurationError(text, option=option) from None
 
 
 def _use_key(context: ssl.SSLContext, own: KeyStore, warnings: list[tuple[str, str]]) -> None:

@@ -5,31 +5,27 @@ Source: RFC 6749 (client credentials), RFC 7523 (jwt-bearer); KIP-768, KIP-1139.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
 import http.client
 import json
 import ssl
-import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import ConfigurationError, TokenError
+from aioproducer.security._in_thread import run_in_thread
 from aioproducer.security._secret import Secret
 from aioproducer.security._tokens import Token
 
 if TYPE_CHECKING:
     import os
     from types import ModuleType
-
-ResultT = TypeVar("ResultT")
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _LARGEST_ANSWER: Final = 1024 * 1024
@@ -83,7 +79,7 @@ class ClientCredentials:
         Raises:
             TokenError: the endpoint gives none.
         """
-        return await _in_thread(self._fetch)
+        return await run_in_thread(self._fetch)
 
     def _fetch(self) -> Token:
         secret = self._secret.reveal()
@@ -153,7 +149,7 @@ class JwtBearer:
         Raises:
             TokenError: the key cannot be used, or the endpoint gives no token.
         """
-        return await _in_thread(self._fetch)
+        return await run_in_thread(self._fetch)
 
     def _fetch(self) -> Token:
         return self._endpoint.ask({**self._fields, "assertion": self._assertion()}, self._extensions, {})
@@ -282,29 +278,3 @@ def _decrypted(pem: bytes, password: str) -> object:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415  # comes with PyJWT
 
     return load_pem_private_key(pem, password.encode())
-
-
-async def _in_thread(work: Callable[[], ResultT]) -> ResultT:
-    """Return the result of `work`, done in a daemon thread, which nothing waits for at the end of the program."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[ResultT] = loop.create_future()
-
-    def settle(result: ResultT | None, error: Exception | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)  # type: ignore[arg-type]  # there is one without an error
-
-    def run() -> None:
-        result, failure = None, None
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001  # raised where it is awaited
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=run, name="aioproducer-token", daemon=True).start()
-    return await answer

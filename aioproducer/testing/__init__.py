@@ -4,17 +4,24 @@ The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `fake_broker
 """
 
 from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer.testing.certificates import Certificate, CertificateAuthority
 from aioproducer.testing.cluster_options import FakeClusterOptions
+from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.exchange import SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Where
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
+from aioproducer.testing.fake_broker.security.sessions import SeenAuthentication
 from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_cluster import FakeCluster, ThreadedFakeCluster
+from aioproducer.testing.tokens import TokenSigner, unsecured_token
 
 __all__ = [
     "ApiKey",
+    "Certificate",
+    "CertificateAuthority",
+    "ClusterSecurity",
     "CoordinatorKind",
     "ErrorCode",
     "FakeCluster",
@@ -23,8 +30,11 @@ __all__ = [
     "FaultKind",
     "Faults",
     "LoggedRecord",
+    "SeenAuthentication",
     "SeenRequest",
     "ThreadedFakeCluster",
+    "TokenSigner",
     "TopicRefusedError",
     "Where",
+    "unsecured_token",
 ]

@@ -9,12 +9,18 @@ from itertools import count
 from typing import cast
 
 from aioproducer.errors import IllegalStateError
+from aioproducer.testing.fake_broker.broker import PLAINTEXT
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.effects import Buffer, Close, Effect, PauseReading, ResumeReading, Send
+from aioproducer.testing.fake_broker.faults import FaultKind, Where
+from aioproducer.testing.listener_certificates import ListenerCertificates
+from aioproducer.testing.tls_server import TlsServerProtocol
 
 _RECEIVE_BYTES = 256 * 1024
 _OWN_BUFFER_FROM = 16 * 1024
 _LENGTH_BYTES = 4
+_TLS_FAULTS = (FaultKind.STALL_TLS, FaultKind.CLOSE_TLS, FaultKind.GARBAGE_TLS, FaultKind.DELAY_TLS)
+SECURED_HOST = "localhost"  # a name, so that clients of TLS have one to check
 
 
 class FrameReader:
@@ -90,9 +96,10 @@ class FrameReader:
 class ClientConnection(asyncio.BufferedProtocol):
     """One client's socket, as its broker's server sees it."""
 
-    def __init__(self, driver: "ClusterDriver", node_id: int) -> None:
+    def __init__(self, driver: "ClusterDriver", node_id: int, listener: str = PLAINTEXT) -> None:
         self._driver = driver
         self.node_id = node_id
+        self.listener = listener
         self._number = 0
         self._reader = FrameReader(driver.model.settings.max_request_bytes)
         self.transport: asyncio.Transport | None = None
@@ -144,11 +151,18 @@ class ClientConnection(asyncio.BufferedProtocol):
 class ClusterDriver:
     """Runs a model on a loop: its clock is the loop's."""
 
-    def __init__(self, model: ModelCluster, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        model: ModelCluster,
+        loop: asyncio.AbstractEventLoop,
+        certificates: ListenerCertificates | None = None,
+    ) -> None:
         self.model = model
         self.is_running: bool = True
         self._loop = loop
-        self._servers: dict[int, asyncio.Server] = {}
+        self.certificates = certificates
+        self._servers: dict[tuple[int, str], asyncio.Server] = {}
+        self._tls: set[tuple[int, TlsServerProtocol]] = set()
         self._connections: dict[int, ClientConnection] = {}
         self._numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
@@ -179,38 +193,61 @@ class ClusterDriver:
                 "called from any thread"
             )
 
-    async def listen(self, node_id: int, *, host: str, port: int) -> None:
-        """Open a broker's port, 0: one the system chooses; the model learns which.
+    async def listen(self, node_id: int, *, host: str, port: int, listener: str = PLAINTEXT) -> None:
+        """Open a port of a broker, 0: one the system chooses; the model learns which.
 
         Raises:
             OSError: the port is taken.
         """
         server = await self._loop.create_server(
-            lambda: ClientConnection(self, node_id), host, port, start_serving=False
+            lambda: self._accepted(node_id, listener), host, port, start_serving=False
         )
-        self._servers[node_id] = server  # before `start_serving`: if that is cancelled, `stop` closes the server
+        # before `start_serving`: if that is cancelled, `stop` closes the server
+        self._servers[node_id, listener] = server
         broker = self.model.brokers[node_id]
-        broker.host, broker.port = host, int(server.sockets[0].getsockname()[1])
+        port = int(server.sockets[0].getsockname()[1])
+        if listener == PLAINTEXT:
+            broker.host, broker.port = host, port
+        else:
+            broker.endpoints[listener] = (SECURED_HOST, port)
         await server.start_serving()
 
+    def _accepted(self, node_id: int, listener: str) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection."""
+        connection = ClientConnection(self, node_id, listener)
+        context = None if self.certificates is None else self.certificates.context(listener)
+        if context is None:
+            return connection
+        faults, place = self.model.faults, Where(node_id=node_id)
+        fault = next((found for kind in _TLS_FAULTS if (found := faults._take(kind, place)) is not None), None)
+        tls = TlsServerProtocol(connection, context, fault=fault, ended=lambda over: self._tls.discard((node_id, over)))
+        self._tls.add((node_id, tls))
+        return tls
+
     async def close_port(self, node_id: int) -> None:
-        """Close a broker's port and, at once, its connections."""
+        """Close a broker's ports and, at once, its connections."""
         for connection in list(self._connections.values()):
             if connection.node_id == node_id:
                 connection.close(is_abrupt=True)
-        server = self._servers.pop(node_id, None)
-        if server is not None:
-            server.close()
-            await server.wait_closed()
+        for node, tls in list(self._tls):
+            if node == node_id:
+                tls.close(is_abrupt=True)  # also those that have not ended their handshake
+        for node, listener in list(self._servers):
+            if node == node_id:
+                server = self._servers.pop((node, listener))
+                server.close()
+                await server.wait_closed()
 
     async def stop(self) -> None:
         """Close every port and connection, and cancel the timer."""
         self.is_running = False
-        for node_id in list(self._servers):
+        for node_id in {node_id for node_id, _ in self._servers}:
             await self.close_port(node_id)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self.certificates is not None:
+            self.certificates.remove()
 
     def do(self, act: Callable[[float], None]) -> None:
         """Change the model by `act(now)`, and carry out the effects."""
@@ -223,7 +260,7 @@ class ClusterDriver:
         """Number a new connection."""
         number = next(self._numbers)
         self._connections[number] = connection
-        self.model.brokers[node_id].connected(number)
+        self.model.brokers[node_id].connected(number, connection.listener)
         return number
 
     def received(self, node_id: int, number: int, frames: list[memoryview]) -> None:

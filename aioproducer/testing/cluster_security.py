@@ -44,8 +44,23 @@ class ClusterSecurity:
     mechanisms: tuple[str, ...] = SASL_MECHANISMS
     """SASL mechanisms of every SASL listener but SIGNED, which has OAUTHBEARER alone."""
 
+    scram_iterations: int = 4096
+    """Rounds that a password of SCRAM is hashed; clients refuse fewer."""
+
+    listeners: tuple[str, ...] = tuple(LISTENERS)
+    """Names of the listeners beside the plaintext one."""
+
+    client_auth: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(CLIENT_CERTIFICATE, "required"))
+    """Whether a TLS listener asks for a client's certificate: "required", "requested" or, if not given, "none"."""
+
+    tls_versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    """Versions of TLS that brokers speak."""
+
     session_lifetime_ms: int = 0
     """Kafka's `connections.max.reauth.ms`: after how long a client must authenticate again; 0 is never."""
+
+    failed_authentication_delay_ms: int = 100
+    """How long a refused client waits for its answer, Kafka's `connection.failed.authentication.delay.ms`."""
 
     authority: CertificateAuthority = field(default_factory=CertificateAuthority)
     """Issues the brokers' certificates and the client's, and is the one that both sides trust."""

@@ -27,6 +27,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer.testing.cluster_driver import ClusterDriver
 from aioproducer.testing.cluster_options import FakeClusterOptions, check_options, checked_topics
+from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.exchange import SeenRequest
@@ -38,6 +39,8 @@ from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.version_profiles import profile_named
 from aioproducer.testing.fake_broker.wire.messages import load_message_classes
+from aioproducer.testing.fake_security import SecuredFakeCluster
+from aioproducer.testing.listener_certificates import ListenerCertificates
 
 ResultT = TypeVar("ResultT")
 
@@ -50,13 +53,13 @@ def wall_clock_ms() -> float:
     return time.time_ns() / 1e6
 
 
-class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a cluster
+class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everything a test does to a cluster
     """An embedded Kafka cluster, an async context manager.
 
     Everything lives in memory and on the event loop that started it; the ports are on loopback. The brokers answer
     while that loop runs. Tests without an event loop, or with several, use `FakeCluster.in_thread`.
 
-    What it does not do: share groups, authentication, TLS, ACLs, quotas, reassignments and elections on request,
+    What it does not do: share groups, Kerberos, ACLs, quotas, reassignments and elections on request,
     compaction, retention by time, message formats 0 and 1.
 
     Args:
@@ -65,6 +68,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         profile: the release of Kafka to look like: 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
         ports: one for each broker; otherwise the system chooses.
         clock: wall-clock time in ms, for timestamps.
+        security: listeners with TLS and SASL beside the plaintext one; `client_options` has what they ask for.
         options: `FakeClusterOptions`.
 
     Raises:
@@ -81,6 +85,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         profile: str = "4.3.1",
         ports: Sequence[int] | None = None,
         clock: Callable[[], float] = wall_clock_ms,
+        security: ClusterSecurity | None = None,
         **options: Unpack[FakeClusterOptions],
     ) -> None:
         if find_spec("kio") is None:
@@ -91,7 +96,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             raise ValueError(f"{len(ports)} ports for {nodes} nodes")
         check_options(options)
         options.setdefault("replication_factor", min(3, nodes))
-        self._settings = ClusterSettings(profile=profile_named(profile), **options)
+        self._settings = ClusterSettings(profile=profile_named(profile), security=security, **options)
         self._nodes = nodes
         self._topics = checked_topics(topics)
         self._ports = list(ports or [0] * nodes)
@@ -115,6 +120,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         profile: str = "4.3.1",
         ports: Sequence[int] | None = None,
         clock: Callable[[], float] = wall_clock_ms,
+        security: ClusterSecurity | None = None,
         **options: Unpack[FakeClusterOptions],
     ) -> ThreadedFakeCluster:
         """Return a cluster with an event loop and a thread of its own, a context manager for sync code.
@@ -130,7 +136,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             ValueError: as the class.
         """
         return ThreadedFakeCluster(
-            FakeCluster(nodes, topics=topics, profile=profile, ports=ports, clock=clock, **options)
+            FakeCluster(nodes, topics=topics, profile=profile, ports=ports, clock=clock, security=security, **options)
         )
 
     async def __aenter__(self) -> Self:
@@ -158,12 +164,16 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             driver.wake_soon()
 
         model = ModelCluster(self._nodes, settings, random=Random(_SEED), wake=wake)  # noqa: S311
-        self._driver = driver = ClusterDriver(model, loop)
+        security = settings.security
+        certificates = None if security is None else ListenerCertificates(security)
+        self._driver = driver = ClusterDriver(model, loop, certificates)
         try:
             for name, partitions in self._topics.items():
                 model.topics.create(TopicRequest(name=name, partitions=partitions))
             for node_id, port in enumerate(self._ports, start=1):
                 await driver.listen(node_id, host=self._host, port=port)
+                for listener in () if security is None else security.listeners:
+                    await driver.listen(node_id, host=self._host, port=0, listener=listener)
         except BaseException:
             await self.stop()
             raise
@@ -178,6 +188,9 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             raise RuntimeError(f"the cluster is not running: {_HOW_TO_RUN}")
         self._driver.check_caller()
         return self._driver
+
+    def _with_driver(self, act: Callable[[ClusterDriver], ResultT]) -> ResultT:
+        return act(self._running())
 
     # What clients and tests look at
 
@@ -288,6 +301,8 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         broker = self._broker(node_id)
         if not broker.is_alive:
             await driver.listen(node_id, host=broker.host, port=broker.port)
+            for listener, (_, port) in list(broker.endpoints.items()):
+                await driver.listen(node_id, host=self._host, port=port, listener=listener)
             driver.do(lambda now: driver.model.restart(node_id, now))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
@@ -380,7 +395,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         return found
 
 
-class ThreadedFakeCluster:  # noqa: PLR0904 - the methods of FakeCluster
+class ThreadedFakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - the methods of FakeCluster
     """A `FakeCluster` in a thread of its own, a context manager; made by `FakeCluster.in_thread`.
 
     Its methods are those of `FakeCluster` without `await`, and raise the same errors. Each may be called from any
@@ -439,6 +454,9 @@ class ThreadedFakeCluster:  # noqa: PLR0904 - the methods of FakeCluster
         if self._portal is None:
             raise RuntimeError("the cluster is not running: use `with FakeCluster.in_thread() as cluster:`")
         return self._portal
+
+    def _with_driver(self, act: Callable[[ClusterDriver], ResultT]) -> ResultT:
+        return self._running().call(partial(self._cluster._with_driver, act))  # noqa: SLF001 - the same cluster
 
     # What clients and tests look at
 

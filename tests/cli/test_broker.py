@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer import Producer, ProducerConfig
 from aioproducer.testing.kafka.readiness import ask_for_cluster
 from aioproducer.testing.kafka.server_properties import is_free
 
@@ -91,6 +92,29 @@ def test_printed_line_sends_a_record() -> None:
     assert "offset=0" in sent.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kafka", [[], pytest.param(["--kafka", "4.3.1"], marks=pytest.mark.kafka)], ids=["embedded", "real"]
+)
+async def test_secure_broker_writes_the_properties_that_a_producer_connects_with(
+    kafka: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "new" / "folder"
+    with running("--port", "0", "--secure", "--folder", str(folder), *kafka) as (process, _):
+        assert process.stdout is not None
+        printed = list(iter(process.stdout.readline, f"{folder}/client.properties:\n"))
+        text = "".join(iter(process.stdout.readline, "\n"))
+
+        async with Producer(ProducerConfig.from_properties_file(folder / "client.properties")) as producer:
+            sent = await producer.send_and_wait("orders", b"x")
+
+    assert any("aioproducer tail" in line for line in printed)
+    assert text == (folder / "client.properties").read_text("utf-8")
+    assert "security.protocol=SASL_SSL\n" in text
+    assert sent.offset == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "client.pem", "client.properties"]
+
+
 def test_busy_port_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -114,6 +138,8 @@ def test_busy_port_is_one_line() -> None:
         (["--topic", ".."], "'..'"),
         (["--nodes", "0"], "--nodes 0"),
         (["--port", "65536"], "--port 65536"),
+        (["--folder", "x"], "--folder is for --secure"),
+        (["--secure", "--folder", "/dev/null/x"], "--folder /dev/null/x: Not a directory"),
         (["--kafka", "four", "--port", "0"], "'four'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -84,8 +84,10 @@ def test_port_may_be_left_out(arguments: dict[str, object], expected: tuple[str,
 @pytest.mark.parametrize(
     "arguments,option",
     [
-        ({"security_protocol": "SASL_SSL", "ssl_context": object()}, "security_protocol"),
-        ({"security_protocol": "SASL_PLAINTEXT"}, "security_protocol"),
+        ({"security_protocol": "SASL_SSL", "ssl_context": object()}, "ssl_context"),
+        ({"security_protocol": "SASL_PLAINTEXT"}, "sasl_username"),
+        ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}, "sasl_mechanism"),
+        ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}, "sasl_token_provider"),
         ({"security_protocol": "SSL", "ssl_context": None}, "ssl_context"),
         ({"transactional_id": ""}, "transactional_id"),
         ({"transactional_id": 5}, "transactional_id"),

@@ -21,6 +21,11 @@ def server_certificate() -> Certificate:
     return AUTHORITY.issue(HOST)
 
 
+@cache
+def _shared_context(ciphers: str) -> ssl.SSLContext:
+    return server_context(ciphers=ciphers)
+
+
 def server_context(certificate: Certificate | None = None, *, ciphers: str = "") -> ssl.SSLContext:
     """Return the context of a server; with ciphers, of TLS 1.2."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -34,6 +39,7 @@ def server_context(certificate: Certificate | None = None, *, ciphers: str = "")
     return context
 
 
+@cache
 def client_context(trusted: CertificateAuthority = AUTHORITY) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=trusted.certificate)
@@ -45,7 +51,7 @@ class TlsPeer:
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = (context or server_context()).wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.tls = (context or _shared_context("")).wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.received = bytearray()
         self.is_shaken = self.got_close_notify = False
 

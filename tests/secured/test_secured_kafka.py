@@ -34,7 +34,7 @@ def librdkafka(options: dict[str, object]) -> dict[str, object]:
 
 
 def brokers_seen(
-    kafka: KafkaCluster, way: str, other: Mapping[str, object] = NOTHING, timeout_s: float = TIMEOUT_S
+    kafka: KafkaCluster, way: str, other: Mapping[str, object] = NOTHING, *, timeout_s: float = TIMEOUT_S
 ) -> list[int]:
     listener, mechanism = WAYS[way]
     options = librdkafka(kafka.client_options(listener, mechanism)) | dict(other)
@@ -61,7 +61,7 @@ async def test_scram_password_changes_while_the_broker_runs(secured_kafka: Kafka
 
     await secured_kafka.delete_user("carol")
     with pytest.raises(confluent_kafka.KafkaException):
-        await asyncio.to_thread(brokers_seen, secured_kafka, "scram-256", login, 1.0)
+        await asyncio.to_thread(brokers_seen, secured_kafka, "scram-256", login, timeout_s=1.0)
 
 
 async def presented(port: int, trusted: str) -> bytes:

@@ -6,7 +6,9 @@ from types import MappingProxyType
 from aioproducer.testing.cluster_security import ClusterSecurity
 
 SECURITY = ClusterSecurity()
-SHORT_SESSIONS = ClusterSecurity(session_lifetime_ms=3000)
+SHORT_SESSIONS = ClusterSecurity(
+    users={"alice": "alice-secret", "bob": "bob-secret", "ligature": "\ufb01rst"}, session_lifetime_ms=3000
+)
 
 WAYS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

@@ -18,6 +18,7 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 if TYPE_CHECKING:
     from aioproducer.cluster import Cluster
+    from aioproducer.config.producer_options import ProducerOptions
 
 ChoosePartition: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
 """aiokafka's partitioner: (serialized key, all partitions, those with a leader) to one of them."""
@@ -82,11 +83,19 @@ def own_partitioner(partitioner: ChoosePartition) -> AiokafkaPartitioner | None:
     return None if isinstance(partitioner, DefaultPartitioner) else AiokafkaPartitioner(partitioner)
 
 
-def refuse_unsupported(security_protocol: str, ssl_context: object) -> None:
-    """Refuse at the constructor what would not be done.
+def security_options(
+    security_protocol: str,
+    ssl_context: object,
+    *,
+    mechanism: str,
+    username: str | None,
+    password: str | None,
+    token_provider: object,
+) -> ProducerOptions:
+    """Return aiokafka's options of secured connections as those of a `Producer`.
 
     Raises:
-        ConfigurationError: TLS or SASL, or what aiokafka does not know either.
+        ConfigurationError: they do not fit together, or cannot be served.
     """
     if security_protocol not in _SECURITY_PROTOCOLS:
         raise ConfigurationError(
@@ -97,12 +106,17 @@ def refuse_unsupported(security_protocol: str, ssl_context: object) -> None:
         raise ConfigurationError(
             f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}", option="ssl_context"
         )
-    if security_protocol != "PLAINTEXT":
-        raise ConfigurationError(
-            f"security_protocol={security_protocol!r} is not supported yet, only 'PLAINTEXT' is; keep "
-            "aiokafka.AIOKafkaProducer for these brokers",
-            option="security_protocol",
-        )
+    options: dict[str, object] = {"security_protocol": security_protocol}
+    if security_protocol.endswith("SSL"):
+        options["ssl_context"] = ssl_context
+    if security_protocol.startswith("SASL"):
+        # aiokafka sends passwords in the clear if it is asked to, with a warning of its own.
+        options |= {"sasl_mechanism": mechanism, "allow_plaintext_credentials": True}
+        if mechanism == "OAUTHBEARER":
+            options["sasl_token_provider"] = token_provider
+        else:
+            options |= {"sasl_username": username, "sasl_password": password}
+    return cast("ProducerOptions", options)
 
 
 def refuse_unknown(acks: object, compression_type: object) -> None:

@@ -32,7 +32,7 @@ from aioproducer.compat.aiokafka.options import (
     own_partitioner,
     refuse_uncallable,
     refuse_unknown,
-    refuse_unsupported,
+    security_options,
     warn_of_deprecated,
     with_default_port,
 )
@@ -83,18 +83,19 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
         max_request_size: bytes of a request, and so of a record.
         linger_ms: how long an incomplete batch waits.
         retry_backoff_ms: between attempts, always the same.
-        security_protocol: "PLAINTEXT" only.
-        ssl_context: not used with "PLAINTEXT".
+        security_protocol: as aiokafka's.
+        ssl_context: for "SSL" and "SASL_SSL".
         connections_max_idle_ms: None is never.
         enable_idempotence: needs acks of all.
         transactional_id: implies idempotence, and so acks of all; every record then belongs to a transaction.
         transaction_timeout_ms: how long one may stay open before the broker aborts it.
-        sasl_mechanism: this and the others of SASL are not used with "PLAINTEXT".
-        sasl_plain_password: as above.
-        sasl_plain_username: as above.
-        sasl_kerberos_service_name: as above.
-        sasl_kerberos_domain_name: as above.
-        sasl_oauth_token_provider: as above.
+        sasl_mechanism: all of aiokafka's but "GSSAPI".
+        sasl_plain_password: for PLAIN and SCRAM.
+        sasl_plain_username: for PLAIN and SCRAM.
+        sasl_kerberos_service_name: not used.
+        sasl_kerberos_domain_name: not used.
+        sasl_oauth_token_provider: an `AbstractTokenProvider` of aiokafka's; its token is asked for once for all
+            connections, and again before it expires.
 
     Raises:
         ConfigurationError: a `ValueError`; an option is invalid, or not supported yet.
@@ -124,14 +125,21 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
         enable_idempotence: bool = False,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60000,
-        sasl_mechanism: str = "PLAIN",  # noqa: ARG002  # as those below: nothing to do with PLAINTEXT
-        sasl_plain_password: str | None = None,  # noqa: ARG002
-        sasl_plain_username: str | None = None,  # noqa: ARG002
-        sasl_kerberos_service_name: str = "kafka",  # noqa: ARG002
+        sasl_mechanism: str = "PLAIN",
+        sasl_plain_password: str | None = None,
+        sasl_plain_username: str | None = None,
+        sasl_kerberos_service_name: str = "kafka",  # noqa: ARG002  # of GSSAPI, as the next
         sasl_kerberos_domain_name: str | None = None,  # noqa: ARG002
-        sasl_oauth_token_provider: object = None,  # noqa: ARG002
+        sasl_oauth_token_provider: object = None,
     ) -> None:
-        refuse_unsupported(security_protocol, ssl_context)
+        security = security_options(
+            security_protocol,
+            ssl_context,
+            mechanism=sasl_mechanism,
+            username=sasl_plain_username,
+            password=sasl_plain_password,
+            token_provider=sasl_oauth_token_provider,
+        )
         refuse_uncallable(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
         refuse_unknown(acks, compression_type)
         warn_of_deprecated(loop=loop, api_version=api_version)
@@ -163,7 +171,7 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
             enable_idempotence=enable_idempotence,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
-        )
+        ).replace(**security)
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._partitioner = partitioner

@@ -27,15 +27,21 @@ class TrustStore:
     def is_given(self) -> bool:
         return self.location is not None or self.certificates is not None
 
+    @property
+    def origin(self) -> Origin:
+        if self.location is None:
+            return Origin("ssl_truststore_certificates")
+        return Origin("ssl_truststore_location", self.location)
+
     def read(self) -> tuple[bytes, ...]:
         """Return the trusted certificates as DER.
 
         Raises:
             ConfigurationError: the store cannot be read.
         """
+        origin = self.origin
         if self.location is None:
-            return pem.read_certificates(self.certificates or "", Origin("ssl_truststore_certificates"))
-        origin = Origin("ssl_truststore_location", self.location)
+            return pem.read_certificates(self.certificates or "", origin)
         content = _read(origin)
         kind, option = kind_of(content, origin), "ssl_truststore_password"
         if kind == "PEM":

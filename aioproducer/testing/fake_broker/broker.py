@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from aioproducer.testing.fake_broker.apis.sasl import refuse_between_tokens
 from aioproducer.testing.fake_broker.apis.table import ANSWERS
 from aioproducer.testing.fake_broker.effects import Buffer, Close, PauseReading, ResumeReading, Send
 from aioproducer.testing.fake_broker.exchange import (
@@ -20,18 +21,23 @@ from aioproducer.testing.fake_broker.exchange import (
 )
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind
 from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.security.sessions import Admission, SaslSession
 from aioproducer.testing.fake_broker.wire.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
 
+PLAINTEXT = "PLAINTEXT"
 _FRAMES_READ_AHEAD = 8
+_MAX_BYTES_BEFORE_LOGIN = 524_288  # `sasl.server.max.receive.size`
 _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 
 
 class _Connection:
-    __slots__ = ("current", "is_paused", "is_serving", "number", "waiting")
+    __slots__ = ("current", "is_paused", "is_serving", "listener", "number", "session", "waiting")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, listener: str, session: SaslSession | None) -> None:
         self.number = number
+        self.listener = listener
+        self.session = session
         self.waiting: deque[memoryview] = deque()
         self.current: Exchange | None = None
         self.is_serving = False
@@ -46,6 +52,9 @@ class Broker:
         self.cluster = cluster
         self.host = ""
         self.port = 0
+        self.endpoints: dict[str, tuple[str, int]] = {}
+        """Host and port of each listener but the first, which is `host` and `port`."""
+
         self.is_alive: bool = True
         self.incarnation: int = 0
         """Incremented by every death, so that requests held for a dead broker do not reach its successor."""
@@ -66,8 +75,9 @@ class Broker:
 
     # Called by the network
 
-    def connected(self, connection_id: int) -> None:
-        self._connections[connection_id] = _Connection(connection_id)
+    def connected(self, connection_id: int, listener: str = PLAINTEXT) -> None:
+        session = self.cluster.new_session(listener)
+        self._connections[connection_id] = _Connection(connection_id, listener, session)
 
     def disconnected(self, connection_id: int) -> None:
         """Forget a connection; a request that is being served continues, its response is dropped."""
@@ -83,6 +93,20 @@ class Broker:
         if len(connection.waiting) >= _FRAMES_READ_AHEAD and not connection.is_paused:
             connection.is_paused = True
             self.cluster.emit(PauseReading(connection_id))
+
+    def session_of(self, connection_id: int) -> SaslSession | None:
+        connection = self._connections.get(connection_id)
+        return None if connection is None else connection.session
+
+    def listener_of(self, connection_id: int) -> str:
+        connection = self._connections.get(connection_id)
+        return PLAINTEXT if connection is None else connection.listener
+
+    def end_sessions(self, now: float) -> None:
+        """Let every session expire now."""
+        for connection in self._connections.values():
+            if connection.session is not None:
+                connection.session.end(now)
 
     def die(self) -> None:
         self.is_alive = False
@@ -117,6 +141,8 @@ class Broker:
             self.hang_up(connection.number, "unknown or unsupported request")
             return
         connection.current = exchange
+        if connection.session is not None and not self._admit(exchange, connection.session, now):
+            return
         if not self.cluster.faults._kinds:
             self._answer(exchange, now)
         elif (fault := exchange.fault(FaultKind.STALL)) is not None:
@@ -125,6 +151,20 @@ class Broker:
             self.cluster.schedule.at(now + fault.amount, partial(self._answer, exchange))
         else:
             self._answer(exchange, now)
+
+    def _admit(self, exchange: Exchange, session: SaslSession, now: float) -> bool:
+        """Whether to serve a request of a SASL listener; else the connection ends."""
+        if not session.is_open and len(exchange.payload) > _MAX_BYTES_BEFORE_LOGIN:
+            exchange.hang_up("too many bytes before authentication")
+            return False
+        match session.admit(exchange.api, now):
+            case Admission.SERVED:
+                return True
+            case Admission.REFUSED:
+                refuse_between_tokens(exchange)
+            case Admission.CLOSED:
+                exchange.hang_up("a request without authentication")
+        return False
 
     def _open(self, connection: _Connection, frame: memoryview, now: float) -> Exchange | None:
         header, reader = read_request_header(frame)
@@ -185,6 +225,9 @@ class Broker:
             return
         if parts is not None and not self._send_spoiled(exchange, parts):
             self.cluster.emit(Send(exchange.connection_id, framed(exchange, parts)))
+        if exchange.is_last:
+            self.hang_up(exchange.connection_id, "refused")
+            return
         if exchange.throttle_ms:
             self.cluster.schedule.at(now + exchange.throttle_ms / 1000, partial(self._next, connection))
         else:
@@ -209,6 +252,12 @@ class Broker:
         else:
             return False
         return True
+
+    def send_last(self, exchange: Exchange, parts: Sequence[Buffer]) -> None:
+        """Send an answer out of order, and close the connection."""
+        if exchange.connection_id in self._connections:
+            self.cluster.emit(Send(exchange.connection_id, framed(exchange, parts)))
+            self.hang_up(exchange.connection_id, "refused")
 
     def _next(self, connection: _Connection, now: float) -> None:
         connection.current = None

@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import TypeAlias
 
+from aioproducer.testing.cluster_security import LISTENERS
 from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.effects import Effect
 from aioproducer.testing.fake_broker.exchange import Exchange, SeenRequest
@@ -21,6 +22,8 @@ from aioproducer.testing.fake_broker.features import TRANSACTIONS_V2, Features
 from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
+from aioproducer.testing.fake_broker.security.credentials import Credentials
+from aioproducer.testing.fake_broker.security.sessions import SaslSession, SeenAuthentication
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, Coordinators, ProducerIds
@@ -64,6 +67,9 @@ class ModelCluster:
             settings=settings,
         )
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
+        self.authentications: deque[SeenAuthentication] = deque(maxlen=REQUESTS_KEPT)
+        security = settings.security
+        self.credentials: Credentials | None = None if security is None else Credentials(security, random)
         self.observe: Observer = _nobody_looks
         """Called with every response of a broker, before faults change it; simulations count and print them."""
         self._effects: list[Effect] = []
@@ -134,7 +140,19 @@ class ModelCluster:
             for partition in topic.partitions:
                 partition.node_fenced(node_id, now, unclean=topic.config.allows_unclean_election)
 
+    def end_sessions(self, now: float) -> None:
+        """Let every session expire now: a client must authenticate again before anything else (KIP-368)."""
+        for broker in self.brokers.values():
+            broker.end_sessions(now)
+
     # Called by brokers
+
+    def new_session(self, listener: str) -> SaslSession | None:
+        """Return the session of a new connection; None for a listener without SASL."""
+        security, credentials = self.settings.security, self.credentials
+        if security is None or credentials is None or not LISTENERS.get(listener, "").startswith("SASL"):
+            return None
+        return SaslSession(listener, security, credentials, random=self.random)
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)

@@ -11,6 +11,7 @@ from aioproducer.testing.fake_broker.wire.messages import Tree, decode_request, 
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.testing.fake_broker.effects import Buffer, Effect
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
     from aioproducer.testing.fake_broker.log.partition import Partition
     from aioproducer.testing.fake_broker.schedule import Schedule
+    from aioproducer.testing.fake_broker.security.sessions import SaslSession, SeenAuthentication
     from aioproducer.testing.fake_broker.settings import ClusterSettings
     from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
     from aioproducer.testing.fake_broker.transactions.coordinators import Coordinators, ProducerIds
@@ -34,6 +36,7 @@ class ServingBroker(Protocol):
     host: str
     port: int
     incarnation: int
+    endpoints: dict[str, tuple[str, int]]
     stale_leaders: Mapping[Partition, tuple[int, int]]
     header_tags: bytes
 
@@ -41,6 +44,12 @@ class ServingBroker(Protocol):
     def cluster(self) -> SharedState: ...
 
     def finish(self, exchange: Exchange, parts: Sequence[Buffer] | None, now: float) -> None: ...
+
+    def send_last(self, exchange: Exchange, parts: Sequence[Buffer]) -> None: ...
+
+    def session_of(self, connection_id: int) -> SaslSession | None: ...
+
+    def listener_of(self, connection_id: int) -> str: ...
 
     def hang_up(self, connection_id: int, reason: str) -> None: ...
 
@@ -59,11 +68,14 @@ class SharedState(Protocol):
     markers: MarkerWriter
     transactions: TransactionCoordinator
     observe: Callable[[Exchange, object, float], None]
+    authentications: deque[SeenAuthentication]
 
     @property
     def brokers(self) -> Mapping[int, ServingBroker]: ...
 
     def live_nodes(self) -> list[int]: ...
+
+    def new_session(self, listener: str) -> SaslSession | None: ...
 
     def emit(self, effect: Effect) -> None: ...
 
@@ -121,6 +133,7 @@ class Exchange:
         "header",
         "incarnation",
         "is_flexible",
+        "is_last",
         "now",
         "payload",
         "throttle_ms",
@@ -142,6 +155,18 @@ class Exchange:
         self.incarnation: int = broker.incarnation
         self.now: float = now
         self.throttle_ms: int = 0
+        self.is_last: bool = False
+        """Whether the connection closes behind the answer."""
+
+    @property
+    def session(self) -> SaslSession | None:
+        """The session of the connection; None for a listener without SASL."""
+        return self.broker.session_of(self.connection_id)
+
+    def address_of(self, node_id: int) -> tuple[str, int]:
+        """Return host and port of a broker as clients of this connection's listener reach it."""
+        broker = self.cluster.brokers[node_id]
+        return broker.endpoints.get(self.broker.listener_of(self.connection_id), (broker.host, broker.port))
 
     def request(self) -> object:
         return decode_request(self.api, self.version, self.payload)
@@ -157,6 +182,16 @@ class Exchange:
         self.cluster.observe(self, tree, now)
         body = {"throttle_time": self.throttle_ms, **tree}
         self.reply([encode_response(self.api, self.version, body)], now)
+
+    def reply_last(self, tree: Tree, now: float) -> None:
+        """Respond, and close the connection."""
+        self.is_last = True
+        self.reply_tree(tree, now)
+
+    def reply_late(self, tree: Tree, now: float) -> None:
+        """Respond although the exchange has ended, behind the answers to later requests, and close the connection."""
+        del now
+        self.broker.send_last(self, [encode_response(self.api, self.version, tree)])
 
     def finish_silently(self, now: float) -> None:
         """End without a response, as with `acks=0`."""

@@ -33,6 +33,10 @@ class FaultKind(IntEnum):
     WRONG_CORRELATION_ID = auto()
     GARBAGE = auto()
     OVERSIZED_FRAME = auto()
+    STALL_TLS = auto()
+    CLOSE_TLS = auto()
+    GARBAGE_TLS = auto()
+    DELAY_TLS = auto()
 
 
 _OF_PARTITIONS = frozenset(
@@ -235,3 +239,21 @@ class Faults:  # noqa: PLR0904 - one verb a fault
     def oversized_frame(self, where: Where, *, size: int = 2**31 - 1, times: int | None = 1, skip: int = 0) -> Fault:
         """Put a wrong size, huge or negative, in front of the response."""
         return self.add(Fault(kind=FaultKind.OVERSIZED_FRAME, where=where, amount=size, times=times, skip=skip))
+
+    # Instead of a TLS handshake, at the client's first message; `where` may name the node
+
+    def stall_tls(self, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
+        """Never answer the client's first message."""
+        return self.add(Fault(kind=FaultKind.STALL_TLS, where=where, times=times, skip=skip))
+
+    def close_tls(self, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
+        """Close the connection."""
+        return self.add(Fault(kind=FaultKind.CLOSE_TLS, where=where, times=times, skip=skip))
+
+    def garbage_tls(self, data: bytes, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
+        """Send these bytes, and nothing else."""
+        return self.add(Fault(kind=FaultKind.GARBAGE_TLS, where=where, data=data, times=times, skip=skip))
+
+    def delay_tls(self, seconds: float, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
+        """Answer the client's first message later."""
+        return self.add(Fault(kind=FaultKind.DELAY_TLS, where=where, amount=seconds, times=times, skip=skip))

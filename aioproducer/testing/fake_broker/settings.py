@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_DEFAULTS
 from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
 
@@ -59,6 +60,7 @@ class ClusterSettings:
 
     group_max_session_timeout_s: float = 1800.0  # the longest one, `group.max.session.timeout.ms`
     max_request_bytes: int = 100 * 1024 * 1024  # a larger frame closes the connection, `socket.request.max.bytes`
+    security: ClusterSecurity | None = None  # of the listeners beside the plaintext one
     wall_clock_at_zero_ms: float = 0.0  # wall-clock time, in ms since 1970, when `now` was 0
 
     def topic_defaults(self) -> dict[str, str]:

@@ -243,9 +243,12 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         Raises:
             BrokerStartError: the broker refused.
         """
+        await self._set_password(user, password, 4096 if self.security is None else self.security.scram_iterations)
+
+    async def _set_password(self, user: str, password: str, iterations: int) -> None:
         port = self._any_running().ports.broker_port
         for mechanism in SCRAM_HASHES:
-            await set_scram_password(port, user, password, mechanism=mechanism)
+            await set_scram_password(port, user, password, mechanism=mechanism, iterations=iterations)
 
     async def delete_user(self, user: str) -> None:
         """Delete a user's SCRAM passwords.
@@ -286,7 +289,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
 
     async def _create_users(self, security: ClusterSecurity) -> None:
         for user, password in security.users.items():
-            await self.change_password(user, password)
+            await self._set_password(user, password, security.scram_iterations)
 
     def _any_running(self) -> KafkaNode:
         return next(node for node in self._nodes.values() if node.is_running and not node.is_paused)
@@ -329,7 +332,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
     def _ports_of_all(self) -> list[NodePorts]:
         """Client and controller port of every node."""
         count = self._node_count
-        names = () if self.security is None else tuple(LISTENERS)
+        names = () if self.security is None else self.security.listeners
         free = free_ports((3 + len(names)) * count)
         secured = [dict(zip(names, free[3 * count + at * len(names) :], strict=False)) for at in range(count)]
         clients = self._client_ports or free[count : 2 * count]

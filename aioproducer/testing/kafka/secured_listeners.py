@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from aioproducer.testing.cluster_security import CLIENT_CERTIFICATE, LISTENERS, LOGIN_MODULES, ClusterSecurity
+from aioproducer.testing.cluster_security import LISTENERS, LOGIN_MODULES, ClusterSecurity
 from aioproducer.testing.kafka.server_properties import NodePorts
 from aioproducer.testing.tokens import DEFAULT_AUDIENCE, DEFAULT_ISSUER
 
@@ -38,6 +38,8 @@ def secured_properties(security: ClusterSecurity, ports: NodePorts, folder: Path
         "ssl.truststore.type": "PEM",
         "sasl.enabled.mechanisms": ",".join(security.mechanisms),
         "connections.max.reauth.ms": str(security.session_lifetime_ms),
+        "connection.failed.authentication.delay.ms": str(security.failed_authentication_delay_ms),
+        "ssl.enabled.protocols": ",".join(security.tls_versions),
         "delegation.token.secret.key": "delegation",  # makes brokers hand out such tokens
     }
     for listener in ports.secured:
@@ -46,8 +48,7 @@ def secured_properties(security: ClusterSecurity, ports: NodePorts, folder: Path
             # by listener, since only then a running broker may be told to read the file again
             properties[f"{prefix}ssl.keystore.location"] = str(folder / KEYSTORE_FILE)
             properties[f"{prefix}ssl.truststore.location"] = str(folder / TRUSTSTORE_FILE)
-        if listener in CLIENT_CERTIFICATE:
-            properties[f"{prefix}ssl.client.auth"] = "required"
+            properties[f"{prefix}ssl.client.auth"] = security.client_auth.get(listener, "none")
         if LISTENERS[listener].startswith("SASL"):
             properties |= _sasl_properties(security, listener, folder)
     return properties

@@ -21,6 +21,12 @@ from aioproducer._protocol.offset_messages import (
     decode_txn_offset_commit_response,
 )
 from aioproducer._protocol.produce import decode_produce_response
+from aioproducer._protocol.sasl.messages import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    decode_sasl_authenticate_response,
+    decode_sasl_handshake_response,
+)
 from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
@@ -57,6 +63,7 @@ ANSWERS: dict[Api, Callable[..., object]] = {
     TXN_OFFSET_COMMIT: decode_txn_offset_commit_response,
     END_TXN: decode_end_txn_response,
     LIST_TRANSACTIONS: decode_list_transactions_response,
+    SASL_AUTHENTICATE: decode_sasl_authenticate_response,
 }
 """Called with version and payload."""
 
@@ -65,6 +72,7 @@ OF_ONE_VERSION: dict[Api, Callable[[bytes], object]] = {
     DESCRIBE_TRANSACTIONS: functools.partial(decode_describe_transactions_response, transactional_id=ANY_TEXT),
     DESCRIBE_PRODUCERS: decode_describe_producers_response,
     WRITE_TXN_MARKERS: decode_write_txn_markers_response,
+    SASL_HANDSHAKE: decode_sasl_handshake_response,
 }
 """Called with the payload."""
 

@@ -33,8 +33,8 @@ def test_every_decoder_of_answers_is_here() -> None:
     """A new decoder needs a row in `ANSWERS`."""
     found = {
         function
-        for module in pkgutil.iter_modules(protocol.__path__)
-        for name, function in vars(import_module(f"{protocol.__name__}.{module.name}")).items()
+        for module in pkgutil.walk_packages(protocol.__path__, f"{protocol.__name__}.")
+        for name, function in vars(import_module(module.name)).items()
         if name.startswith("decode_")
     }
     otherwise = (decode for _, decode in READ_OTHERWISE.values())

@@ -31,6 +31,8 @@ def answer_api_versions(exchange: Exchange) -> None:
         "api_keys": () if error else profile.listed,
         **({} if error else exchange.cluster.features.tree(exchange.version)),
     }
+    if not error and exchange.session is not None:
+        exchange.session.versions_answered()
     exchange.reply_tree(tree, exchange.now)
 
 

@@ -117,7 +117,7 @@ class _FetchJob:
             found,
             flexible=exchange.is_flexible,
             throttle_ms=exchange.throttle_ms,
-            endpoints=endpoints_of(exchange.cluster, [part.leader for part in found if part.leader is not None]),
+            endpoints=endpoints_of(exchange, [part.leader for part in found if part.leader is not None]),
         )
         exchange.reply(parts, now)
 

@@ -36,11 +36,11 @@ def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
     node_id = -1
     if not error:
         node_id = exchange.cluster.coordinators.node_of(CoordinatorKind(key_type), key, exchange.now)
-    broker = exchange.cluster.brokers.get(node_id)
+    host, port = exchange.address_of(node_id) if node_id in exchange.cluster.brokers else ("", -1)
     return {
         "node_id": node_id,
-        "host": broker.host if broker else "",
-        "port": broker.port if broker else -1,
+        "host": host,
+        "port": port,
         "error_code": error,
         "error_message": _message(exchange, error),
     }

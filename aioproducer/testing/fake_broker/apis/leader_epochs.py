@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.apis.list_offsets import leader_error
-from aioproducer.testing.fake_broker.exchange import Exchange, ServingBroker, SharedState
+from aioproducer.testing.fake_broker.exchange import Exchange, ServingBroker
 from aioproducer.testing.fake_broker.log.partition import NO_LEADER, Partition
 from aioproducer.testing.fake_broker.wire.messages import Tree
 from aioproducer.testing.fake_broker.wire.produce_wire import NodeEndpoint
@@ -43,6 +43,6 @@ def leader_hint(partition: Partition, broker: ServingBroker) -> tuple[int, int] 
     return None if leader == NO_LEADER else (leader, leader_epoch)
 
 
-def endpoints_of(cluster: SharedState, hints: Iterable[tuple[int, int]]) -> list[NodeEndpoint]:
+def endpoints_of(exchange: Exchange, hints: Iterable[tuple[int, int]]) -> list[NodeEndpoint]:
     nodes = sorted({node for node, _ in hints})
-    return [NodeEndpoint(node, cluster.brokers[node].host, cluster.brokers[node].port) for node in nodes]
+    return [NodeEndpoint(node, *exchange.address_of(node)) for node in nodes]

@@ -40,8 +40,9 @@ def answer_metadata(exchange: Exchange) -> None:
     tree: dict[str, object] = {
         "error_code": 0,
         "brokers": [
-            {"node_id": node, "host": cluster.brokers[node].host, "port": cluster.brokers[node].port, "rack": None}
+            {"node_id": node, "host": host, "port": port, "rack": None}
             for node in cluster.live_nodes()
+            for host, port in [exchange.address_of(node)]
         ],
         "cluster_id": cluster.settings.cluster_id,
         "controller_id": min(cluster.live_nodes()),

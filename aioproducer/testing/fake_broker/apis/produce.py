@@ -318,7 +318,7 @@ class _ProduceJob:
             self._exchange.version,
             answered,
             throttle_ms=self._exchange.throttle_ms,
-            endpoints=endpoints_of(self._exchange.cluster, hints) if hints else (),
+            endpoints=endpoints_of(self._exchange, hints) if hints else (),
         )
         self._exchange.reply(parts, now)
 

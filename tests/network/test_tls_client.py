@@ -1,0 +1,166 @@
+"""Stores of one producer: loaded before connections, again when files have changed, and never half."""
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+
+from aioproducer._network.tls import TlsProtocol
+from aioproducer._network.tls_client import Password, StoreOptions, TlsClient, reveal
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
+from aioproducer.security import Secret
+from aioproducer.security._tls_context import TlsRules
+from aioproducer.testing.certificates import CertificateAuthority
+from tests.fakes.event_log import EventList
+from tests.fakes.tls_peer import Inner
+
+OLD, NEW = CertificateAuthority("old"), CertificateAuthority("new")
+
+
+class Files:
+    """A trust store and a key store that tests replace, and a client that reads them."""
+
+    def __init__(self, folder: Path, *, more: StoreOptions | None = None) -> None:
+        self.trust, self.key = folder / "ca.pem", folder / "client.pem"
+        self.trust.write_text(OLD.certificate, encoding="utf-8")
+        self.key.write_text(OLD.issue("client").pem, encoding="utf-8")
+        self.log = EventList()
+        options = more or StoreOptions(truststore_location=str(self.trust), keystore_location=str(self.key))
+        self.client = TlsClient(TlsRules(), options, None, log=self.log)
+
+    async def trusted(self) -> list[str]:
+        """Return the CAs that the next connection trusts."""
+        await self.client.prepare()
+        made: TlsProtocol[Inner] = self.client.wrap(Inner, "broker")()
+        found = made._context.get_ca_certs()  # noqa: SLF001  # what the connection will use
+        return [str(dict(part[0] for part in each["subject"])["commonName"]) for each in found]  # type: ignore[misc]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+async def test_changed_file_is_loaded_before_the_next_connection(files: Files) -> None:
+    assert await files.trusted() == ["old"]
+    files.trust.write_text(OLD.certificate + NEW.certificate, encoding="utf-8")
+    assert sorted(await files.trusted()) == ["new", "old"]
+    assert files.log.names().count("tls_files_reloaded") == 1
+    assert sorted(await files.trusted()) == ["new", "old"]
+    assert files.log.names().count("tls_files_reloaded") == 1, "unchanged files are not loaded"
+
+
+async def test_swapped_symlink_is_a_changed_file(tmp_path: Path) -> None:
+    """As Kubernetes replaces mounted secrets."""
+    for name, authority in (("one", OLD), ("two", NEW)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ca.pem").write_text(authority.certificate, encoding="utf-8")
+    (tmp_path / "data").symlink_to(tmp_path / "one")
+    files = Files(tmp_path, more=StoreOptions(truststore_location=str(tmp_path / "data" / "ca.pem")))
+    assert await files.trusted() == ["old"]
+    (tmp_path / "next").symlink_to(tmp_path / "two")
+    os.replace(tmp_path / "next", tmp_path / "data")  # noqa: PTH105  # atomically
+    assert await files.trusted() == ["new"]
+
+
+@pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nMII", NEW.issue("x").key])
+async def test_half_written_file_changes_nothing_and_warns_once(files: Files, content: str) -> None:
+    await files.trusted()
+    files.trust.write_text(content, encoding="utf-8")
+    for _ in range(3):
+        assert await files.trusted() == ["old"]
+    assert files.log.names().count("tls_files_not_reloaded") == 1
+    files.trust.write_text(NEW.certificate, encoding="utf-8")
+    assert await files.trusted() == ["new"]
+
+
+async def test_removed_file_changes_nothing(files: Files) -> None:
+    await files.trusted()
+    files.key.unlink()
+    assert await files.trusted() == ["old"]
+    assert "there is no such file" in str(files.log.events)
+
+
+async def test_key_and_trust_are_loaded_as_a_whole(files: Files) -> None:
+    """A new CA does not take effect while the key beside it cannot be used."""
+    await files.trusted()
+    files.trust.write_text(NEW.certificate, encoding="utf-8")
+    files.key.write_text(NEW.issue("client").key, encoding="utf-8")
+    assert await files.trusted() == ["old"]
+    files.key.write_text(NEW.issue("client").pem, encoding="utf-8")
+    assert await files.trusted() == ["new"]
+
+
+async def test_first_load_that_fails_is_an_error(files: Files) -> None:
+    files.trust.unlink()
+    with pytest.raises(ConfigurationError, match="there is no such file"):
+        await files.trusted()
+    files.trust.write_text(NEW.certificate, encoding="utf-8")
+    assert await files.trusted() == ["new"]
+
+
+async def test_hundred_connections_load_once(files: Files) -> None:
+    await files.trusted()
+    files.trust.write_text(NEW.certificate, encoding="utf-8")
+    assert await asyncio.gather(*(files.trusted() for _ in range(100))) == [["new"]] * 100
+    assert files.log.names().count("tls_files_reloaded") == 1
+
+
+async def test_load_that_is_cancelled_leaves_the_next_one_to_work(files: Files) -> None:
+    loading = asyncio.ensure_future(files.trusted())
+    await asyncio.sleep(0)
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    assert await files.trusted() == ["old"]
+
+
+async def test_context_function_is_called_for_each_connection_and_no_check_is_warned_about() -> None:
+    made: list[ssl.SSLContext] = []
+
+    def make() -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        made.append(context)
+        return context
+
+    log = EventList()
+    client = TlsClient(TlsRules(), StoreOptions(), make, log=log)
+    for _ in range(3):
+        await client.prepare()
+        client.wrap(Inner, "broker")
+    assert len(made) == 3
+    assert log.names() == ["tls_setting"]
+
+
+@pytest.mark.parametrize("kind", ["text", "secret", "function", "async", "async secret", "none"])
+async def test_password_is_asked_for_in_every_form(kind: str) -> None:
+    async def ask() -> str:
+        return "x"
+
+    async def ask_secret() -> Secret:
+        return Secret("x")
+
+    forms: dict[str, Password] = {
+        "text": Secret("x"),
+        "secret": Secret("x"),
+        "function": lambda: "x",
+        "async": ask,
+        "async secret": ask_secret,
+        "none": None,
+    }
+    assert await reveal(forms[kind], "ssl_key_password") == (None if kind == "none" else "x")
+
+
+async def test_password_function_that_fails_is_named_without_what_it_says() -> None:
+    def fail() -> str:
+        raise ValueError("canary")
+
+    with pytest.raises(ConfigurationError, match="ssl_key_password: the function raised ValueError") as caught:
+        await reveal(fail, "ssl_key_password")
+    assert "canary" not in str(caught.value)
+    with pytest.raises(ConfigurationTypeError, match="returned bytes, and must return text"):
+        await reveal(lambda: b"canary", "ssl_key_password")  # type: ignore[arg-type, return-value]
