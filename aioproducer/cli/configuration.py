@@ -90,7 +90,7 @@ class FileProperties:
         in_file = next(
             (found.value for name, found in self._properties.items() if python_name(name) == _SERVERS_OPTION), ""
         )
-        return next(filter(None, (argument, in_file, os.environ.get(SERVERS_VARIABLE, ""), LOCAL)))
+        return argument if argument is not None else in_file or os.environ.get(SERVERS_VARIABLE, "") or LOCAL
 
     def located(self, error: ConfigurationError, *, besides: Iterable[str] = ()) -> str:
         """Return the text of an error, with file and line if the option stands there.

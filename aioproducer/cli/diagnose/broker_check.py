@@ -278,7 +278,7 @@ class BrokerCheck:
                 body,
                 lambda payload: decode_metadata_response(version, payload, from_node=-1),
             )
-        except BrokerConnectionError as error:
+        except KafkaError as error:
             raise _FailedStepError(str(error), await self._remedy_of_close()) from error
         self.brokers = [node for node in answer.nodes if node.is_valid]
         listed = ", ".join(f"{node.id} at {place_text(node.host, node.port)}" for node in self.brokers)
