@@ -204,9 +204,13 @@ _SET: Final = tuple(
 def with_headers(record: ProducerRecord, headers: Headers) -> ProducerRecord:
     """Return a copy with other headers, which are known to be valid: `dataclasses.replace` checks everything again."""
     copy = object.__new__(ProducerRecord)
-    parts = (record.topic, record.value, record.key, record.partition, record.timestamp, headers)
-    for put, part in zip(_SET, parts, strict=True):
-        put(copy, part)
+    put_topic, put_value, put_key, put_partition, put_timestamp, put_headers = _SET
+    put_topic(copy, record.topic)
+    put_value(copy, record.value)
+    put_key(copy, record.key)
+    put_partition(copy, record.partition)
+    put_timestamp(copy, record.timestamp)
+    put_headers(copy, headers)
     return copy
 
 

@@ -1,12 +1,15 @@
 """Interceptors see every record and cannot break one."""
 
 import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import pytest
 
+from aioproducer.cluster import Cluster
 from aioproducer.interceptors import InterceptorChain, ProducerInterceptor, check_interceptors
-from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition, with_headers
 
 RECORD = ProducerRecord("t", b"v", headers=(("h", b"1"),))
 METADATA = RecordMetadata("t", 0, TopicPartition("t", 0), 5, 1000, 0, 0)
@@ -180,3 +183,57 @@ class AsyncOnSend(ProducerInterceptor):
 def test_check_interceptors_refuses(interceptors: object, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         check_interceptors(interceptors)
+
+
+class Encloses(ProducerInterceptor):
+    """Fails where it is told to."""
+
+    def __init__(self, fails_at: str, heard: list[str]) -> None:
+        self.fails_at = fails_at
+        self.heard = heard
+
+    def on_start(self, client_id: str, cluster: Callable[[], Cluster]) -> None:
+        self.hear(f"start {client_id} {cluster().cluster_id}")
+
+    @contextmanager
+    def around_many(self, topic: str) -> Iterator[None]:
+        self.hear(f"begin {topic}")
+        yield
+        self.hear(f"end {topic}")
+
+    def hear(self, text: str) -> None:
+        self.heard.append(text)
+        if text.startswith(self.fails_at):
+            fail()
+
+
+@pytest.mark.parametrize("fails_at", ["nowhere", "start", "begin", "end"])
+def test_start_and_calls_of_many_records_are_enclosed(fails_at: str) -> None:
+    heard: list[str] = []
+    log = ListLog()
+    chain = InterceptorChain([Encloses(fails_at, heard), Encloses("nowhere", heard)], log)
+    chain.on_start("p", lambda: Cluster(cluster_id="c"))
+    with chain.around_many("t"):
+        heard.append("records")
+
+    ends = ["end t"] * (1 if fails_at == "begin" else 2)
+    assert heard == ["start p c", "start p c", "begin t", "begin t", "records", *ends]
+    assert (chain.failures, len(log.events)) == ((0, 0) if fails_at == "nowhere" else (1, 1))
+
+
+def test_interceptor_without_the_later_methods_is_enough() -> None:
+    """One that inherits nothing, written before they were there."""
+
+    class Old:
+        on_send = on_acknowledgement = on_error = close = Fails.on_send
+
+    chain = InterceptorChain([Old()], ListLog())  # type: ignore[list-item]  # it has what is called
+    chain.on_start("p", Cluster)
+    with chain.around_many("t"):
+        assert chain.failures == 0
+
+
+def test_copy_with_headers_is_as_a_checked_one() -> None:
+    headers = (("h", b"1"), ("i", None))
+
+    assert with_headers(RECORD, headers) == dataclasses.replace(RECORD, headers=headers)

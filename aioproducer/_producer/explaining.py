@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aioproducer._producer.producer_state import ProducerState
 from aioproducer._sender.why_waiting import WaitReasons
 from aioproducer.explanation import Explanation
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._accumulator.record_accumulator import RecordAccumulator
+    from aioproducer._accumulator.wait_queues import WaitQueues
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._network.network_client import NetworkClient
     from aioproducer._producer.producer_state import ProducerStateMachine
-    from aioproducer._producer.runtime import ProducerRuntime
 
 
-def explain(running: ProducerRuntime | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
+class Parts(Protocol):
+    """What is looked at; `ProducerRuntime` has it."""
+
+    loop: asyncio.AbstractEventLoop
+    accumulator: RecordAccumulator
+    wait_queues: WaitQueues
+    identity: ProducerIdentity
+    client: NetworkClient
+    metadata: MetadataRefresher
+
+
+def explain(running: Parts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
     if lifecycle.is_forked:
         note = "the producer was made before a fork: what waits is in the parent; create a new one in this process"
         return Explanation(lifecycle.name, "forked", note, ())

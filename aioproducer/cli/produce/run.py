@@ -85,8 +85,13 @@ class Run:
             if self._feed is not None:
                 what = "delivering what was accepted" if self._transaction is None else "aborting the transaction"
                 tell(f"\naioproducer: {what}, at most {self._drain_timeout_s:g} s; a second signal stops immediately")
-                if self._producer is not None and (explanation := self._producer.explain()).waiting:
-                    tell(f"aioproducer: {explanation.summary}")
+                self._tell_what_waits()
+
+    def _tell_what_waits(self) -> None:
+        if self._producer is not None and self._transaction is None:  # an abort does not wait for records
+            explanation = self._producer.explain()
+            if explanation.waiting:
+                tell(f"aioproducer: {explanation.summary}")
 
     async def _work_and_close(self) -> None:
         producer = self._producer = Producer(self._config)

@@ -38,7 +38,7 @@ INVARIANTS: Final = (
         changes=(
             Change(
                 "_accumulator/partition_queue.py",
-                "PartitionQueue._window",
+                "PartitionQueue.window",
                 "self.parts or not self.identity.is_confirmed(connection, now)",
                 "self.parts",
             ),

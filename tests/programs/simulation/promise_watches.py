@@ -105,7 +105,7 @@ class LingerWatch:
         if name in {"close_all", "make_all_ready", "take_over_waiting_record"}:
             self._hurried.update(self._all())
         elif name == "_make_ready_with_others":  # by any timer: some are older than this watch
-            self._hurried.update(self._company(arguments[0], self._open_batches._clock()))  # noqa: SLF001  # as above
+            self._hurried.update(self._company(arguments[0], self._open_batches.clock()))
         elif name in {"_close_full", "close_if_apart"}:
             target = arguments[0]
             queue: PartitionQueue = target if name == "_close_full" else target.queue
