@@ -224,7 +224,9 @@ class NodeConnection:
         if isinstance(error, TlsClosedError) and self._failures_in_a_row >= CLOSES_THAT_REFUSE - 1:
             cause, error = error.__cause__, TlsRefusedError(str(error))
             error.__cause__ = cause
-        self._note_refusal(error)
+        if is_refusal(error):
+            context = self._context
+            context.refusals.note(self.place, context.loop.time(), random=context.random)
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
@@ -262,18 +264,11 @@ class NodeConnection:
             self._failures_in_a_row = 0
             self._context.refusals.answered(connection.label)
             self._context.refusals.end(self.place)
-        else:
-            self._note_refusal(error)
         if self._is_closed or isinstance(error, IdleConnectionError):
             self._context.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
         else:
             self._note_failure(error)
         self._on_change(self)
-
-    def _note_refusal(self, error: KafkaError) -> None:
-        if is_refusal(error):
-            context = self._context
-            context.refusals.note(self.place, context.loop.time(), random=context.random)
 
     def _note_failure(self, error: KafkaError) -> None:
         delay_s = self._backoff.delay_s(self._failures_in_a_row)

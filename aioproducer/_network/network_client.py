@@ -230,6 +230,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     def update_nodes(self, cluster: Cluster) -> None:
         """Take the nodes that metadata names; other connections close when no request is in flight."""
+        self._context.refusals.metadata_came()
         self._pool.update(cluster.nodes)
 
     def cluster_changed(self, node_id: int) -> None:

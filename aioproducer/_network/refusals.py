@@ -49,6 +49,7 @@ class Refusals:
         self._latest: dict[Hashable, deque[float]] = {}
         self._in_a_row: dict[Hashable, int] = {}
         self._not_before: dict[Hashable, float] = {}
+        self._has_answer = False
         self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
 
     def note(self, place: Hashable, now: float, *, random: RandomSource) -> None:
@@ -70,14 +71,18 @@ class Refusals:
     def is_unwelcome(self, label: str) -> bool:
         """Note a connection that was closed at its first request; tell whether it was the third in a row.
 
-        A broker that shuts down does so once.
+        A broker that shuts down does so once; and if any broker has ever answered, this one is only in trouble.
         """
         self._unwelcome[label] = self._unwelcome.get(label, 0) + 1
-        return self._unwelcome[label] >= _UNWELCOME_AT_MOST
+        return self._unwelcome[label] >= _UNWELCOME_AT_MOST and not self._has_answer
 
     def answered(self, label: str) -> None:
-        """Note that a broker has answered a request."""
+        """Note that a broker has answered a request of a connection that is lost now."""
         self._unwelcome.pop(label, None)
+
+    def metadata_came(self) -> None:
+        """Note that the cluster has answered: the listener is the right one."""
+        self._has_answer = True
 
     def not_before(self, place: Hashable) -> float:
         """Return the earliest time of the next attempt; monotonic seconds."""

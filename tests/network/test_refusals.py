@@ -146,3 +146,10 @@ def test_listener_that_closes_at_the_first_request_three_times_wants_sasl() -> N
     run(story())
     assert [type(error) for error in errors] == [BrokerConnectionError, BrokerConnectionError, WrongListenerError]
     assert "security_protocol" in str(errors[-1])
+
+
+def test_broker_in_trouble_is_no_wrong_listener_once_the_cluster_has_answered() -> None:
+    refusals = Refusals(10_000)
+    refusals.metadata_came()
+
+    assert [refusals.is_unwelcome("broker 1") for _ in range(5)] == [False] * 5
