@@ -1,4 +1,4 @@
-"""Positions of TLS records in ciphertext of every shape; `test_tls_transport.py` compares them with what is readable."""
+"""Positions of TLS records in ciphertext of every shape; `test_tls_transport.py` compares with what can be read."""
 
 import pytest
 
