@@ -43,7 +43,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock = _JumpingSelector()
         super().__init__(self._clock)
         self.servers: dict[tuple[str, int], ServerFactory] = {}
-        self.names: dict[str, list[str]] = {}
+        self.names: dict[str, list[str]] = {"localhost": ["127.0.0.1"]}
         self.black_holes: set[str] = set()
         self.connects: list[tuple[float, str, int]] = []
 

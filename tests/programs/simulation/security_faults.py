@@ -56,6 +56,8 @@ def security_options(plan: Plan, passwords: Passwords) -> dict[str, object]:
         "sasl_mechanism": plan.mechanism,
         "sasl_username": USER,
         "sasl_password": passwords.for_client,
+        # questions come at every point of an exchange
+        "metadata_max_age_ms": Random(f"questions-{plan.seed}").choice((20, 50, 300)),
     }
 
 

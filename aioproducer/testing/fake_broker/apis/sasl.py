@@ -81,7 +81,8 @@ def refuse_between_tokens(exchange: Exchange) -> None:
     tree: dict[str, object] = {"error_code": codes.ILLEGAL_SASL_STATE}
     if exchange.api is ApiKey.METADATA:
         asked = cast("MetadataRequest", exchange.request()).topics or ()
-        tree["topics"] = [{"name": topic.name, "error_code": codes.ILLEGAL_SASL_STATE} for topic in asked]
+        refused = {"error_code": codes.ILLEGAL_SASL_STATE, "is_internal": False, "partitions": ()}
+        tree |= {"brokers": (), "topics": [{**refused, "name": topic.name, "topic_id": None} for topic in asked]}
     _later(exchange, lambda now: exchange.reply_last(tree, now))
 
 
