@@ -48,7 +48,7 @@ DECIDES = [
 
 TESTS_OF_DECISIONS = [
     *("tests/accumulator", "tests/protocol", "tests/sender", "tests/timing", "tests/transactions"),
-    *("tests/test_cluster.py", "tests/test_partitioners.py"),
+    *("tests/network/test_sealed_bytes.py", "tests/test_cluster.py", "tests/test_partitioners.py"),
 ]
 
 OLD_SPARKS = ("4.2.1", "4.0.5")

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from aioproducer._network.tls import InnerProtocol, TlsProtocol
 from aioproducer._network.tls_errors import Attempt
@@ -21,6 +21,9 @@ from aioproducer.security._tls_context import TlsContext, TlsRules, build_contex
 
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
+
+ANSWER_S: Final = 10.0
+"""Time for a function that is asked for a password; all connections wait for its answer."""
 
 InnerT = TypeVar("InnerT", bound=InnerProtocol)
 ResultT = TypeVar("ResultT")
@@ -63,6 +66,8 @@ class TlsClient:
         self._stores = stores
         self._source = source
         self._log = log
+        given = (stores.truststore_location, stores.keystore_location)
+        self._paths = tuple(path for path in given if path is not None)
         self._context: TlsContext | None = None
         self._stamp: _Stamp = ()
         self._lock = asyncio.Lock()
@@ -112,8 +117,7 @@ class TlsClient:
         return found.context
 
     def _look(self) -> _Stamp:
-        paths = (self._stores.truststore_location, self._stores.keystore_location)
-        return tuple(_stamp_of(path) for path in paths if path is not None)
+        return tuple(map(_stamp_of, self._paths))
 
     async def _load(self) -> TlsContext:
         options = self._stores
@@ -139,7 +143,7 @@ class TlsClient:
 
     def _take(self, loaded: TlsContext, stamp: _Stamp) -> None:
         if self._context is not None:
-            self._log.info("tls_files_reloaded")
+            self._log.info("tls_files_reloaded", files=list(self._paths))
         for option, text in loaded.warnings:
             self._log.warning("tls_setting", option=option, reason=text)
         self._context, self._stamp = loaded, stamp
@@ -181,10 +185,15 @@ async def reveal(password: Password, option: str) -> str | None:
         return None
     if isinstance(password, Secret):
         return password.reveal()
+    limit = asyncio.timeout(ANSWER_S)
     try:
-        answer = password()
-        found: object = await answer if inspect.isawaitable(answer) else answer
+        async with limit:
+            answer = password()
+            found: object = await answer if inspect.isawaitable(answer) else answer
     except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            text = f"{option}: the function has not answered within {ANSWER_S:g} s"
+            raise ConfigurationError(text, option=option) from error
         # Without what it says, which may hold the secret.
         raise ConfigurationError(f"{option}: the function raised {type(error).__name__}", option=option) from error
     if isinstance(found, Secret):

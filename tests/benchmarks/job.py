@@ -47,6 +47,12 @@ class Job:
     folder: str = ""
     """Of the files to read, for Spark."""
 
+    secured_servers: str = ""
+    """Addresses of the TLS listener that the client uses; empty for plaintext."""
+
+    ca_file: str = ""
+    """CA of that listener; empty for plaintext."""
+
     java_jars: str = ""
     """Folder of the Java producer's class path."""
 

@@ -11,6 +11,7 @@ from tests.benchmarks.brokers import embedded_broker
 from tests.benchmarks.job import Job
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
 from tests.benchmarks.spark_scenario import spark
+from tests.benchmarks.tls_scenario import tls
 from tests.benchmarks.worker_process import WorkerError, failure_text, python_process
 
 RAW_SOCKET, JAVA, CONFLUENT, AIOKAFKA = "raw socket", "Java producer", "confluent-kafka", "aiokafka"
@@ -298,9 +299,10 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "partitions": partitions,
     "stalled": stalled,
     "import": import_time,
+    "tls": tls,
     "spark": spark,
 }
 """By the names that `--only` takes, in the order in which they run."""
 
-ONLY_WHEN_NAMED = frozenset({"spark"})
-"""Takes as long as all the others, and needs PySpark."""
+ONLY_WHEN_NAMED = frozenset({"spark", "tls"})
+"""The first takes as long as all the others, and needs PySpark; the second starts a broker of its own."""

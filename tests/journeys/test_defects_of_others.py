@@ -7,7 +7,6 @@ import resource
 import pytest
 
 from aioproducer import (
-    BrokerConnectionError,
     DeliveryTimeoutError,
     IllegalStateError,
     KafkaError,
@@ -18,7 +17,7 @@ from aioproducer import (
     Producer,
     ProducerClosedError,
     ProtocolError,
-    TlsError,
+    TlsRefusedError,
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
@@ -215,16 +214,20 @@ async def test_endless_frame_is_not_buffered(frame: bytes) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
-@pytest.mark.parametrize(
-    "answer, kind, word", [(HTTP_ANSWER, ProtocolError, "HTTP"), (TLS_ALERT, TlsError, "TLS")], ids=["http", "tls"]
-)
-async def test_wrong_server_on_the_port_is_named(answer: bytes, kind: type[BrokerConnectionError], word: str) -> None:
-    async with server_that_says(answer) as address:
-        with pytest.raises(MetadataTimeoutError, match=rf"(?s){address}.*{word}") as caught:
+async def test_wrong_server_on_the_port_is_named() -> None:
+    async with server_that_says(HTTP_ANSWER) as address:
+        with pytest.raises(MetadataTimeoutError, match=rf"(?s){address}.*HTTP") as caught:
             await Producer(address, max_block_ms=150).start()
 
-    assert isinstance(caught.value.__cause__, kind)
-    assert isinstance(caught.value.last_broker_error, kind)
+    assert isinstance(caught.value.__cause__, ProtocolError)
+    assert isinstance(caught.value.last_broker_error, ProtocolError)
+
+
+async def test_tls_listener_is_an_error_at_once_that_names_the_option() -> None:
+    """A wrong port or protocol does not pass with time."""
+    async with server_that_says(TLS_ALERT) as address:
+        with pytest.raises(TlsRefusedError, match=rf"(?s){address}.*set security_protocol to 'SSL'"):
+            await Producer(address, max_block_ms=60_000).start()
 
 
 async def test_returned_timestamps_are_each_records_own(producer: Producer, one_broker: FakeCluster) -> None:

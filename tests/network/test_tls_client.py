@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer._network import tls_client
 from aioproducer._network.tls import TlsProtocol
 from aioproducer._network.tls_client import Password, StoreOptions, TlsClient, reveal
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
@@ -153,6 +154,16 @@ async def test_password_is_asked_for_in_every_form(kind: str) -> None:
         "none": None,
     }
     assert await reveal(forms[kind], "ssl_key_password") == (None if kind == "none" else "x")
+
+
+async def test_password_function_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        return "x"
+
+    monkeypatch.setattr(tls_client, "ANSWER_S", 0.01)
+    with pytest.raises(ConfigurationError, match="ssl_key_password: the function has not answered within"):
+        await reveal(hang, "ssl_key_password")
 
 
 async def test_password_function_that_fails_is_named_without_what_it_says() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer._network import tls
-from aioproducer._network.sealed_bytes import RECORD_BYTES, SealedBytes
 from aioproducer._network.tls_client import name_to_check
 from aioproducer.errors import TlsClosedError, TlsError, TlsRefusedError, TlsVerificationError
 from aioproducer.testing.certificates import CertificateAuthority
@@ -63,27 +62,6 @@ async def test_many_small_requests_and_a_slow_reader_never_look_unsent() -> None
         made.peer.feed(made.raw.take(37))
         assert 200_000 - made.transport.get_write_buffer_size() == len(made.peer.received)
     assert len(made.peer.received) == 200_000
-
-
-@pytest.mark.parametrize("foreign", [0, 1, 3])
-def test_record_of_openssl_in_front_of_plaintext_is_passed(foreign: int) -> None:
-    """An answer to KeyUpdate goes out with the next write."""
-    other = b"\x17\x03\x03\x00\x16" + bytes(22)
-    record = b"\x17\x03\x03\x40\x11" + bytes(RECORD_BYTES + 17)
-    last = b"\x17\x03\x03\x00\x1b" + bytes(10 + 17)
-    sealed = SealedBytes()
-    sealed.add([other * foreign + record[:100], record[100:] + record + last], 2 * RECORD_BYTES + 10)
-    assert sealed.unsent(len(last) + 2 * len(record)) == 2 * RECORD_BYTES + 10
-    assert sealed.unsent(len(last) + len(record)) == RECORD_BYTES + 10
-    assert sealed.unsent(len(last)) == 10
-    assert sealed.unsent(1) == 10
-    assert sealed.unsent(0) == 0
-
-
-def test_records_of_another_shape_count_as_gone() -> None:
-    sealed = SealedBytes()
-    sealed.add([b"\x17\x03\x03\x00\x01z" * 100, b"\x17\x03\x03\xff"], 2 * RECORD_BYTES)
-    assert sealed.unsent(50) == 0
 
 
 # Back-pressure

@@ -65,7 +65,8 @@ def _measure(job: Job, loop: Loop, on_delivery: OnDelivery | None) -> Outcome:
     if job.batch_size is not None:
         configuration["batch.size"] = job.batch_size
         configuration["queue.buffering.max.messages"] = LARGE_QUEUE_RECORDS
-    producer = Producer({"bootstrap.servers": job.bootstrap_servers, **configuration})
+    secured = {"security.protocol": "SSL", "ssl.ca.location": job.ca_file} if job.ca_file else {}
+    producer = Producer({"bootstrap.servers": job.secured_servers or job.bootstrap_servers, **configuration, **secured})
     loop(producer, job, job.warmup_records, on_delivery)
     producer.flush()
     stopwatch = Stopwatch()
