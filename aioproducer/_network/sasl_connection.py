@@ -202,6 +202,7 @@ class SaslConnection(BrokerConnection):
         if step.is_last:
             self._token_sent_at = now
             self._phase = _Phase.BEHIND
+            self._context.events.wake()  # for batches that found the connection silent: they need not await the answer
 
     def _outgoing(self, step: HandshakeRequest) -> OutgoingRequest:
         return OutgoingRequest(

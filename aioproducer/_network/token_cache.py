@@ -183,6 +183,7 @@ class TokenCache:
         error = fetching.exception()
         if not isinstance(error, AuthenticationError):
             return
+        error.__traceback__ = None  # its frames hold the token
         delay_s = self._backoff.delay_s(self._failures)
         self._failures += 1
         self._last_error, self._retry_at = error, self._loop.time() + delay_s

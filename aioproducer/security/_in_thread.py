@@ -29,9 +29,18 @@ async def run_in_thread(work: Callable[[], ResultT]) -> ResultT:
         try:
             result = work()
         except Exception as error:  # noqa: BLE001  # raised where it is awaited
-            failure = error
+            failure = _without_frames(error)
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=run, name="aioproducer-token", daemon=True).start()
     return await answer
+
+
+def _without_frames(error: Exception) -> Exception:
+    # The frames of the provider hold secrets, and error reports show local variables.
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error

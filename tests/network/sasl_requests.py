@@ -1,5 +1,7 @@
 """Numbered requests of tests of a `SaslConnection`."""
 
+from functools import partial
+
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from tests.fakes.sasl_broker import Secured
 
@@ -23,9 +25,12 @@ class Requests:
                     flexible=True,
                     buffers=[number.to_bytes(4, "big")],
                     expects_response=acks != 0,
-                    on_end=lambda end, number=number: self.ends.append((number, end)),
+                    on_end=partial(self._ended, number),
                 )
             )
+
+    def _ended(self, number: int, end: RequestEnd) -> None:
+        self.ends.append((number, end))
 
     @property
     def answered(self) -> list[int]:

@@ -105,7 +105,7 @@ def test_java_client_file_is_read_whole(tmp_path: Path) -> None:
 
 def test_error_in_a_jaas_text_names_the_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="line 2"):
-        from_file(tmp_path, f"bootstrap.servers=h:1\nsasl.jaas.config={PLAIN} requird;\nsasl.mechanism=PLAIN\n")
+        from_file(tmp_path, f"bootstrap.servers=h:1\nsasl.jaas.config={PLAIN} unless;\nsasl.mechanism=PLAIN\n")
 
 
 def test_what_a_file_cannot_say_is_given_beside_it(tmp_path: Path) -> None:

@@ -140,6 +140,15 @@ async def test_endpoint_that_gives_no_token_is_quoted(endpoint: Endpoint, answer
     assert len(endpoint.heard) == 1
 
 
+async def test_frames_of_an_error_hold_no_secret(endpoint: Endpoint) -> None:
+    endpoint.answer = (401, {}, b"")
+    with pytest.raises(TokenError) as caught:
+        await credentials(endpoint.url).token()
+    found = [value for entry in caught.traceback for value in entry.frame.f_locals.values()]
+
+    assert CANARY not in repr([value for value in found if isinstance(value, str | bytes)])
+
+
 async def test_endpoint_that_drips_is_given_up(endpoint: Endpoint) -> None:
     endpoint.answer, endpoint.drips_s = (200, {}, b" " * 100), 0.02
     with pytest.raises(TokenError, match="in time"):

@@ -1,4 +1,4 @@
-"""The families of runs: each says what its seeds may draw from. D15 awaits authentication.
+"""The families of runs: each says what its seeds may draw from.
 
 To add one, add a row to `FAMILIES`; what a fault does is said in `nemesis.py`, what callers do in `caller.py`.
 """
@@ -70,6 +70,7 @@ class Family:
     max_message_bytes: tuple[int, int] | None = None  # largest batch that the topic takes; None: a megabyte
     bulky: float = 0.0  # share of the seeds that have long records, and batches that are compressed in threads
     integer_edges: bool = False  # sequences, epochs, timestamps and sizes at the ends of their ranges
+    mechanisms: tuple[str, ...] = ()  # of SASL, one for each seed; nothing: brokers ask for no authentication
     is_transactional: bool = False  # the producer has a transactional id; callers send transactions, not records
     sends_offsets: float = 0.0  # share of the transactions that have offsets in them
     rivals: bool = False
@@ -307,6 +308,28 @@ _ROWS = (
             "user faults",
         ),
         always=("throttle",),
+    ),
+    Family(
+        name="D15",
+        title="authentication",
+        faults=(
+            *NETWORK,
+            *LEADERS,
+            "crash",
+            "retriable code",
+            "throttle",
+            "password changes",
+            "refused login",
+            "lost login",
+            "slow login",
+            "user faults",
+        ),
+        always=("sessions end",),
+        brokers=(1, 3),
+        strikes=(4, 16),
+        delivery_timeout_ms=(3_000, 30_000),
+        profiles=("4.3.1", "4.3.1", "3.9.1", "2.4", "2.1"),
+        mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
     ),
     Family(
         name="D20",

@@ -20,6 +20,7 @@ from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from tests.programs.simulation.coordinator_faults import ASKED, COORDINATOR_FAULTS
 from tests.programs.simulation.hostile_faults import HOSTILE_FAULTS
 from tests.programs.simulation.plan import LONGEST_PAUSE
+from tests.programs.simulation.security_faults import SECURITY_FAULTS
 
 if TYPE_CHECKING:
     from tests.programs.simulation.nemesis import Nemesis
@@ -360,6 +361,7 @@ def wall_clock_jumps(nemesis: Nemesis, chance: Random) -> None:
 FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     **COORDINATOR_FAULTS,
     **HOSTILE_FAULTS,
+    **SECURITY_FAULTS,
     "drop before append": drop_before_append,
     "drop after append": drop_after_append,
     "half response": half_an_answer,

@@ -25,6 +25,7 @@ from tests.programs.simulation.invariants import Watchman
 from tests.programs.simulation.kept_logs import LogKeeper
 from tests.programs.simulation.nemesis import Nemesis
 from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.security_faults import security_of, security_options
 from tests.programs.simulation.simulated_loop import SimulatedLoop
 from tests.programs.simulation.simulated_network import BOOTSTRAP_NAME, PORT, SimulatedNetwork
 from tests.programs.simulation.users_code import UsersInterceptor, UsersPartitioner
@@ -102,11 +103,12 @@ class Run:
             replication_delay_s=plan.replication_delay_s,
             failover_delay_s=plan.failover_delay_s,
             wall_clock_at_zero_ms=WALL_CLOCK_MS,
+            security=security_of(plan),
         )
 
     def _make_producer(self) -> Producer:
         hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
-        options = dict(self._plan.options)
+        options = {**self._plan.options, **security_options(self._plan, self._nemesis.passwords)}
         if self._plan.has_serializer:
             options["value_serializer"] = serialize
         if self._plan.has_partitioner:

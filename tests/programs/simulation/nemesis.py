@@ -16,6 +16,7 @@ from tests.programs.simulation.faults import FAULTS, TOPIC, make_topic
 from tests.programs.simulation.history import History
 from tests.programs.simulation.kept_logs import LogKeeper
 from tests.programs.simulation.plan import Plan, Strike
+from tests.programs.simulation.security_faults import USER, Passwords
 from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 
@@ -27,6 +28,7 @@ class Nemesis:
         self.keeper = keeper
         self.wall_clock_shift_ms = 0
         self.expired_at: list[float] = []  # virtual times when the transactional id has expired
+        self.passwords = Passwords()
         self._history = history
         self._loop = network.loop
         self._is_over = False
@@ -48,6 +50,9 @@ class Nemesis:
             self.model.restart(number, now)
             self.model.hold_replication(number, now, held=False)
             self.network.clear_up(node)
+        if self.model.credentials is not None:
+            self.set_password(self.passwords.newest)
+            self.give_password(self.passwords.newest)
         if self.model.topics.named(TOPIC) is None:
             make_topic(self, self.plan.partitions)
         if "downgrade" in self.plan.enabled:
@@ -77,6 +82,15 @@ class Nemesis:
         planned = profile_named(self.plan.profile).versions
         if self.model.settings.profile.versions is not planned:
             self.speak(planned)
+
+    def set_password(self, password: str) -> None:
+        """Change the password at the brokers."""
+        assert self.model.credentials is not None
+        self.model.credentials.change_password(USER, password)
+
+    def give_password(self, password: str) -> None:
+        """Tell the client."""
+        self.passwords.clients = password
 
     def fired(self, fault: str) -> None:
         """Count a fault that needs no request to have an effect."""

@@ -70,6 +70,12 @@ class Plan:
         return bool(self.options["enable_idempotence"])
 
     @property
+    def mechanism(self) -> str:
+        """The mechanism of SASL; empty where brokers ask for no authentication."""
+        mechanisms = self.family.mechanisms
+        return Random(f"mechanism-{self.seed}").choice(mechanisms) if mechanisms else ""
+
+    @property
     def is_honest(self) -> bool:
         """Whether what brokers say can be relied on."""
         return "lies" not in self.enabled

@@ -17,10 +17,12 @@ from math import ceil
 from random import Random
 from typing import Final
 
+from aioproducer.testing.fake_broker.broker import PLAINTEXT
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.effects import Close, Effect, PauseReading, ResumeReading, Send
 from tests.programs.simulation.lean_loop import LeanLoop
 from tests.programs.simulation.promise_watches import FrameWatch
+from tests.programs.simulation.security_faults import LISTENER
 from tests.programs.simulation.simulated_transport import SimulatedTransport
 from tests.programs.simulation.wire_watch import Fate, WireWatch
 
@@ -111,7 +113,8 @@ class SimulatedNetwork:
         protocol = factory()
         transport = SimulatedTransport(self, protocol, node, next(self._numbers))
         self.connections[transport.number] = transport
-        self.model.brokers[node.number].connected(transport.number)
+        listener = PLAINTEXT if self.model.settings.security is None else LISTENER
+        self.model.brokers[node.number].connected(transport.number, listener)
         self.watch.connected(transport)
         protocol.connection_made(transport)
         if not transport.sends_at_once:
