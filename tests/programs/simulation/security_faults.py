@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.programs.simulation.plan import Plan
 
 LISTENER = "SASL_PLAINTEXT"
-USER, PASSWORD = "alice", "alice-secret"  # noqa: S105 - of the simulation
+USER, PASSWORD = "alice", "alice-secret"
 STEPS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.SASL_AUTHENTICATE)
 REFUSALS = (58, 58, 33, 34)
 LONGEST_REFUSAL_S = 12.0
