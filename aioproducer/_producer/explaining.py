@@ -41,8 +41,6 @@ def explain(running: Parts | None, lifecycle: ProducerStateMachine, topic: str |
     note = ""
     if state is ProducerState.FAILED:
         note = f"the producer has failed, and with it all that waited ({lifecycle.failure()})"
-    elif state is ProducerState.CLOSING:
-        note = "the producer is closing and takes no more records"
     reasons = WaitReasons(running.accumulator, running.identity, running.client, running.metadata, running.loop.time())
     waiting = (*reasons.batches(topic), *reasons.records(running.wait_queues, topic))
     return Explanation(lifecycle.name, state.value, note, waiting)

@@ -73,7 +73,7 @@ async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
         command = await ended(process)
 
     assert command.code == 130
-    assert command.errors[1].startswith("aioproducer: 2 records: ")
+    assert command.errors[1].startswith("2 records: ")
     assert command.errors[2].startswith("standard input:2-3: 2 records: not acknowledged before the command ended")
     assert command.errors[-1] == "everything up to standard input:1 was delivered"
 
