@@ -16,8 +16,8 @@ from tests.spark.crashes.faulty_source import HALT, HALTED, Faults, Point
 from tests.spark.crashes.query import Job
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 300.0
-"""A busy machine takes a minute to start a JVM and its Python workers."""
+PATIENCE_S = 600.0
+"""A very busy machine takes minutes to start a JVM and its Python workers, and again for each attempt of a task."""
 POLL_S = 0.02
 
 

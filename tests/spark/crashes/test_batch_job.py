@@ -12,7 +12,7 @@ from tests.spark.crashes.driver import Driver
 from tests.spark.crashes.faulty_source import Point
 from tests.spark.crashes.query import Job
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 FILES = 4
 

@@ -13,7 +13,7 @@ from tests.spark.crashes.case import ROWS, MakeCase
 from tests.spark.crashes.driver import send, stamp
 from tests.spark.crashes.faulty_source import Point
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 DEATHS = [
     ("broker killed before the decision", Point("decision", 1)),

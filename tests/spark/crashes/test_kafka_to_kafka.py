@@ -10,7 +10,7 @@ from tests.spark.crashes.faulty_source import Point
 from tests.spark.crashes.query import Job
 from tests.spark.crashes.topic import Topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 BATCHES = 4
 

@@ -11,7 +11,7 @@ from tests.spark.crashes.case import MakeCase
 from tests.spark.crashes.driver import send
 from tests.spark.crashes.faulty_source import Point
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 
 def test_zombie_driver(make_case: MakeCase, kafka: KafkaCluster) -> None:

@@ -13,7 +13,7 @@ from tests.spark.crashes.driver import send
 from tests.spark.crashes.faulty_source import Point
 from tests.spark.crashes.standalone import StandaloneSpark
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 CONF = {"spark.default.parallelism": "2", "spark.cores.max": "2"}
 SPECULATION = {

@@ -9,7 +9,7 @@ from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.crashes.case import GATE, ROWS, MakeCase
 from tests.spark.crashes.faulty_source import Point
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 
 @GATE

@@ -11,7 +11,7 @@ from tests.spark.crashes.case import ROWS, Case, MakeCase
 from tests.spark.crashes.driver import send, wait_until
 from tests.spark.crashes.faulty_source import Point
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 TIMEOUT = {"transactionTimeout": "40s"}
 """Long enough for the first batch of a cold JVM on a busy machine."""
