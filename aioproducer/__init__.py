@@ -67,7 +67,13 @@ from aioproducer.java_serializers import (
     VoidSerializer,
 )
 from aioproducer.metrics import ProducerStatistics
-from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
+from aioproducer.partitioners import (
+    ConsistentRandomPartitioner,
+    Fnv1aPartitioner,
+    Partitioner,
+    RoundRobinPartitioner,
+    partition_for_key,
+)
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.serializers import (
     AsyncSerializer,
@@ -97,11 +103,13 @@ __all__ = [
     "ClusterAuthorizationError",
     "ConfigurationError",
     "ConfigurationTypeError",
+    "ConsistentRandomPartitioner",
     "ConsumerGroupMetadata",
     "Delivery",
     "DeliveryTimeoutError",
     "DoubleSerializer",
     "FloatSerializer",
+    "Fnv1aPartitioner",
     "GroupAuthorizationError",
     "IllegalStateError",
     "IntegerSerializer",

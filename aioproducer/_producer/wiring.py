@@ -35,6 +35,7 @@ from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.timers import TimerHeap
 from aioproducer._transactions.identity import identity_of
 from aioproducer.metrics import LatencyHistogram
+from aioproducer.partitioners import native_hash
 
 if TYPE_CHECKING:
     import asyncio
@@ -170,6 +171,7 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
         max_record_size=batching.max_record_size,
         wall_clock=dependencies.wall_clock,
         ignore_keys=config.partitioner_ignore_keys,
+        key_hash=native_hash(config.partitioner) or 0,
     )
     completion = Completion(loop, pool, flushes.generations, latency=latency, events=events, log=dependencies.log)
     return RecordParts(timers, flushes, identity, latency, pool, accumulator, appender, completion)
