@@ -77,7 +77,13 @@ from aioproducer.java_serializers import (
     VoidSerializer,
 )
 from aioproducer.metrics import HistogramValue, Metric, MetricKind, ProducerStatistics
-from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
+from aioproducer.partitioners import (
+    ConsistentRandomPartitioner,
+    Fnv1aPartitioner,
+    Partitioner,
+    RoundRobinPartitioner,
+    partition_for_key,
+)
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.serializers import (
     AsyncSerializer,
@@ -107,6 +113,7 @@ __all__ = [
     "ClusterAuthorizationError",
     "ConfigurationError",
     "ConfigurationTypeError",
+    "ConsistentRandomPartitioner",
     "ConsumerGroupMetadata",
     "CredentialsError",
     "Delivery",
@@ -114,6 +121,7 @@ __all__ = [
     "DoubleSerializer",
     "Explanation",
     "FloatSerializer",
+    "Fnv1aPartitioner",
     "GroupAuthorizationError",
     "HistogramValue",
     "IllegalStateError",

@@ -11,11 +11,15 @@ BuiltInPartitioner.partitionForKey, Utils.murmur2.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, runtime_checkable
+
+from aioproducer._native.append import hash_partition
 
 if TYPE_CHECKING:
     from aioproducer.cluster import Cluster
 
+_CRC32: Final = 1
+_FNV1A: Final = 2
 _MASK = 0xFFFFFFFF  # murmur2 counts in 32 bits
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -77,6 +81,58 @@ class RoundRobinPartitioner:
                 return choice
         self._next[topic] = turn + 1
         return turn % count
+
+
+class _HashPartitioner:
+    """Base class of the partitioners that differ from Kafka's in the hash alone."""
+
+    _kind: ClassVar[int]
+
+    def __init__(self) -> None:
+        self._keyless = RoundRobinPartitioner()
+
+    def partition(  # noqa: PLR0917  # Kafka's signature
+        self,
+        topic: str,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+    ) -> int:
+        """Return the partition of a key; for use in other partitioners, since a producer chooses natively."""
+        if key_bytes is None or (not key_bytes and self._kind == _CRC32):
+            return self._keyless.partition(topic, key, key_bytes, value, value_bytes, cluster)
+        return hash_partition(self._kind, bytes(key_bytes), cluster.partition_count(topic) or 1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class ConsistentRandomPartitioner(_HashPartitioner):
+    """Uses the CRC-32 of the key, as `consistent_random`, the default of librdkafka and all clients built on it.
+
+    Native: it costs nothing per record. Records without a key, or with an empty one, go to one partition after another,
+    each for a batch's worth of bytes.
+    """
+
+    _kind = _CRC32
+
+
+class Fnv1aPartitioner(_HashPartitioner):
+    """Uses the FNV-1a hash of the key, as sarama's default partitioner and librdkafka's `fnv1a_random`.
+
+    Native: it costs nothing per record. Records without a key go to one partition after another, each for a batch's
+    worth of bytes.
+    """
+
+    _kind = _FNV1A
+
+
+def native_hash(partitioner: object) -> int | None:
+    """Return the hash by which native code chooses in place of a partitioner; None if it must be called."""
+    kinds: dict[type[object], int] = {ConsistentRandomPartitioner: _CRC32, Fnv1aPartitioner: _FNV1A}
+    return kinds.get(type(partitioner))
 
 
 def partition_for_key(key_bytes: bytes, partition_count: int) -> int:

@@ -84,7 +84,8 @@ _CHAPTERS: Final = {
             *("BytesSerializer", "StringSerializer"),
             *("JsonSerializer", "IntegerSerializer", "LongSerializer", "ShortSerializer", "FloatSerializer"),
             *("DoubleSerializer", "BooleanSerializer", "UUIDSerializer", "VoidSerializer"),
-            *("Partitioner", "RoundRobinPartitioner", "partition_for_key", "Cluster"),
+            *("Partitioner", "RoundRobinPartitioner", "ConsistentRandomPartitioner", "Fnv1aPartitioner"),
+            *("partition_for_key", "Cluster"),
         ],
     ),
     "Secured clusters: aioproducer.security": (

@@ -391,7 +391,7 @@ class Interceptor:
         ([], "at least one host:port"),
         ("", "at least one host:port"),
         (":9092", "no host"),
-        ("h:abc", "no number"),
+        ("h:abc", "not a number"),
         ("h:0", "between 1 and 65535"),
         ("h:99999", "between 1 and 65535"),
         ("[::1", "IPv6"),

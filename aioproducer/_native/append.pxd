@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memmove
 from aioproducer._native.delivery cimport BatchResult, Delivery
 from aioproducer._native.measures cimport RecordSizes, note_size
 from aioproducer._native.memory cimport Chunk
-from aioproducer._native.murmur2 cimport murmur2_of
+from aioproducer._native.key_hashes cimport has_hash, partition_of_key
 from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport RecordBytes, put_bytes
 from aioproducer._native.varint cimport put_varint, varint_size
@@ -62,6 +62,7 @@ cdef class RecordAppender:
     cdef readonly Py_ssize_t batch_size      # bytes of a batch, its header included
     cdef readonly Py_ssize_t max_record_size  # bytes
     cdef bint _ignore_keys
+    cdef int _key_hash                       # of KeyHash
     cdef public bint closed                  # every append calls `refuse`
     cdef public bint pause_wanted            # `enqueue` should let the loop run once
     cdef bint busy                           # inside an append; records of nested calls wait
@@ -85,16 +86,22 @@ cdef class RecordAppender:
 # What happens for each record, inlined where records are appended one by one, many, or from columns
 
 
+cdef inline bint is_keyless(RecordAppender appender, const RecordBytes* record) noexcept:
+    """Whether no key chooses the partition."""
+    return appender._ignore_keys or not has_hash(appender._key_hash, record.key_size)
+
+
 cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
     cdef Py_ssize_t count = len(topic.slots)
-    cdef uint32_t key
     if record.partition >= 0:
         if record.partition >= count:
             appender._open_batches.unknown_partition(topic, record.partition)
         return slot_at(appender._open_batches, topic, record.partition)
-    if record.key_size >= 0 and not appender._ignore_keys:
-        key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
-        return slot_at(appender._open_batches, topic, <Py_ssize_t>key % count)
+    if not is_keyless(appender, record):
+        return slot_at(
+            appender._open_batches, topic,
+            partition_of_key(appender._key_hash, <const unsigned char*>record.key, record.key_size, count),
+        )
     # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
     if topic.sticky < 0 or topic.sticky_bytes + record.size > appender.batch_size - BATCH_HEADER_SIZE:
         topic.sticky = appender._open_batches.choose_partition(topic)
@@ -108,7 +115,7 @@ cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic
     cdef OpenPartition slot
     cdef RecordBatchBuilder builder
     cdef Py_ssize_t end
-    if topic.line and record.partition < 0 and (record.key_size < 0 or appender._ignore_keys):
+    if topic.line and record.partition < 0 and is_keyless(appender, record):
         return None
     slot = find_slot(appender, topic, record)
     builder = slot.builder

@@ -86,6 +86,7 @@ class RecordAppender:
         max_record_size: bytes that a batch of one record may have.
         wall_clock: milliseconds since the epoch; None reads the system's clock natively.
         ignore_keys: choose partitions as if no record had a key (`partitioner.ignore.keys`).
+        key_hash: of keys: 0 murmur2, 1 CRC-32, 2 FNV-1a.
     """
 
     topics: dict[str, TopicInfo]
@@ -104,6 +105,7 @@ class RecordAppender:
         max_record_size: int,
         wall_clock: Callable[[], int] | None = None,
         ignore_keys: bool = False,
+        key_hash: int = 0,
     ) -> None: ...
     def open(self) -> None:
         """Take records, from the thread alone that made it."""
@@ -152,6 +154,9 @@ class RecordAppender:
         """Append a record that waited in its partition's line; None: still no memory."""
     def partition_of(self, topic: str, key: bytes | None, partition: int | None, /) -> int | None:
         """The partition a record of a known topic has for certain; None when it is chosen late."""
+
+def hash_partition(kind: int, key: bytes, partition_count: int) -> int:
+    """The partition by a hash: 0 murmur2, 1 CRC-32, 2 FNV-1a."""
 
 def murmur2(key: bytes) -> int:
     """Kafka's 32-bit murmur2 of `key`, unsigned. Source: Utils.murmur2."""

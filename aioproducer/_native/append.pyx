@@ -32,6 +32,7 @@ from aioproducer._native.arguments cimport (
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.measures cimport RecordSizes
 from aioproducer._native.memory cimport Chunk
+from aioproducer._native.key_hashes cimport has_hash, partition_of_key
 from aioproducer._native.murmur2 cimport murmur2_of
 from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport (
@@ -54,6 +55,12 @@ cdef const char* NO_HEADERS = b"\0"
 
 def murmur2(bytes key not None):
     return murmur2_of(<const unsigned char*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+def hash_partition(int kind, bytes key not None, int partition_count):
+    return partition_of_key(
+        kind, <const unsigned char*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), partition_count
+    )
 
 
 def partition_for_key(bytes key not None, int partition_count):
@@ -119,7 +126,7 @@ cdef class TopicInfo:
 cdef class RecordAppender:
 
     def __cinit__(self, open_batches, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,
-                  wall_clock=None, bint ignore_keys=False):
+                  wall_clock=None, bint ignore_keys=False, int key_hash=0):
         self.topics = open_batches.topics
         self._topic = self.topics  # no topic's name
         self._open_batches = open_batches
@@ -128,6 +135,7 @@ cdef class RecordAppender:
         self.max_record_size = max_record_size
         self._wall_clock = wall_clock
         self._ignore_keys = ignore_keys
+        self._key_hash = key_hash
         self.closed = True
         self.own_loop = OwnLoop()
 
@@ -315,6 +323,6 @@ cdef class RecordAppender:
         cdef TopicInfo slots = self.topics[topic]
         if partition is not None:
             return partition
-        if key is None or self._ignore_keys:
+        if key is None or self._ignore_keys or not has_hash(self._key_hash, len(key)):
             return None
-        return (murmur2(key) & 0x7FFFFFFF) % len(slots.slots)
+        return hash_partition(self._key_hash, key, len(slots.slots))

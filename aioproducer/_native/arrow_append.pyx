@@ -7,8 +7,8 @@ A row that an append would refuse, or that must wait, is made into objects and g
 from libc.stdint cimport int64_t
 
 from aioproducer._native.append cimport (
-    BATCH_HEADER_SIZE, NO_HEADERS, OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo, room_for, write,
-    write_record,
+    BATCH_HEADER_SIZE, NO_HEADERS, OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo, is_keyless, room_for,
+    write, write_record,
 )
 from aioproducer._native.append_many cimport BulkAppend, Share, extend, share_of
 from aioproducer._native.arrow_columns cimport (
@@ -73,7 +73,7 @@ cdef class ArrowAppend(BulkAppend):
                     break
                 if appender.pause_wanted or appender.closed or slots.held:
                     break
-                if is_keyless(appender, &record):
+                if is_sticky(appender, &record):
                     self._append_run(slots, end, now)
         finally:
             appender.busy = False
@@ -114,7 +114,7 @@ cdef class ArrowAppend(BulkAppend):
         while self._next < end and read_row(self._columns, self._next, appender, &record, now):
             room = min(builder.chunk.capacity, builder.limit) - builder.size
             room = min(room, appender.batch_size - BATCH_HEADER_SIZE - slots.sticky_bytes)
-            if record.size >= room or not is_keyless(appender, &record):
+            if record.size >= room or not is_sticky(appender, &record):
                 break
             slots.sticky_bytes += record.size
             write_record(builder, &record)
@@ -124,9 +124,9 @@ cdef class ArrowAppend(BulkAppend):
         return 0
 
 
-cdef inline bint is_keyless(RecordAppender appender, const RecordBytes* record) noexcept:
+cdef inline bint is_sticky(RecordAppender appender, const RecordBytes* record) noexcept:
     """Whether the record goes to the sticky partition."""
-    return record.partition < 0 and (record.key_size < 0 or appender._ignore_keys)
+    return record.partition < 0 and is_keyless(appender, record)
 
 
 cdef inline bint read_row(

@@ -17,7 +17,7 @@ from aioproducer._native.delivery import BatchResult
 from aioproducer._native.record_pipeline import RecordPipeline
 from aioproducer._producer.unfinished_record import UnfinishedRecord
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordFilteredError
-from aioproducer.partitioners import check_choice
+from aioproducer.partitioners import check_choice, native_hash
 from aioproducer.records import TopicPartition
 from aioproducer.serializers import PendingAwaitable, bind_serializer
 
@@ -55,7 +55,8 @@ class RecordHooks:
         log: EventLog,
     ) -> None:
         self._interceptors = interceptors
-        self._partitioner = partitioner = config.partitioner
+        is_native = native_hash(config.partitioner) is not None
+        self._partitioner = partitioner = None if is_native else config.partitioner
         self._metadata = metadata
         self._completion = completion
         self._log = log

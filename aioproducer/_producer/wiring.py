@@ -38,6 +38,7 @@ from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.timers import TimerHeap
 from aioproducer._transactions.identity import identity_of
 from aioproducer.metrics import LatencyHistogram
+from aioproducer.partitioners import native_hash
 
 if TYPE_CHECKING:
     import asyncio
@@ -174,6 +175,7 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
         max_record_size=batching.max_record_size,
         wall_clock=dependencies.wall_clock,
         ignore_keys=config.partitioner_ignore_keys,
+        key_hash=native_hash(config.partitioner) or 0,
     )
     completion = Completion(
         loop,
