@@ -49,6 +49,7 @@ DECIDES = [
 TESTS_OF_DECISIONS = [
     *("tests/accumulator", "tests/protocol", "tests/sender", "tests/timing", "tests/transactions"),
     *("tests/network/test_sealed_bytes.py", "tests/test_cluster.py", "tests/test_partitioners.py"),
+    *("tests/producer/test_explain.py", "tests/journeys/test_hashes_of_other_clients.py"),
 ]
 
 OLD_SPARKS = ("4.2.1", "4.0.5")

@@ -139,9 +139,8 @@ class WaitQueues:
     def waiting(self) -> Iterator[tuple[WaitingRecord, WaitReason, str]]:
         """Yield each record with what it waits for, and what is known of that."""
         for topic, line in list(self._topics.items()):
-            if len(line):
-                trouble = str(self._trouble(topic) or "no broker has named them")
-                yield from ((record, WaitReason.METADATA, trouble) for record in line)
+            trouble = str(self._trouble(topic) or "no broker has named them")
+            yield from ((record, WaitReason.METADATA, trouble) for record in line)
         room = self._open_batches.room
         yield from ((record, WaitReason.MEMORY, room) for record in self._memory)
 

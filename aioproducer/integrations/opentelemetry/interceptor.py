@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioproducer.cluster import Cluster
     from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
-    Attributes = dict[str, AttributeValue]
+    _Attributes = dict[str, AttributeValue]
 
 
 class Names(NamedTuple):
@@ -67,9 +67,9 @@ class _Topic:
 
     __slots__ = ("attributes", "name")
 
-    def __init__(self, send: Attributes, topic: str) -> None:
+    def __init__(self, send: _Attributes, topic: str) -> None:
         self.name = f"send {topic}"
-        self.attributes: Attributes = {**send, NAMES.destination: topic}
+        self.attributes: _Attributes = {**send, NAMES.destination: topic}
 
 
 class _Place:
@@ -78,12 +78,12 @@ class _Place:
     __slots__ = ("measured", "traced")
 
     def __init__(self, topic: _Topic, cluster: Cluster | None, where: tuple[str, int]) -> None:
-        traced: Attributes = {NAMES.partition: str(where[1])} if where[1] >= 0 else {}
+        traced: _Attributes = {NAMES.partition: str(where[1])} if where[1] >= 0 else {}
         leader = None if cluster is None else cluster.leader_of(*where)
         if cluster is not None and leader is not None:
             node = cluster.nodes[leader]
             traced |= {NAMES.server_address: node.host, NAMES.server_port: node.port}
-        self.measured: Attributes = {**topic.attributes, **traced}
+        self.measured: _Attributes = {**topic.attributes, **traced}
         if cluster is not None and cluster.cluster_id is not None:
             traced[NAMES.cluster_id] = cluster.cluster_id
         self.traced = traced
@@ -155,8 +155,8 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         self._with_keys = with_keys
         self._with_create_spans = with_create_spans
         self._open: dict[int, _Open] = {}
-        self._base: Attributes = {NAMES.system: "kafka"}
-        self._send: Attributes = {**self._base, NAMES.operation_name: "send", NAMES.operation_type: "send"}
+        self._base: _Attributes = {NAMES.system: "kafka"}
+        self._send: _Attributes = {**self._base, NAMES.operation_name: "send", NAMES.operation_type: "send"}
         self._cluster: Callable[[], Cluster] | None = None
         self._seen: Cluster | None = None
         self._topics: dict[str, _Topic] = {}
@@ -275,7 +275,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         bulk.left -= 1
         return record
 
-    def _add_contents(self, attributes: Attributes, record: ProducerRecord) -> None:
+    def _add_contents(self, attributes: _Attributes, record: ProducerRecord) -> None:
         if record.value is None:
             attributes[NAMES.tombstone] = True
         if self._with_keys and (text := _text_of(record.key)) is not None:

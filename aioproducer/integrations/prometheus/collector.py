@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -21,7 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.core import (
     Metric as Family,
 )
-from prometheus_client.registry import REGISTRY, Collector
+from prometheus_client.registry import REGISTRY
 
 from aioproducer._producer.kafka_metrics import (
     APP,
@@ -39,6 +39,7 @@ from aioproducer.metrics import HistogramValue, MetricKind
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
 
     from aioproducer.metrics import Metric, MetricValue
 
@@ -61,7 +62,7 @@ class HasMetrics(Protocol):
         ...
 
 
-class ProducerCollector(Collector):
+class ProducerCollector:
     """Reads producers at each scrape, under names such as `kafka_producer_record_send_total{client_id="..."}`.
 
     One for all producers of a registry: a second one in the same registry is refused. Producers are not kept alive; one
@@ -83,7 +84,7 @@ class ProducerCollector(Collector):
         for number, producer in enumerate(producers):
             self._add(producer, f"producers[{number}]")
         if registry is not None:
-            registry.register(self)
+            registry.register(cast("Collector", self))  # by its methods: checkers of types cannot see such a base class
 
     def add(self, producer: HasMetrics) -> None:
         """Read one more producer; a second call does nothing.

@@ -15,7 +15,8 @@ from aioproducer.integrations.schema_registry._serializer import RegistrySeriali
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.integrations.schema_registry._serializer import Encode, RegistryArgument
+    from aioproducer.integrations.schema_registry._schemas import RegistryArgument
+    from aioproducer.integrations.schema_registry._serializer import Encode
 
     Parsed = str | list[object] | dict[str, object]
 

@@ -15,7 +15,8 @@ from aioproducer.serializers import JsonSerializer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer.integrations.schema_registry._serializer import Encode, RegistryArgument
+    from aioproducer.integrations.schema_registry._schemas import RegistryArgument
+    from aioproducer.integrations.schema_registry._serializer import Encode
 
 ValueT = TypeVar("ValueT")
 

@@ -14,7 +14,8 @@ from aioproducer.integrations.schema_registry._serializer import RegistrySeriali
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.integrations.schema_registry._serializer import Encode, RegistryArgument
+    from aioproducer.integrations.schema_registry._schemas import RegistryArgument
+    from aioproducer.integrations.schema_registry._serializer import Encode
 
 _BUILT_IN: Final = ("confluent/", "google/protobuf/", "google/type/")
 """Folders of files that every registry knows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
@@ -75,6 +75,19 @@ class SchemaRegistry(Protocol):
             SchemaRegistryError: there is no such schema, or the registry is unreachable.
         """
         ...
+
+
+class ConfluentClient(Protocol):
+    """An `AsyncSchemaRegistryClient` of confluent-kafka's, which is recognized by this method."""
+
+    @property
+    def register_schema_full_response(self) -> object:
+        """Registers a schema."""
+        ...
+
+
+RegistryArgument: TypeAlias = str | Mapping[str, object] | ConfluentClient | SchemaRegistry
+"""A URL, a configuration of confluent-kafka's client, such a client, or a client of your own."""
 
 
 class SchemaOptions(TypedDict, total=False):

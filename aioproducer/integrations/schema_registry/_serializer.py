@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
 
     from aioproducer.config import ProducerConfig
-
-    RegistryArgument: TypeAlias = str | Mapping[str, object] | AsyncSchemaRegistryClient | SchemaRegistry
-    """A URL, a configuration or client of confluent-kafka's, or a client of one's own."""
+    from aioproducer.integrations.schema_registry._schemas import RegistryArgument
 
 ValueT = TypeVar("ValueT")
 MadeT = TypeVar("MadeT")

@@ -100,3 +100,8 @@ def test_invalid_extension_is_refused(extensions: dict[str, str]) -> None:
 def test_token_is_in_no_repr() -> None:
     assert "canary" not in repr(Bearer("canary", {}, 0.0))
     assert "canary" not in repr(Message(b"canary"))
+
+
+def test_valid_extensions_are_accepted() -> None:
+    check_extensions({})
+    check_extensions({"logicalCluster": "lkc-1", "identityPoolId": "pool 1"})

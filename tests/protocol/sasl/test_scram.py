@@ -104,6 +104,13 @@ def test_scram_says_when_user_and_password_are_a_delegation_token() -> None:
     assert first.token.endswith(b",tokenauth=true")
 
 
+def test_refused_delegation_token_is_named_as_one() -> None:
+    scram = Scram("SCRAM-SHA-256", "token-id", nonce="abc", is_token=True)
+
+    assert "delegation token 'token-id'" in str(scram.refusal(""))
+    assert isinstance(scram.refusal(""), CredentialsError)
+
+
 def test_scram_accepts_unknown_attributes_behind_the_known_ones() -> None:
     server = ScramServer("SCRAM-SHA-256", "pencil")
 

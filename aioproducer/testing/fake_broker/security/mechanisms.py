@@ -68,7 +68,7 @@ class PlainServer:
     """RFC 4616."""
 
     def __init__(self, credentials: Credentials) -> None:
-        self.principal = ""
+        self.principal: str = ""
         self.credential_ends_ms: float | None = None
         self._credentials = credentials
 
@@ -93,7 +93,7 @@ class ScramServer:
     """RFC 5802 and 7677, without channel binding."""
 
     def __init__(self, mechanism: str, credentials: Credentials, random: Random) -> None:
-        self.principal = ""
+        self.principal: str = ""
         self.credential_ends_ms: float | None = None
         self._mechanism = mechanism
         self._digest = SCRAM_HASHES[mechanism]
@@ -145,7 +145,7 @@ class BearerServer:
     """RFC 7628 with tokens that are JSON Web Tokens, unsecured or signed."""
 
     def __init__(self, read: Callable[[str], "tuple[str, float] | None"]) -> None:
-        self.principal = ""
+        self.principal: str = ""
         self.credential_ends_ms: float | None = None
         self._read = read
         self._failure: str | None = None

@@ -78,12 +78,12 @@ class SaslSession:
 
     def __init__(self, listener: str, security: ClusterSecurity, credentials: Credentials, *, random: Random) -> None:
         self.listener = listener
-        self.principal = ""
-        self.mechanism = ""
+        self.principal: str = ""
+        self.mechanism: str = ""
         self.ends_at: float | None = None
         """When it expires, in seconds of the driver's clock; None for never."""
 
-        self.is_other_mechanism = False
+        self.is_other_mechanism: bool = False
         """Re-authentication has begun with another mechanism: the next token closes the connection."""
 
         self._security = security
