@@ -1,4 +1,4 @@
-"""The results of `Producer.statistics()` and `Producer.metrics()`, and the histogram of delivery latencies.
+"""The results of `Producer.statistics()` and `Producer.metrics()`.
 
 Nothing is computed per record: components count per batch, request or response, and gauges are read on demand. Sliding
 averages are left to metrics systems, which compute rates from totals better.
@@ -9,66 +9,10 @@ org.apache.kafka.common.network.Selector.
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import accumulate
-from typing import Final, TypeAlias
-
-_STEPS: Final = 8  # buckets to a power of two
-_POWERS: Final = 32
-_BOUNDS_S: Final = [
-    (1 + step / _STEPS) * 2**power * 1e-6 for power in range(_POWERS) for step in range(_STEPS)
-]  # where each bucket but the first begins
-
-
-class LatencyHistogram:
-    """Histogram of delivery latencies, in buckets whose width grows with the value.
-
-    Eight buckets per power of two of microseconds, so that a quantile is at most 6.25 % off, from 1 us to about 71
-    minutes (2^32 us), longer than a sensible delivery time-out. Updated once per batch.
-    """
-
-    __slots__ = ("_count", "_counts", "_max_s")
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(_BOUNDS_S) + 1)
-        self._count = 0
-        self._max_s = 0.0
-
-    @property
-    def count(self) -> int:
-        """Number of recorded deliveries."""
-        return self._count
-
-    def record(self, latency_s: float, count: int = 1) -> None:
-        """Add `count` deliveries that took `latency_s` seconds; a negative time counts as 0."""
-        self._counts[bisect_right(_BOUNDS_S, latency_s)] += count
-        self._count += count
-        self._max_s = max(self._max_s, latency_s)
-
-    def quantile_s(self, fraction: float) -> float | None:
-        """Return the latency that `fraction` of the deliveries did not exceed, in seconds.
-
-        Args:
-            fraction: 0.5 is the median, 0.99 the p99; between 0 and 1.
-
-        Returns:
-            The middle of the bucket, never above the longest; `None` before the first delivery.
-        """
-        if self._count == 0:
-            return None
-        rank = max(1, math.ceil(fraction * self._count))
-        index = bisect_left(list(accumulate(self._counts)), rank)
-        return min(self._middle_s(index), self._max_s)
-
-    def _middle_s(self, index: int) -> float:
-        if index == 0:
-            return 0.5e-6
-        power, step = divmod(index - 1, _STEPS)
-        return math.ldexp(1 + (step + 0.5) / _STEPS, power) * 1e-6
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

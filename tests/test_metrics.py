@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer import BufferTimeoutError, Producer, ProducerOptions
-from aioproducer.metrics import LatencyHistogram, ProducerStatistics
+from aioproducer._native.measures import LatencyHistogram
+from aioproducer.metrics import ProducerStatistics
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.producing import producing
 from tests.fakes.virtual_cluster import in_virtual_time

@@ -22,6 +22,27 @@ class Histogram:
     def read(self) -> Reading:
         """Return all that it knows, of one moment."""
 
+class LatencyHistogram:
+    """Histogram of delivery latencies, in buckets whose width grows with the value.
+
+    Eight buckets per power of two of microseconds, so that a quantile is at most 6.25 % off, from 1 us to about 71
+    minutes (2^32 us), longer than a sensible delivery time-out. Updated once per batch.
+    """
+
+    @property
+    def count(self) -> int: ...  # of recorded deliveries
+    def record(self, latency_s: float, count: int = 1) -> None:
+        """Add deliveries that took so long; a negative time counts as 0."""
+    def quantile_s(self, fraction: float) -> float | None:
+        """Return the latency in seconds that a fraction of the deliveries did not exceed.
+
+        Args:
+            fraction: 0.5 is the median, 0.99 the p99; between 0 and 1.
+
+        Returns:
+            The middle of the bucket, never above the longest; `None` before the first delivery.
+        """
+
 class RecordSizes:
     """Histogram of the sizes of records in bytes, which the native append fills."""
 

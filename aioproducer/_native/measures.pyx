@@ -7,6 +7,10 @@ is one native call, and what it returns belongs together.
 Source: SenderMetricsRegistry in Apache Kafka, whose sliding averages are left to the reader.
 """
 
+import math
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 
@@ -66,6 +70,45 @@ cdef class Histogram:
 
     def __repr__(self):
         return f"<Histogram count={self._count} total={self._total:g}>"
+
+
+_STEPS = 8                                   # buckets to a power of two
+_POWERS = 32
+_BOUNDS_S = [                                # where each bucket but the first begins
+    (1 + step / _STEPS) * 2.0**power * 1e-6 for power in range(_POWERS) for step in range(_STEPS)
+]
+
+
+class LatencyHistogram:
+
+    __slots__ = ("_count", "_counts", "_max_s")
+
+    def __init__(self):
+        self._counts = [0] * (len(_BOUNDS_S) + 1)
+        self._count = 0
+        self._max_s = 0.0
+
+    @property
+    def count(self):
+        return self._count
+
+    def record(self, latency_s, count=1):
+        self._counts[bisect_right(_BOUNDS_S, latency_s)] += count
+        self._count += count
+        self._max_s = max(self._max_s, latency_s)
+
+    def quantile_s(self, fraction):
+        if self._count == 0:
+            return None
+        rank = max(1, math.ceil(fraction * self._count))
+        index = bisect_left(list(accumulate(self._counts)), rank)
+        return min(self._middle_s(index), self._max_s)
+
+    def _middle_s(self, index):
+        if index == 0:
+            return 0.5e-6
+        power, step = divmod(index - 1, _STEPS)
+        return math.ldexp(1 + (step + 0.5) / _STEPS, power) * 1e-6
 
 
 cdef class RecordSizes:

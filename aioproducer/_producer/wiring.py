@@ -11,7 +11,7 @@ from aioproducer._accumulator.open_batches import AccumulatorDependencies
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queues import WaitQueues
 from aioproducer._native.append import RecordAppender
-from aioproducer._native.measures import Measures
+from aioproducer._native.measures import LatencyHistogram, Measures
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.requests import PendingCalls
@@ -37,7 +37,6 @@ from aioproducer._sender.sender import Sender, SendPath
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.timers import TimerHeap
 from aioproducer._transactions.identity import identity_of
-from aioproducer.metrics import LatencyHistogram
 from aioproducer.partitioners import native_hash
 
 if TYPE_CHECKING:

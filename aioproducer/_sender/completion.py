@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._native.delivery import BatchResult, OnDelivery
-    from aioproducer._native.measures import TopicTable
+    from aioproducer._native.measures import LatencyHistogram, TopicTable
     from aioproducer._sender.produce_outcome import Complete
     from aioproducer._sender.unseen_failures import FailedBatches
     from aioproducer.errors import UndeliveredError
-    from aioproducer.metrics import LatencyHistogram
     from aioproducer.records import RecordMetadata
 
 TURNS_UNTIL_SEEN: Final = 3

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVarTuple, cast
 
+from aioproducer._native.measures import LatencyHistogram
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest
@@ -24,7 +25,6 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.cluster import Cluster, Node, PartitionView
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why
-from aioproducer.metrics import LatencyHistogram
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.event_log import EventList
