@@ -1,6 +1,6 @@
 """Real brokers, a nemesis, and an independent checker: `python -m tests.programs.chaos --minutes 30`.
 
-    --gate          four cells of 45 s that have every kind of fault between them
+    --gate          four cells of 30 s that have every kind of fault between them
     --seed N        the first cell's; each later cell has the next one
     --faults a,b    only these kinds
 
@@ -26,15 +26,15 @@ from tests.programs.chaos.plans import PATIENT, VERSIONS, Plan, Scale, drawn, ga
 from tests.programs.chaos.summary import Summary, cell_lines
 from tests.programs.timestamp import now
 
-GATE = Scale(seconds=45, longest_stop_s=15, records_per_s=3_000, producers_per_s=25)
-"""Cells of the gate: 1,000 short-lived producers in 45 s."""
+GATE = Scale(seconds=30, longest_stop_s=10, records_per_s=3_000, producers_per_s=33)
+"""Cells of the gate: 1,000 short-lived producers in 30 s."""
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.programs.chaos", description=__doc__)
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=0, help="run cells until this time is over")
-    length.add_argument("--gate", action="store_true", help="four cells of 45 s; the default")
+    length.add_argument("--gate", action="store_true", help="four cells of 30 s; the default")
     length.add_argument("--cells", type=int, default=0, help="run so many cells")
     parser.add_argument("--kafka", choices=VERSIONS, help="only this version")
     parser.add_argument("--seed", type=int, default=None, help="of the first cell; random if not given")
