@@ -7,7 +7,7 @@
 - asyncio resolves names in the loop's default executor. The application may have shut it down or filled it, the
   interpreter's exit shuts it down, and closing the loop waits for a lookup that hangs.
 
-The `getaddrinfo` of another loop, or one assigned to the loop, is called as it is.
+The `getaddrinfo` and `getnameinfo` of another loop, or those assigned to the loop, are called as they are.
 """
 
 from __future__ import annotations
@@ -107,11 +107,18 @@ async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int)
     names = []
     for address in await look_up(loop, host, port):
         try:
-            name, _ = await _in_thread(loop, partial(socket.getnameinfo, address, socket.NI_NAMEREQD))
+            names.append(await _name_of(loop, address))
         except OSError:
-            name = address[0]
-        names.append(name)
+            names.append(address[0])
     return list(dict.fromkeys(names))
+
+
+async def _name_of(loop: asyncio.AbstractEventLoop, address: SocketAddress) -> str:
+    if getattr(loop.getnameinfo, "__module__", None) not in _STOCK_RESOLVERS:
+        name, _ = await loop.getnameinfo(address, socket.NI_NAMEREQD)
+    else:
+        name, _ = await _in_thread(loop, partial(socket.getnameinfo, address, socket.NI_NAMEREQD))
+    return name
 
 
 def interleaved(addresses: Sequence[SocketAddress]) -> list[SocketAddress]:

@@ -76,6 +76,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             raise socket.gaierror(-2, "Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
+    async def getnameinfo(self, *_: object) -> tuple[str, str]:  # type: ignore[override]
+        """Raise an error: no address has a name."""
+        raise socket.gaierror(-2, "Name or service not known")
+
     async def create_connection(  # type: ignore[override]  # as much of it as is used
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[MemoryTransport, asyncio.Protocol]:

@@ -61,10 +61,7 @@ async def test_worker_dies_and_starts_again(broker_of_release: tuple[str, str], 
 
 
 @pytest.mark.parametrize("broker_of_release", ONE_FAKE_AND_REAL, indirect=True)
-@pytest.mark.parametrize(
-    "members",
-    [f"{assignor} {kind}" for assignor in ("range", "roundrobin", "sticky") for kind in ("dynamic", "static")],
-)
+@pytest.mark.parametrize("members", ["range dynamic", "range static", "roundrobin static", "sticky dynamic"])
 async def test_another_worker_takes_over(broker_of_release: tuple[str, str], topic: str, members: str) -> None:
     _, servers = broker_of_release
     name = topic_of(topic)

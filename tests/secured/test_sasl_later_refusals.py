@@ -21,7 +21,7 @@ class Vault:
         return self.password
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512"])
 async def test_refused_producer_fails_records_at_their_deadline_and_goes_on_when_mended(
     kafka_with_sessions: KafkaCluster, mechanism: str
 ) -> None:
