@@ -172,7 +172,9 @@ class SaslConnection(BrokerConnection):
         except StopIteration as finished:
             self._end_exchange(finished.value)
         except RefusedError as refused:
-            self._refused_at = self._token_end
+            # Brokers serve what is behind the token of another principal, and refuse it after that.
+            if not isinstance(refused.error, PrincipalChangedError):
+                self._refused_at = self._token_end
             self._fail(refused.error)
         except KafkaError as error:
             self._fail(error)

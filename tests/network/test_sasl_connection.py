@@ -212,7 +212,7 @@ async def test_changed_principal_replaces_the_connection_and_is_no_failure() -> 
     await secured.connection.closed
 
     assert isinstance(secured.connection.error, IdleConnectionError)
-    assert requests.lost()[0].is_unprocessed
+    assert not requests.lost()[0].is_unprocessed  # real brokers may have served it
     assert secured.context.counters.reauthentication_failures == 0
     log = secured.context.log
     assert isinstance(log, EventList)
