@@ -58,14 +58,14 @@ The last column names the Kafka metric with the same meaning, if there is one (g
 """
 
 
-_HEAD: Final = "| name | what it says, or why it is not read |\n| --- | --- |\n"
+_HEAD: Final = "| name | read here |\n| --- | --- |\n"
 
 _KAFKA_INTRODUCTION = """
 ## Kafka's names
 
 `producer.metrics()` returns a list of `Metric` (name, group, tags, value, kind) under the names of Kafka's producer.
 Any thread may call it. Of the {names} names that Kafka 4.3.1's producer has after a send, {read} are read here.
-The texts are Kafka's; names that end in `-avg` and `-max` count from the start here, not over the last half minute.
+Kafka's documentation says what each means; names that end in `-avg` and `-max` count from the start here, not over the last half minute.
 After 1,000 topics, all further ones share the tag `(other topics)`, and after 1,000 nodes, `(other nodes)`.
 
 ```python
@@ -90,25 +90,24 @@ def render() -> str:
     return _INTRODUCTION + "".join(_row(*field) for field in _fields()) + _kafka_names()
 
 
-def names_of_kafka() -> list[tuple[str, str, list[str], str]]:
-    """Return (group, name, tags, description) of each metric of Kafka's producer."""
+def names_of_kafka() -> list[tuple[str, str, list[str]]]:
+    """Return (group, name, tags) of each metric of Kafka's producer."""
     return [tuple(row) for row in json.loads(NAMES.read_text("utf-8"))]
 
 
 def _kafka_names() -> str:
-    rows = {(group, name): (text, reason_not_read(group, name)) for group, name, _, text in names_of_kafka()}
-    read = sum(reason is None for _, reason in rows.values())
+    rows = {(group, name): reason_not_read(group, name) for group, name, _ in names_of_kafka()}
+    read = sum(reason is None for reason in rows.values())
     parts = [_KAFKA_INTRODUCTION.format(names=len(rows), read=read)]
     for group, tags in {PRODUCER: "", NODE: ", `node-id`", TOPIC: ", `topic`", APP: "", COUNT: ""}.items():
         parts.append(f"\n### {group}\n\nTags: `client-id`{tags}.\n\n{_HEAD}")
-        parts += [_kafka_row(name, *row) for (of, name), row in rows.items() if of == group]
+        parts += [_kafka_row(name, reason) for (of, name), reason in rows.items() if of == group]
     own = "".join(f"- `{name}`\n" for name in (*OWN_TABLE, *HISTOGRAMS))
     return "".join(parts) + _OWN_INTRODUCTION.format(group=OWN) + own
 
 
-def _kafka_row(name: str, text: str, reason: str | None) -> str:
-    said = text.strip().replace("|", "\\|")
-    return f"| `{name}` | {said} |\n" if reason is None else f"| `{name}` | not read: {reason} |\n"
+def _kafka_row(name: str, reason: str | None) -> str:
+    return f"| `{name}` | {'yes' if reason is None else f'no: {reason}'} |\n"
 
 
 def _row(name: str, kind: str, text: str) -> str:

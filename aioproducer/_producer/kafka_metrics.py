@@ -74,6 +74,8 @@ PRODUCER_TABLE: Final[Table[Sources]] = {
     "connection-close-total": lambda of: of.statistics.connections_closed,
     "connection-count": lambda of: of.statistics.connections,
     "connection-creation-total": lambda of: of.statistics.connections_created,
+    "failed-authentication-total": lambda of: of.statistics.authentication_failures,
+    "failed-reauthentication-total": lambda of: of.statistics.reauthentication_failures,
     "flush-time-ns-total": lambda of: of.measures.flush_time.total * _NS,
     "incoming-byte-total": lambda of: of.statistics.bytes_received,
     "metadata-age": lambda of: of.statistics.metadata_age_s or 0.0,
@@ -81,6 +83,9 @@ PRODUCER_TABLE: Final[Table[Sources]] = {
     "outgoing-byte-total": lambda of: of.statistics.bytes_sent,
     "produce-throttle-time-avg": lambda of: _mean(of.measures.throttle_time) * _MS,
     "produce-throttle-time-max": lambda of: _largest(of.measures.throttle_time) * _MS,
+    "reauthentication-latency-avg": lambda of: (
+        _per(of.statistics.reauthentication_latency_total_s, of.statistics.reauthentications) * _MS
+    ),
     "record-error-total": lambda of: of.statistics.records_failed,
     "record-queue-time-avg": lambda of: _mean(of.measures.queue_time) * _MS,
     "record-queue-time-max": lambda of: _largest(of.measures.queue_time) * _MS,
@@ -95,6 +100,8 @@ PRODUCER_TABLE: Final[Table[Sources]] = {
     "request-total": lambda of: of.statistics.requests_sent,
     "requests-in-flight": lambda of: of.statistics.requests_in_flight,
     "response-total": lambda of: of.statistics.responses_received,
+    "successful-authentication-total": lambda of: of.statistics.authentications,
+    "successful-reauthentication-total": lambda of: of.statistics.reauthentications,
     "txn-abort-time-ns-total": lambda of: of.transactions.abort_time.total * _NS,
     "txn-begin-time-ns-total": lambda of: of.transactions.begin_time.total * _NS,
     "txn-commit-time-ns-total": lambda of: of.transactions.commit_time.total * _NS,
@@ -154,18 +161,15 @@ HISTOGRAMS: Final[Mapping[str, Callable[[Sources], Histogram | RecordSizes]]] = 
 _RATE: Final = "a rate: the collector computes it from the total"
 _MAX: Final = "only the average is known: requests are counted, not looked at"
 _SELECTOR: Final = "only Java's selector has it: an event loop does not count its turns"
-_SECURITY: Final = "authentications are not counted"
+_LONGEST_RENEWAL: Final = "only the average is known: renewals of a session are summed"
 
 NOT_READ: Final[tuple[tuple[str, str], ...]] = (
     ("bufferpool-wait-ratio", _RATE),
     ("io-", _SELECTOR),
     ("select-", _SELECTOR),
     ("network-io-", _SELECTOR),
-    ("successful-authentication", _SECURITY),
-    ("successful-reauthentication", _SECURITY),
-    ("failed-authentication", _SECURITY),
-    ("failed-reauthentication", _SECURITY),
-    ("reauthentication-latency", _SECURITY),
+    ("successful-authentication-no-reauth-total", "no such broker: those before 2.2 cannot renew a session"),
+    ("reauthentication-latency-max", _LONGEST_RENEWAL),
     ("request-latency-max", _MAX),
     ("request-size-max", _MAX),
     ("commit-id", "only a build of Kafka has one"),

@@ -43,7 +43,7 @@ async def test_every_name_of_kafka_is_read_or_has_a_reason(cluster: FakeCluster)
         await producer.send("orders", b"x")
         read = {(metric.group, metric.name) for metric in producer.metrics()}
 
-    names = [(group, name) for group, name, _, _ in names_of_kafka()]
+    names = [(group, name) for group, name, _ in names_of_kafka()]
     assert len(names) == 98
     assert {name for name in names if reason_not_read(*name) is None} == read & set(names)
     assert {group for group, _ in read - set(names)} == {OWN}

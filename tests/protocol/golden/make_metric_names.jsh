@@ -1,4 +1,4 @@
-// Prints the metrics of Kafka's own producer after a send, as JSON: group, name, names of the tags, description.
+// Prints the metrics of Kafka's own producer after a send, as JSON: group, name, names of the tags.
 //   jshell --class-path 'JARS/*' -R-Dservers=localhost:9092 make_metric_names.jsh > metric_names.json
 import java.util.*;
 import java.util.stream.*;
@@ -14,7 +14,7 @@ producer.flush();
 var rows = new TreeSet<String>();
 for (var name : producer.metrics().keySet()) {
     String tags = name.tags().keySet().stream().sorted().map(tag -> quoted(tag)).collect(Collectors.joining(", "));
-    rows.add(String.join(", ", quoted(name.group()), quoted(name.name()), "[" + tags + "]", quoted(name.description())));
+    rows.add(String.join(", ", quoted(name.group()), quoted(name.name()), "[" + tags + "]"));
 }
 System.out.println(rows.stream().map(row -> "  [" + row + "]").collect(Collectors.joining(",\n", "[\n", "\n]")));
 producer.close();
