@@ -65,7 +65,8 @@ _KAFKA_INTRODUCTION = """
 
 `producer.metrics()` returns a list of `Metric` (name, group, tags, value, kind) under the names of Kafka's producer.
 Any thread may call it. Of the {names} names that Kafka 4.3.1's producer has after a send, {read} are read here.
-Kafka's documentation says what each means; names that end in `-avg` and `-max` count from the start here, not over the last half minute.
+Kafka's documentation says what each means.
+Names that end in `-avg` and `-max` count from the start here, not over the last half minute.
 After 1,000 topics, all further ones share the tag `(other topics)`, and after 1,000 nodes, `(other nodes)`.
 
 ```python
