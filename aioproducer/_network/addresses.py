@@ -13,7 +13,6 @@ The `getaddrinfo` and `getnameinfo` of another loop, or those assigned to the lo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import ipaddress
 import os
@@ -24,9 +23,8 @@ from functools import partial
 from itertools import zip_longest
 from typing import Final, TypeAlias, TypeVar
 
-from aioproducer._threads.real_threads import start_thread
+from aioproducer._threads.off_loop import run_in_thread
 
-FoundT = TypeVar("FoundT")
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
@@ -34,6 +32,7 @@ SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
 _Found: TypeAlias = Sequence[tuple[int, int, int, str, SocketAddress | tuple[int, bytes]]]  # of `getaddrinfo`
 
+_THREAD: Final = "aioproducer-lookup"
 _STOCK_RESOLVERS: Final = frozenset({"asyncio.base_events", "uvloop.loop"})
 
 
@@ -48,7 +47,7 @@ async def look_up(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
     elif _is_address(host) or not threading.main_thread().is_alive():
         found = _get_address_info(host, port)  # from 3.12 on no thread starts while the interpreter exits
     else:
-        found = await _in_thread(loop, partial(_get_address_info, host, port))
+        found = await run_in_thread(partial(_get_address_info, host, port), _THREAD)
     return list(dict.fromkeys(_with_port(entry[4], port) for entry in found))
 
 
@@ -62,32 +61,6 @@ def _is_address(host: str) -> bool:
 
 def _get_address_info(host: str, port: int) -> _Found:
     return socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
-
-
-async def _in_thread(loop: asyncio.AbstractEventLoop, ask: Callable[[], FoundT]) -> FoundT:
-    answer: asyncio.Future[FoundT] = loop.create_future()
-
-    def work() -> None:
-        found: FoundT | Exception
-        try:
-            found = ask()
-        except Exception as error:  # noqa: BLE001  # a patched resolver may raise anything
-            found = error
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(_settle, answer, found)
-
-    # A daemon thread: neither the interpreter's exit nor the loop's close waits for a silent name server.
-    start_thread(work, "aioproducer-lookup")
-    return await answer
-
-
-def _settle(answer: asyncio.Future[FoundT], found: FoundT | Exception) -> None:
-    if answer.done():  # the caller's time ran out
-        return
-    if isinstance(found, Exception):
-        answer.set_exception(found)
-    else:
-        answer.set_result(found)
 
 
 def _with_port(address: SocketAddress | tuple[int, bytes], port: int) -> SocketAddress:
@@ -117,7 +90,7 @@ async def _name_of(loop: asyncio.AbstractEventLoop, address: SocketAddress) -> s
     if getattr(loop.getnameinfo, "__module__", None) not in _STOCK_RESOLVERS:
         name, _ = await loop.getnameinfo(address, socket.NI_NAMEREQD)
     else:
-        name, _ = await _in_thread(loop, partial(socket.getnameinfo, address, socket.NI_NAMEREQD))
+        name, _ = await run_in_thread(partial(socket.getnameinfo, address, socket.NI_NAMEREQD), _THREAD)
     return name
 
 

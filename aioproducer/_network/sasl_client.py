@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aioproducer._network.off_loop import run_in_thread
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.sasl.exchange import Exchange, exchange
 from aioproducer._protocol.sasl.oauthbearer import OAuthBearer
 from aioproducer._protocol.sasl.plain import Plain
 from aioproducer._protocol.sasl.scram import Scram
 from aioproducer._protocol.sasl.steps import BearerWanted, Mechanism, PasswordWanted, SaltedPasswordWanted, Work
+from aioproducer._threads.off_loop import run_in_thread
 from aioproducer.errors import AuthenticationError, CredentialsError
 from aioproducer.security import Secret
 
@@ -120,7 +120,7 @@ class SaslClient:
             return await self._tokens.token()
         if isinstance(wish, SaltedPasswordWanted):
             return await self._salt_in_thread(wish)
-        return await run_in_thread(self._loop, wish.run, "aioproducer-sasl")
+        return await run_in_thread(wish.run, "aioproducer-sasl")
 
     def close(self) -> None:
         """Stop; `closed` waits for the end."""
@@ -183,7 +183,7 @@ class SaslClient:
         computing = self._salted.get(wish)
         if computing is None:
             name = "aioproducer-sasl"
-            computing = self._loop.create_task(run_in_thread(self._loop, partial(_compute, wish), name), name=name)
+            computing = self._loop.create_task(run_in_thread(partial(_compute, wish), name), name=name)
             self._remember(wish, computing)
         return await asyncio.shield(computing)  # others wait for it too
 

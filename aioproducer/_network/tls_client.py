@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from aioproducer._network.tls import InnerProtocol, TlsProtocol
 from aioproducer._network.tls_errors import Attempt
-from aioproducer._threads.real_threads import start_thread
+from aioproducer._threads.off_loop import run_in_thread
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 from aioproducer.security._stores.files import KeyStore, TrustStore
@@ -133,7 +133,7 @@ class TlsClient:
             password=await reveal(options.keystore_password, "ssl_keystore_password"),
             key_password=await reveal(options.key_password, "ssl_key_password"),
         )
-        loaded = await in_thread(partial(build_context, self._rules, trusted, own))
+        loaded = await run_in_thread(partial(build_context, self._rules, trusted, own), "aioproducer-tls-files")
         if self._context is None:
             for option, configured, found in types_that_differ(
                 trusted, own, trusted_type=options.truststore_type, own_type=options.keystore_type
@@ -202,31 +202,3 @@ async def reveal(password: Password, option: str) -> str | None:
         text = f"{option}: the function returned {type(found).__name__}, and must return text or a Secret"
         raise ConfigurationTypeError(text, option=option)
     return found
-
-
-async def in_thread(work: Callable[[], ResultT]) -> ResultT:
-    """Call a function in a daemon thread, which neither the loop's close nor the interpreter's exit waits for."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[ResultT] = loop.create_future()
-
-    def settle(result: ResultT | None, error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]  # of `work`
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except Exception as raised:  # noqa: BLE001  # given to the caller
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:  # the loop was closed meanwhile
-            return
-
-    start_thread(run, "aioproducer-tls-files")
-    return await done

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from aioproducer._threads.off_loop import run_in_thread
 from aioproducer.errors import ConfigurationError, TokenError
-from aioproducer.security._in_thread import run_in_thread
 from aioproducer.security._tokens import Token
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class MskIam:
         Raises:
             TokenError: there are no credentials.
         """
-        return await run_in_thread(self._sign)
+        return await run_in_thread(self._sign, "aioproducer-token")
 
     def _sign(self) -> Token:
         make = self._signer

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.cluster_text import printable
+from aioproducer._threads.off_loop import run_in_thread
 from aioproducer.errors import ConfigurationError, TokenError
-from aioproducer.security._in_thread import run_in_thread
 from aioproducer.security._secret import Secret
 from aioproducer.security._tokens import Token
 
@@ -79,7 +79,7 @@ class ClientCredentials:
         Raises:
             TokenError: the endpoint gives none.
         """
-        return await run_in_thread(self._fetch)
+        return await run_in_thread(self._fetch, "aioproducer-token")
 
     def _fetch(self) -> Token:
         secret = self._secret.reveal()
@@ -149,7 +149,7 @@ class JwtBearer:
         Raises:
             TokenError: the key cannot be used, or the endpoint gives no token.
         """
-        return await run_in_thread(self._fetch)
+        return await run_in_thread(self._fetch, "aioproducer-token")
 
     def _fetch(self) -> Token:
         return self._endpoint.ask({**self._fields, "assertion": self._assertion()}, self._extensions, {})

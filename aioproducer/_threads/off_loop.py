@@ -12,8 +12,12 @@ from aioproducer._threads.real_threads import start_thread
 ResultT = TypeVar("ResultT")
 
 
-async def run_in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], ResultT], name: str) -> ResultT:
-    """Return the result of `work`; if the caller is cancelled, the thread goes on and its result is dropped."""
+async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
+    """Return the result of `work`; if the caller is cancelled, the thread goes on and its result is dropped.
+
+    Errors lose their frames: those may hold passwords and tokens, and error reports show local variables.
+    """
+    loop = asyncio.get_running_loop()
     answer: asyncio.Future[ResultT] = loop.create_future()
 
     def run() -> None:
@@ -21,7 +25,7 @@ async def run_in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], Resu
         try:
             result = work()
         except Exception as error:  # noqa: BLE001  # raised by the future
-            settle = _failing(answer, error)
+            settle = _failing(answer, _without_frames(error))
         else:
             settle = _ending(answer, result)
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
@@ -37,3 +41,11 @@ def _failing(answer: asyncio.Future[ResultT], error: Exception) -> Callable[[], 
 
 def _ending(answer: asyncio.Future[ResultT], result: ResultT) -> Callable[[], None]:
     return lambda: None if answer.done() else answer.set_result(result)
+
+
+def _without_frames(error: Exception) -> Exception:
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
