@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 
 import confluent_kafka
@@ -11,6 +12,8 @@ from tests.cli.commands import Ended, ended, feed, run, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
+ATTEMPTS = 100
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 END_OF_PARTITION = -191  # librdkafka's own code
 
 LINES = b"".join(b"%d\n" % number for number in range(500))
@@ -42,8 +45,28 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[bytes]:
     return sorted(values, key=lambda value: (len(value), value))
 
 
+def end_offsets(bootstrap_servers: str, topic: str, isolation: str) -> list[int]:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "reader", "isolation.level": isolation}
+    )
+    numbers = consumer.list_topics(topic, 10).topics[topic].partitions
+    partitions = [confluent_kafka.TopicPartition(topic, number) for number in numbers]
+    ends = [consumer.get_watermark_offsets(partition, timeout=10)[1] for partition in partitions]
+    consumer.close()
+    return ends
+
+
 async def seen(bootstrap_servers: str, topic: str) -> list[bytes]:
-    return await asyncio.to_thread(read_committed, bootstrap_servers, topic)
+    """Return what is committed, as soon as no transaction is open: brokers write the markers after their answer."""
+
+    def read() -> list[bytes]:
+        for _ in range(ATTEMPTS):
+            if len({tuple(end_offsets(bootstrap_servers, topic, each)) for each in ISOLATION_LEVELS}) == 1:
+                break
+            time.sleep(0.05)
+        return read_committed(bootstrap_servers, topic)
+
+    return await asyncio.to_thread(read)
 
 
 async def produce(bootstrap_servers: str, topic: str, *arguments: str, stdin: bytes = LINES) -> Ended:
