@@ -39,7 +39,7 @@ SEAL_BYTES_UNDER_CONTENTION: Final = 1024 * 1024
 """The same while another thread wants the GIL."""
 LATE_S: Final = 0.003  # an encryption that takes so long has waited for the GIL; Python's switch interval is 5 ms
 PIECE_BYTES: Final = 120 * 1024
-"""Ciphertext handed over at a time: malloc maps larger blocks anew each time, which costs a page fault per 4 KiB."""
+"""Ciphertext handed over at a time: malloc maps each larger block separately, at a page fault per 4 KiB."""
 ALONE_BYTES: Final = 64 * 1024  # a piece of this size is encrypted without being copied into one with others
 RAW_BYTES: Final = 64 * 1024
 """Plaintext waits while the transport below holds more than this."""
@@ -422,7 +422,7 @@ async def _names_at(address: object, attempt: Attempt, make_context: Callable[[]
     """Return the names of a server's certificate, for the text of an error; none if anything goes wrong.
 
     OpenSSL does not show a certificate that it did not accept. So the server is asked once more, by a connection that
-    checks all but the names, has no certificate of ours, and sends nothing.
+    checks all but the names, shows no client certificate, and sends nothing.
     """
     if not isinstance(address, tuple):
         return ()

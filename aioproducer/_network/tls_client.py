@@ -157,7 +157,7 @@ class TlsClient:
             self._has_warned = True
             text = "it does not check the certificates of brokers: everyone between here and there may read and change"
             self._log.warning("tls_setting", option="ssl_context", reason=text)
-        # Whether it has a certificate of ours cannot be seen; texts assume so.
+        # A context does not tell whether it has a client certificate; texts assume so.
         return TlsContext(context, has_certificate=True, has_truststore=True)
 
 

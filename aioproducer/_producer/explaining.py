@@ -1,4 +1,4 @@
-"""Explains what waits in a producer, in whatever state it is."""
+"""Explains what waits in a producer, in each of its states."""
 
 from __future__ import annotations
 

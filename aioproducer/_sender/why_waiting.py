@@ -62,7 +62,7 @@ class WaitReasons:
         return self._of_place(queue, batch, queue.leader_id)
 
     def _of_own(self, batch: ProducerBatch) -> Why | None:
-        """What the batch waits for by itself, whatever its node and partition do."""
+        """What the batch itself waits for, apart from its node and partition."""
         if batch.state is BatchState.SEALING:
             return _COMPRESSION
         if batch.not_before > self._now:

@@ -37,7 +37,7 @@ class ProxyUrl:
         if isinstance(value, Secret):
             value = value.reveal()
         if not isinstance(value, str):
-            # The value is not shown, whatever it is.
+            # No value is shown: it may be a secret of the wrong type.
             raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
         return _parse_proxy(name, value.strip())
 

@@ -60,7 +60,7 @@ class PasswordOption:
             return Secret(value)
         if value is None or isinstance(value, Secret) or callable(value):
             return cast("Password | None", value)
-        # The value is not shown, whatever it is.
+        # No value is shown: it may be a secret of the wrong type.
         raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
 
     def parse(self, name: str, text: str) -> Secret:  # noqa: ARG002  # OptionKind

@@ -302,8 +302,8 @@ class ProducerConfig:
     and returns one. Takes the place of Java's `ssl.engine.factory.class`. Not an option of Kafka."""
 
     sasl_mechanism: Annotated[str | None, SaslMechanism()] = None
-    """How a `SASL_...` connection authenticates, as the brokers spell it. Only this mechanism is used, whatever else a
-    broker offers. Kafka's default is GSSAPI; here there is none."""
+    """How a `SASL_...` connection authenticates, as the brokers spell it. Only this mechanism is used, also when a
+    broker offers others. Kafka's default is GSSAPI; here there is none."""
 
     sasl_username: Annotated[str | None, Username()] = None
     """The user of PLAIN and SCRAM."""
@@ -336,8 +336,8 @@ class ProducerConfig:
     """How long before its end a token is replaced at the latest, in seconds."""
 
     sasl_login_connect_timeout_ms: Annotated[int | None, OptionalTimeout(1)] = None
-    """How long a token provider may take to connect, in ms; with `sasl_login_read_timeout_ms` the bound of a fetch,
-    whatever it does. `None`: 10 s each."""
+    """How long a token provider may take to connect, in ms; with `sasl_login_read_timeout_ms` the bound of a
+    whole fetch. `None`: 10 s each."""
 
     sasl_login_read_timeout_ms: Annotated[int | None, OptionalTimeout(1)] = None
     """How long a token provider may take to read, in ms."""

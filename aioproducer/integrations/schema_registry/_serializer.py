@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from struct import pack
@@ -53,7 +54,7 @@ class Frame:
         self.header: Final = self.prefix if guid is None else bytes([_BY_GUID]) + uuid.UUID(guid).bytes + after
 
 
-class RegistrySerializer(Generic[ValueT]):
+class RegistrySerializer(ABC, Generic[ValueT]):
     """Base class of the serializers.
 
     Args:
@@ -186,9 +187,9 @@ class RegistrySerializer(Generic[ValueT]):
         """Return what stands between the id and the payload."""
         return b""
 
+    @abstractmethod
     def _encoder(self, schema: Schema, prefix: bytes) -> Encode[ValueT]:
         """Return a function that encodes a value by a schema, behind a prefix."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._record_name or ''} for {'keys' if self._is_key else 'values'}>"
