@@ -65,7 +65,7 @@ cdef class RecordAppender:
     cdef int _key_hash                       # of KeyHash
     cdef public bint closed                  # every append calls `refuse`
     cdef public bint pause_wanted            # `enqueue` should let the loop run once
-    cdef bint busy                           # inside an append; records of nested calls wait
+    cdef readonly bint busy                  # inside an append; records of nested calls wait
     cdef char* _scratch                      # headers section of the current record
     cdef Py_ssize_t _scratch_size
     cdef Py_ssize_t _scratch_capacity

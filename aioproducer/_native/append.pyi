@@ -94,6 +94,7 @@ class RecordAppender:
     max_record_size: int
     closed: bool  # every append calls `refuse`
     own_loop: OwnLoop  # where appends may be called
+    busy: bool  # inside an append: records of nested calls wait
     pause_wanted: bool  # enough was written that a loop of `enqueue` should let the event loop run once
 
     def __init__(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from aioproducer._logs import EventLog
     from aioproducer._producer.runtime import ProducerRuntime
+    from aioproducer._producer.wiring import PartClasses
     from aioproducer.config import ProducerConfig
 
 _ALIVE: Final[weakref.WeakSet[LifecycleMethods]] = weakref.WeakSet()
@@ -136,6 +137,7 @@ class LifecycleMethods:
             random=self._random,
             wall_clock=self._wall_clock,
             log=log,
+            classes=self._part_classes(),
         )
         self._running = running
         try:
@@ -144,6 +146,12 @@ class LifecycleMethods:
             await running.close(0)
             raise
         self._opened(running)
+
+    def _part_classes(self) -> PartClasses:
+        """Return the classes of the runtime's parts."""
+        from aioproducer._producer.wiring import PartClasses  # noqa: PLC0415  # as the runtime
+
+        return PartClasses()
 
     def _opened(self, running: ProducerRuntime) -> None:
         """Take records from now on."""

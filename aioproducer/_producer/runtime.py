@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._producer.used_serializers import UsedSerializers
+    from aioproducer._producer.wiring import PartClasses
     from aioproducer.cluster import Cluster
     from aioproducer.config import ProducerConfig
     from aioproducer.interceptors import InterceptorChain
@@ -41,6 +42,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     Args:
         lifecycle: shared with the `Producer`.
         wall_clock: milliseconds since the epoch; None reads the system's clock natively.
+        classes: of its parts.
     """
 
     def __init__(  # noqa: PLR0913, PLR0915  # one line per part
@@ -53,6 +55,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         random: random.Random,
         wall_clock: Callable[[], int] | None,
         log: EventLog,
+        classes: PartClasses,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.lifecycle = lifecycle
@@ -76,6 +79,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 random=random,
                 wall_clock=wall_clock,
                 log=log,
+                classes=classes,
             )
         )
         records = parts.records

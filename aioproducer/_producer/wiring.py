@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,16 +43,28 @@ from aioproducer.partitioners import native_hash
 if TYPE_CHECKING:
     import asyncio
     import random
-    from collections.abc import Callable
 
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._logs import EventLog
     from aioproducer._network.context import NetworkEvents
     from aioproducer._timing.retry_backoff import ExponentialBackoff
+    from aioproducer._transactions.coordinators import Coordinators
     from aioproducer._transactions.runner import TransactionRunner
     from aioproducer.config import ProducerConfig
     from aioproducer.interceptors import InterceptorChain
+
+
+class PartClasses(NamedTuple):
+    """Classes of the parts that a producer without a network has others of (`testing/mock_producer.py`)."""
+
+    client: type[NetworkClient] = NetworkClient
+    metadata: type[MetadataRefresher] = MetadataRefresher
+    accumulator: type[RecordAccumulator] = RecordAccumulator
+    wait_queues: type[WaitQueues] = WaitQueues
+    settlement: type[Settlement] = Settlement
+    record_hooks: type[RecordHooks] = RecordHooks
+    coordinators: type[Coordinators] | None = None  # None: the usual ones, imported only for transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +80,7 @@ class ProducerDependencies:
     random: random.Random  # source of all jitter and choices
     wall_clock: Callable[[], int] | None  # milliseconds since the epoch; None reads the system's clock natively
     log: EventLog
+    classes: PartClasses
 
 
 class RecordParts(NamedTuple):
@@ -103,7 +117,7 @@ def build_parts(dependencies: ProducerDependencies) -> Parts:
     config, log = dependencies.config, dependencies.log
     records = _record_parts(dependencies)
     client = _client(dependencies, records.timers)
-    metadata = MetadataRefresher(client, metadata_settings(config), random=dependencies.random, log=log)
+    metadata = dependencies.classes.metadata(client, metadata_settings(config), random=dependencies.random, log=log)
     metadata_waits = MetadataWaits(metadata, dependencies.loop)
     backoff = retry_backoff(config, dependencies.random)
     path = _send_path(
@@ -136,7 +150,7 @@ def build_parts(dependencies: ProducerDependencies) -> Parts:
             ask_producer_id=producer_ids.ask if transactions is None else transactions.wake,
             transaction=None if transactions is None else transactions.of_request,
         ),
-        record_hooks=RecordHooks(
+        record_hooks=dependencies.classes.record_hooks(
             config,
             dependencies.interceptors,
             appender=records.appender,
@@ -166,7 +180,7 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
         loop=loop,
         measures=Measures(),
     )
-    accumulator = RecordAccumulator(batching, accumulator_dependencies)
+    accumulator = dependencies.classes.accumulator(batching, accumulator_dependencies)
     appender = RecordAppender(
         accumulator.open_batches,
         refuse=events.raise_not_accepting,
@@ -200,7 +214,7 @@ def _send_path(
     generations = records.flushes.generations
     return SendPath(
         accumulator=records.accumulator,
-        wait_queues=WaitQueues(
+        wait_queues=dependencies.classes.wait_queues(
             records.appender,
             records.accumulator.open_batches,
             generations,
@@ -210,7 +224,7 @@ def _send_path(
             trouble=metadata_waits.topic_trouble,
         ),
         compressor=_compressor(dependencies, records.accumulator),
-        settlement=Settlement(
+        settlement=dependencies.classes.settlement(
             accumulator=records.accumulator,
             splitter=BatchSplitter(records.pool, generations),
             identity=records.identity,
@@ -236,7 +250,7 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
         random=dependencies.random,
         log=dependencies.log,
     )
-    return NetworkClient(
+    return dependencies.classes.client(
         bootstrap=dependencies.config.bootstrap,
         settings=network_settings(dependencies.config),
         security=connection_security(dependencies.config, dependencies.log, sasl),
@@ -282,4 +296,10 @@ def _transactions(
         settlement=path.settlement,
         flushes=records.flushes,
     )
-    return parts.runner(path.identity, records_of_transaction, on_fatal=dependencies.events.failed_for_good)
+    classes = dependencies.classes
+    return parts.runner(
+        path.identity,
+        records_of_transaction,
+        on_fatal=dependencies.events.failed_for_good,
+        **({} if classes.coordinators is None else {"coordinators": classes.coordinators}),
+    )

@@ -81,18 +81,22 @@ class Completion:
 
     def complete(self, batch: ProducerBatch, outcome: Complete, now: float) -> None:
         """Complete the deliveries of a batch that is in the log, and give its memory back."""
-        self.counts.records_acknowledged += batch.count
         self.counts.batches += 1
         self.counts.batch_bytes += batch.wire_size
-        self._latency.record(now - batch.called_at, batch.count)
-        batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
-        if batch.result.has_callbacks:
-            # Not now: the user's code may send, flush or close, and the sender is walking through its queues.
-            self._loop.call_soon(self._tell, batch.result)
-        else:
-            batch.result.wake()  # runs no user code: it schedules the waiters
+        self.complete_result(batch.result, outcome, count=batch.count, latency_s=now - batch.called_at)
         self.release(batch)
         self._generations.leave(batch.generation)
+
+    def complete_result(self, result: BatchResult, outcome: Complete, *, count: int, latency_s: float) -> None:
+        """Complete `count` records that share a result."""
+        self.counts.records_acknowledged += count
+        self._latency.record(latency_s, count)
+        result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, count)
+        if result.has_callbacks:
+            # Not now: the user's code may send, flush or close, and the sender is walking through its queues.
+            self._loop.call_soon(self._tell, result)
+        else:
+            result.wake()  # runs no user code: it schedules the waiters
 
     def fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """Fail the deliveries of a batch with `error` and the details of the batch; `release` gives its memory back."""

@@ -298,9 +298,18 @@ class TransactionParts:
         self._log = log
 
     def runner(
-        self, identity: ProducerIdentity, records: TransactionRecords, *, on_fatal: Callable[[KafkaError], None]
+        self,
+        identity: ProducerIdentity,
+        records: TransactionRecords,
+        *,
+        on_fatal: Callable[[KafkaError], None],
+        coordinators: type[Coordinators] = Coordinators,
     ) -> TransactionRunner | None:
-        """Return the runner; None without a transactional id."""
+        """Return the runner; None without a transactional id.
+
+        Args:
+            coordinators: class of what sends the requests.
+        """
         config = self._config
         if not isinstance(identity, TransactionalIdentity) or config.transactional_id is None:
             return None
@@ -312,6 +321,6 @@ class TransactionParts:
             stray_delay_s=config.request_timeout_ms / 1000,
             on_joined=records.offer,
         )
-        coordinators = Coordinators(self._client, self._metadata, manager, clock=self._loop.time, log=self._log)
+        asking = coordinators(self._client, self._metadata, manager, clock=self._loop.time, log=self._log)
         max_block_s = config.max_block_ms / 1000
-        return TransactionRunner(coordinators, records, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log)
+        return TransactionRunner(asking, records, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log)

@@ -1,4 +1,4 @@
-"""For tests of code that sends to Kafka: `FakeCluster`, in-process brokers over real TCP, with faults.
+"""For tests of code that sends to Kafka: `FakeCluster`, in-process brokers over real TCP, with faults; `MockProducer`.
 
 The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `fake_broker/`, and a thin TCP shell serves it.
 """
@@ -15,6 +15,7 @@ from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedErro
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_cluster import FakeCluster, ThreadedFakeCluster
+from aioproducer.testing.mock_producer import MockProducer
 from aioproducer.testing.tokens import TokenSigner, unsecured_token
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "FaultKind",
     "Faults",
     "LoggedRecord",
+    "MockProducer",
     "SeenAuthentication",
     "SeenRequest",
     "ThreadedFakeCluster",

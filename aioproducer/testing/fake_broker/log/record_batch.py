@@ -95,6 +95,13 @@ def checksum(batch: Buffer) -> int:
     return int(crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
+def batch_of(records: Buffer, *, count: int, base_timestamp: int, max_timestamp: int) -> bytes:
+    """Return a batch without identity, offset and checksum around encoded records."""
+    data = bytes(records)
+    length = HEADER_SIZE - LENGTH_OVERHEAD + len(data)
+    return _HEADER.pack(0, length, -1, 2, 0, 0, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count) + data
+
+
 def placed(batch: memoryview, *, base_offset: int, leader_epoch: int) -> bytes:
     """Copy a batch with its base offset and leader epoch."""
     front = _PLACED.pack(base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)

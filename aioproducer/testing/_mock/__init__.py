@@ -1,0 +1,1 @@
+"""The parts of a `MockProducer` that a `Producer` has for the network."""
