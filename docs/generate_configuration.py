@@ -6,13 +6,11 @@ Run it after changing an option: `python docs/generate_configuration.py`. A test
 
 from __future__ import annotations
 
-import ast
-import inspect
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
-from aioproducer.config import ProducerConfig, producer_config
+from aioproducer.config import producer_config
+from aioproducer.config._json_schema import field_texts
 from aioproducer.config._kafka_properties import kafka_name
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
@@ -115,7 +113,8 @@ _OTHER_DEFAULTS = {"max_waiting_bytes": "`None`", "acks": '`"all"`', "client_id"
 
 def render() -> str:
     """Return the whole page."""
-    return "\n".join([_INTRODUCTION, *(_section(name, text) for name, text in _field_texts())])
+    texts = field_texts(producer_config, {"bootstrap_servers", *producer_config.option_kinds()})
+    return "\n".join([_INTRODUCTION, *(_section(name, text) for name, text in texts)])
 
 
 def _section(name: str, text: str) -> str:
@@ -132,25 +131,6 @@ def _facts(name: str) -> Iterator[tuple[str, str]]:
         return
     yield "default", _OTHER_DEFAULTS.get(name, f"`{producer_config.option_defaults()[name]!r}`")
     yield "allowed", kind.allowed
-
-
-def _field_texts() -> Iterator[tuple[str, str]]:
-    """Yield each option's name and the text under it, in the order of the fields."""
-    body = _class_body(inspect.getsource(producer_config))
-    options = {"bootstrap_servers", *producer_config.option_kinds()}
-    for statement, following in pairwise(body):
-        match statement, following:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ) if name in options:
-                yield name, inspect.cleandoc(text)
-
-
-def _class_body(source: str) -> list[ast.stmt]:
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    (found,) = (node for node in classes if node.name == ProducerConfig.__name__)
-    return found.body
 
 
 if __name__ == "__main__":

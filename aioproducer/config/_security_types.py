@@ -20,8 +20,8 @@ PasswordArgument: TypeAlias = str | Password
 TlsContextArgument: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext]
 """A context, or a function called for each connection."""
 
-_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _OLD_VERSIONS: Final = frozenset({"SSL", "SSLv2", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1"})
 
@@ -31,13 +31,13 @@ class SecurityProtocol:
 
     @property
     def allowed(self) -> str:
-        return ", ".join(_PROTOCOLS)
+        return ", ".join(PROTOCOLS)
 
     def accept(self, name: str, value: object) -> str:
         if not isinstance(value, str):
             raise ConfigurationTypeError(f"{name} must be a str, not {type(value).__name__}", option=name)
         protocol = value.strip().upper()
-        if protocol not in _PROTOCOLS:
+        if protocol not in PROTOCOLS:
             hint = " (Kafka calls TLS SSL)" if "TLS" in protocol else ""
             refuse_value(name, value, f"one of {self.allowed}{hint}")
         return protocol
@@ -117,14 +117,14 @@ class StoreType:
 
     @property
     def allowed(self) -> str:
-        return f"{', '.join(_STORE_TYPES)}, or None"
+        return f"{', '.join(STORE_TYPES)}, or None"
 
     def accept(self, name: str, value: object) -> str | None:
         if value is None:
             return None
         if not isinstance(value, str):
             raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
-        if value.upper() not in _STORE_TYPES:
+        if value.upper() not in STORE_TYPES:
             refuse_value(name, value, self.allowed)
         return value.upper()
 

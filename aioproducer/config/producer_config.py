@@ -4,6 +4,7 @@ The reference page in the docs is made from the texts under the fields.
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
@@ -32,6 +33,7 @@ from aioproducer.config._option_types import (
     Plugin,
     TransactionalId,
 )
+from aioproducer.config._presets import Presets
 from aioproducer.config._properties_file import read_properties
 from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, replaced_by
 from aioproducer.config._sasl_types import FloatOption, OptionalTimeout, SaslMechanism, SecretText, Username
@@ -73,7 +75,7 @@ def _serializer(option: str) -> Plugin:
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class ProducerConfig:
+class ProducerConfig(Presets):
     """The configuration of one producer: checked, complete, immutable.
 
     The fields hold the values in effect. Where Kafka changes one value because of another, so
@@ -498,6 +500,23 @@ class ProducerConfig:
         except ConfigurationError as error:
             variable = f"{prefix}{(error.option or '...').upper()}"
             raise type(error)(f"{variable}: {error}", option=error.option) from error
+
+    @classmethod
+    def _preset(cls, preset: ProducerOptions, bootstrap_servers: object, options: ProducerOptions) -> Self:
+        changed = {**preset, **in_python_spelling(options, option_kinds())}
+        return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", changed))
+
+    @classmethod
+    def json_schema(cls) -> dict[str, object]:
+        """Return a JSON Schema (draft 2020-12) of the documents that `from_kafka_properties` takes.
+
+        It has the names in Python's spelling, types, ranges, defaults and texts of the options, and marks secrets as
+        `writeOnly`. Options that only Python objects can be, such as `ssl_context`, are not in it; how options go
+        together is checked by the constructor alone.
+        """
+        from aioproducer.config._json_schema import schema_of  # noqa: PLC0415  # rarely used
+
+        return schema_of(option_kinds(), option_defaults(), sys.modules[__name__])
 
     def replace(self, *, bootstrap_servers: object = _AS_THEY_ARE, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with some options changed, and what follows from them.

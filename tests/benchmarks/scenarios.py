@@ -9,6 +9,7 @@ from dataclasses import replace
 from tests.benchmarks.bench_run import Bench, Contestant
 from tests.benchmarks.brokers import embedded_broker
 from tests.benchmarks.job import Job
+from tests.benchmarks.preset_scenario import mock, presets
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
 from tests.benchmarks.spark_scenario import spark
 from tests.benchmarks.tls_scenario import tls
@@ -298,6 +299,8 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "transactions": transactions,
     "partitions": partitions,
     "stalled": stalled,
+    "presets": presets,
+    "mock": mock,
     "import": import_time,
     "tls": tls,
     "spark": spark,

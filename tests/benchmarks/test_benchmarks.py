@@ -11,6 +11,7 @@ import pytest
 from aioproducer.testing import FakeCluster
 from tests.benchmarks.clients.raw_socket import prepared_request
 from tests.benchmarks.job import Job, Outcome, percentile
+from tests.benchmarks.preset_scenario import CALLED_BACK, ENQUEUED
 from tests.benchmarks.report import BenchReport, Comparison, Row, ScenarioReport, comparison_cells, ratio, table_of
 from tests.benchmarks.scenarios import ENQUEUE, HOOKS, JAVA, TRANSACTIONS
 
@@ -41,6 +42,9 @@ WORKS = [
     *(work for client, (work, *_) in ENQUEUE.items() if client != JAVA),
     *(f"ours_with_hooks.{work}" for work in HOOKS.values()),
     *TRANSACTIONS.values(),
+    *ENQUEUED.values(),
+    *CALLED_BACK.values(),
+    "ours_mock.send",
     *("confluent.enqueue_text", "ours.await_sends", "aiokafka.await_sends", "ours.enqueue_in_turn"),
     *("ours.latency", "aiokafka.latency", "raw_socket.latency"),
 ]
