@@ -13,10 +13,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer._logs import event_log
+from aioproducer._native.locked import locked
 from aioproducer._producer.process_end import at_process_end, count_undelivered, in_words, report_not_closed
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
 from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
-from aioproducer._threads.real_threads import allocate_lock, start_thread, wait_for_lock
+from aioproducer._threads.real_threads import RealRLock, allocate_lock, start_thread, wait_for_lock
 from aioproducer.blocking._background_loop import BackgroundLoop
 from aioproducer.blocking._handoff_queue import Barrier, HandoffQueue
 from aioproducer.blocking._log_thread import LogThread
@@ -71,6 +72,8 @@ class BlockingLifecycle:
         self._running = producer._take_over_report()  # noqa: SLF001  # of this package
         self._background = BackgroundLoop(self._log.call, last=partial(producer.close, 0))
         self._made_at = made_at
+        self._start_lock = RealRLock()  # reentrant, as that of the background loop
+        self._is_started = False
         self._is_closed = False
         self._undelivered: UndeliveredError | None = None
         self._last_flush: CallFuture[None] | None = None
@@ -79,6 +82,9 @@ class BlockingLifecycle:
 
     def start(self, *, wait: bool = True) -> Self:
         """Start the background loop and connect; a second call does nothing.
+
+        Without it, the first call that needs the loop does as `start(wait=False)`, in the process of that call: a
+        producer that was made before a fork, and not used yet, may be used on both sides.
 
         Args:
             wait: until a broker has answered, at most `max_block_ms`.
@@ -98,7 +104,16 @@ class BlockingLifecycle:
             with contextlib.suppress(KafkaError):
                 self.close(0)
             raise
+        self._is_started = True
         return self
+
+    def _ensure_started(self) -> None:
+        if not self._is_started:
+            locked(self._start_lock, self._start_at_first_use)
+
+    def _start_at_first_use(self) -> None:
+        if not self._is_started:  # by another thread meanwhile
+            self.start(wait=False)
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver accepted records, then close the connections and end the thread.
@@ -267,6 +282,7 @@ class BlockingLifecycle:
 
     def _mark_forked(self) -> None:
         """Replace locks that a thread of the parent may have held at the fork."""
+        self._start_lock = RealRLock()
         self._background.mark_forked()
         self._log.mark_forked()
 
@@ -290,6 +306,7 @@ class BlockingLifecycle:
             return await function()
 
         self._check_open()
+        self._ensure_started()
         future = self._background.submit(in_turn, self._delivery_limit if limit is None else limit)
         try:
             self._queue.put_barrier(barrier)

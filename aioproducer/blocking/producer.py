@@ -47,6 +47,9 @@ class BlockingProducer(BlockingTransactions):
         producer.flush()  # raises if anything was not delivered
     ```
 
+    It need not be started: the first call that sends does it, in the process of that call, so that a server may make
+    the producer before it forks its workers. It should be closed by each process that has used it.
+
     Safe to share between threads. Ctrl-C ends the wait of the current call; leaving the `with` block then closes
     within five seconds. Interceptors, serializers and callbacks run on the background thread, in the context
     (`contextvars`) of the call that sent the record, and must not call the producer.
@@ -279,6 +282,9 @@ class BlockingProducer(BlockingTransactions):
             TimeoutError: the time is over; the records are still being sent.
         """
         check_timeout(timeout)
+        self._check_open()
+        if not self._is_started:
+            return  # nothing was accepted, and nothing need be started for that
         deadline = None if timeout is None else monotonic() + timeout
         limit = (
             delivery_limit(self._config.delivery_timeout_ms / 1000) if timeout is None else Limit(timeout, TimeoutError)
@@ -297,6 +303,7 @@ class BlockingProducer(BlockingTransactions):
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, asking a broker if need be; errors as `Producer.partitions_for`."""
+        self._ensure_started()
         return self._background.call(partial(self._producer.partitions_for, topic), metadata_limit(self._max_block_s))
 
     # Looking
@@ -340,6 +347,7 @@ class BlockingProducer(BlockingTransactions):
     # Inside
 
     def _put(self, record: QueuedRecord) -> None:
+        self._ensure_started()
         self._background.check_caller()
         self._queue.put(record)
 

@@ -147,14 +147,6 @@ def test_start_that_fails_leaves_no_thread() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
 
 
-def test_use_before_start_says_so() -> None:
-    producer = BlockingProducer("h:9092")
-
-    with pytest.raises(IllegalStateError, match="with BlockingProducer"):
-        producer.send("orders", b"v")
-    producer.close()
-
-
 def test_body_that_raises_wins(cluster: ClusterElsewhere) -> None:
     cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))
 

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-from aioproducer import BlockingProducer, BlockingTopic, IllegalStateError, UndeliveredError
+from aioproducer import BlockingProducer, BlockingTopic, UndeliveredError
 from aioproducer.testing import FakeCluster
+from tests.fakes.cluster_elsewhere import ClusterElsewhere
 from tests.produced import values
 
 ResultT = TypeVar("ResultT")
@@ -100,9 +101,9 @@ async def test_flush_raises_the_error_of_a_serializer(one_broker: FakeCluster) -
     await on_thread(one_broker, work)
 
 
-def test_handle_may_be_made_before_the_start() -> None:
-    orders = BlockingProducer("a:9092").topic("orders", key=str, value=Order)
+def test_handle_may_be_made_before_the_start(cluster: ClusterElsewhere) -> None:
+    producer = BlockingProducer(cluster.bootstrap_servers)
+    orders = producer.topic("orders", key=str, value=Order)
 
-    with pytest.raises(IllegalStateError, match="start"):
-        orders.enqueue(Order(1))
-    assert orders.name == "orders"
+    assert orders.send(Order(1)).offset == 0
+    producer.close()
