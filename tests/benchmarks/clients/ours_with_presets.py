@@ -68,12 +68,13 @@ def callbacks(job: Job, preset: str) -> Outcome:
 
     async def main() -> dict[str, float]:
         latencies_s: list[float] = []
+
+        def note(start: float, *_: object) -> None:
+            latencies_s.append(perf_counter() - start)
+
         async with Producer(PRESETS[preset](job.bootstrap_servers)) as producer:
             for value in islice(cycle(orders(100)), job.warmup_records + job.records):
-                start = perf_counter()
-                producer.send(
-                    job.topic, value, on_delivery=lambda _, __, start=start: latencies_s.append(perf_counter() - start)
-                )
+                producer.send(job.topic, value, on_delivery=partial(note, perf_counter()))
                 await asyncio.sleep(PAUSE_S)
             await producer.flush()
         return latency_figures(latencies_s[job.warmup_records :])

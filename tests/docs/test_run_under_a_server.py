@@ -1,0 +1,166 @@
+"""The files of docs/how-to/run_under_a_server.md, each run as it stands under its server.
+
+They are fenced with tildes, so that they are not run here, inside a test, as the other blocks are.
+"""
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aioproducer.testing import FakeCluster, ThreadedFakeCluster
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs/how-to/run_under_a_server.md"
+FILE = re.compile(r"^~~~python\n# (?P<name>\S+)\n(?P<code>.*?)^~~~", re.DOTALL | re.MULTILINE)
+PATIENCE_S = 60
+
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ThreadedFakeCluster]:
+    with FakeCluster.in_thread(1, topics={"orders": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+def files(cluster: ThreadedFakeCluster, tmp_path: Path) -> Path:
+    """The files of the page, in a folder of their own."""
+    for match in FILE.finditer(PAGE.read_text("utf-8")):
+        code = match["code"].replace("localhost:9092", cluster.bootstrap_servers)
+        (tmp_path / match["name"]).write_text(code, "utf-8")
+    return tmp_path
+
+
+@contextlib.contextmanager
+def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program until the block ends, and end it as a service manager does."""
+    with (folder / "output").open("w+") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "always::ResourceWarning", "-m", *command],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield process
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+            output.seek(0)
+            print(output.read())  # shown if the test fails
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def post(port: int, path: str, order: bytes) -> bytes:
+    """Post an order as soon as the server listens."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        try:
+            connection.request("POST", path, order)
+            response = connection.getresponse()
+            assert response.status == http.HTTPStatus.CREATED
+            return response.read()
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+        finally:
+            connection.close()
+
+
+def values(cluster: ThreadedFakeCluster) -> list[bytes | None]:
+    return [record.value for record in cluster.records("orders", 0)]
+
+
+def all_were_closed(folder: Path) -> bool:
+    return "was not closed" not in (folder / "output").read_text()
+
+
+def test_page_has_the_files_of_every_server(files: Path) -> None:
+    names = {file.name for file in files.iterdir()}
+
+    assert names == {"app.py", "gunicorn.conf.py", "tasks.py", "send_all.py", "service.py"}
+
+
+def test_gunicorn(files: Path, cluster: ThreadedFakeCluster) -> None:
+    before, port = len(values(cluster)), free_port()
+    with running(files, "gunicorn", "app:app", "--bind", f"127.0.0.1:{port}") as gunicorn:
+        offsets = [int(post(port, "/", b"g%d" % number)) for number in range(8)]
+
+    assert gunicorn.returncode == 0
+    assert all_were_closed(files)
+    assert offsets == list(range(before, before + 8))
+    assert values(cluster)[before:] == [b"g%d" % number for number in range(8)]
+
+
+def test_celery(files: Path, cluster: ThreadedFakeCluster) -> None:
+    """With a broker of files in place of Redis."""
+    before = len(values(cluster))
+    queue = files / "queue"
+    for folder in (queue, files / "results"):
+        folder.mkdir()
+    tasks = (files / "tasks.py").read_text()
+    options = f'{{"data_folder_in": "{queue}", "data_folder_out": "{queue}", "control_folder": "{files}/control"}}'
+    tasks = tasks.replace('broker="redis://localhost"', 'broker="filesystem://"').replace(
+        'backend="redis://localhost"', f'backend="file://{files}/results"'
+    )
+    (files / "tasks.py").write_text(f"{tasks}\n\ncelery.conf.broker_transport_options = {options}\n")
+    (files / "place.py").write_text(
+        textwrap.dedent(f"""
+            from tasks import place_order
+            placed = [place_order.delay(f"c{{number}}") for number in range(8)]
+            print(sorted(each.get(timeout={PATIENCE_S}) for each in placed))
+            """)
+    )
+    with running(files, "celery", "-A", "tasks", "worker", "--concurrency", "2", "--without-mingle", "-l", "info"):
+        placed = subprocess.run(
+            [sys.executable, "place.py"], cwd=files, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+
+    assert all_were_closed(files)
+    assert placed.stdout == f"{list(range(before, before + 8))}\n", placed.stderr
+    assert sorted(str(value) for value in values(cluster)[before:]) == [f"b'c{number}'" for number in range(8)]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing(files: Path, cluster: ThreadedFakeCluster, method: str) -> None:
+    before = len(values(cluster))
+    with running(files, "send_all", method) as program:
+        program.wait(PATIENCE_S)
+
+    assert program.returncode == 0
+    assert "100 delivered\n" in (files / "output").read_text()
+    assert sorted(map(str, values(cluster)[before:])) == sorted(f"b'order {number}'" for number in range(100))
+
+
+def test_uvicorn(files: Path, cluster: ThreadedFakeCluster) -> None:
+    before, port = len(values(cluster)), free_port()
+    with running(files, "uvicorn", "service:app", "--workers", "2", "--port", str(port)):
+        offsets = [int(post(port, "/orders", b"u%d" % number)) for number in range(8)]
+
+    assert all_were_closed(files)
+    assert offsets == list(range(before, before + 8))
+    assert values(cluster)[before:] == [b"u%d" % number for number in range(8)]
