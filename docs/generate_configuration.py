@@ -12,6 +12,7 @@ from pathlib import Path
 from aioproducer.config import producer_config
 from aioproducer.config._json_schema import field_texts
 from aioproducer.config._kafka_properties import kafka_name
+from aioproducer.config._presets import DURABLE, LOW_LATENCY, THROUGHPUT
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
 
@@ -34,6 +35,45 @@ All values are checked in the constructor, before any I/O: an invalid value rais
 Times are whole milliseconds, sizes bytes.
 
 As in Kafka, some values change because of others; `ProducerConfig.adjustments` says which and why.
+
+## Presets
+
+`ProducerConfig.low_latency(...)`, `.throughput(...)` and `.durable(...)` begin with other values than the defaults;
+options of your own take precedence. Each takes the place of the servers:
+
+```python
+from aioproducer import Producer, ProducerConfig
+
+async with Producer(ProducerConfig.throughput("localhost:9092", client_id="reports")) as producer:
+    await producer.send("orders", b"tea")
+```
+
+_PRESETS_
+What each brings is measured beside the defaults: [performance](../explanation/performance.md#in-short),
+scenario `presets` (`nox -s bench -- --only presets`).
+
+- `low_latency`: a record that no one awaits leaves at once. An awaited one does so with the defaults already.
+- `throughput`: few, large, compressed batches. It pays off where the network or the brokers' disks are the limit,
+  and costs memory, and processor time, which for large batches is that of a thread.
+- `durable`: records outlive 15 minutes without their leaders, and an `acks` that would weaken them is an error.
+  The defaults deliver as safely (`acks="all"`, idempotence), but give up after two minutes.
+
+## JSON Schema
+
+`ProducerConfig.json_schema()` is a schema (draft 2020-12) of the options, with types, ranges, defaults and the texts
+of this page, for editors and validators. Secrets are `writeOnly`.
+It describes what `from_kafka_properties` takes, under Python's names:
+
+```python
+import json
+
+from aioproducer import ProducerConfig
+
+print(json.dumps(ProducerConfig.json_schema(), indent=2)[:100])
+config = ProducerConfig.from_kafka_properties({"bootstrap_servers": "localhost:9092", "linger_ms": 20})
+```
+
+Options that only Python objects can be, `ssl_context` and `sasl_token_provider`, are not in it.
 
 ## Environment variables
 
@@ -113,8 +153,18 @@ _OTHER_DEFAULTS = {"max_waiting_bytes": "`None`", "acks": '`"all"`', "client_id"
 
 def render() -> str:
     """Return the whole page."""
+    introduction = _INTRODUCTION.replace("_PRESETS_\n", f"{_presets()}\n")
     texts = field_texts(producer_config, {"bootstrap_servers", *producer_config.option_kinds()})
-    return "\n".join([_INTRODUCTION, *(_section(name, text) for name, text in texts)])
+    return "\n".join([introduction, *(_section(name, text) for name, text in texts)])
+
+
+def _presets() -> str:
+    presets = {"low_latency": LOW_LATENCY, "throughput": THROUGHPUT, "durable": DURABLE}
+    rows = [
+        f"| `{name}` | {', '.join(f'`{option}={value!r}`' for option, value in preset.items())} |"
+        for name, preset in presets.items()
+    ]
+    return "\n".join(["| preset | sets |", "|---|---|", *rows, ""])
 
 
 def _section(name: str, text: str) -> str:
