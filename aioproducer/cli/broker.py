@@ -211,12 +211,8 @@ def _what(kafka: str | None, nodes: int) -> str:
 
 def _invitation(bootstrap_servers: str, topic: str) -> str:
     """Return commands to paste into another terminal."""
-    send = (
-        f'import asyncio, aioproducer; p = aioproducer.Producer("{bootstrap_servers}"); r = asyncio.Runner(); '
-        f'r.run(p.start()); print(r.run(p.send_and_wait("{topic}", b"hello"))); r.run(p.close())'
-    )
     return (
         f"ready on {bootstrap_servers}\ntopics are made on first use; Ctrl-C ends it and its data\n\n"
-        f"send a record:  python -c '{send}'\n"
+        f"send a record:  echo hello | aioproducer produce {topic} -b {bootstrap_servers}\n"
         f"see it arrive:  aioproducer tail {topic} -b {bootstrap_servers} --from-beginning\n"
     )

@@ -59,7 +59,7 @@ async def test_embedded_cluster_runs_until_told_to_stop(end: signal.Signals) -> 
     assert view.brokers == 2
     assert (process.returncode, errors) == (0, "starting an embedded cluster of 2 brokers ...\n")
     assert all(is_free(port) for port in ports)
-    assert f'Producer("127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}")' in rest
+    assert f"produce orders -b 127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}\n" in rest
     assert f"aioproducer tail orders -b 127.0.0.1:{ports[0]}" in rest
 
 
@@ -84,12 +84,18 @@ def test_printed_line_sends_a_record() -> None:
     with running("--port", "0") as (process, _):
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
-        program = lines[2].partition("python -c ")[2].strip().strip("'")
+        command = lines[2].partition("aioproducer ")[2].split()
 
-        sent = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        sent = subprocess.run(
+            [sys.executable, "-m", "aioproducer", *command],
+            input="hello\n",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
-    assert sent.stderr == ""
-    assert "offset=0" in sent.stdout
+    assert lines[2].startswith("send a record:  echo hello | aioproducer produce ")
+    assert (sent.returncode, sent.stderr.count("1 record")) == (0, 1)
 
 
 @pytest.mark.slow

@@ -139,11 +139,11 @@ def bad_inputs(orders: Path) -> Path:
     ],
 )
 async def test_bad_input_is_one_line(bad_inputs: Path, arguments: list[str], said: str) -> None:
-    """And nothing is sent: exit code 1, before any broker is asked."""
+    """And nothing is sent: exit code 2, as of `produce`, before any broker is asked."""
     file, *options = arguments
     done = await run("load", str(bad_inputs / file), *options, "--topic", "t", "-b", "127.0.0.1:1")
 
-    assert (done.code, len(done.errors)) == (1, 1)
+    assert (done.code, len(done.errors)) == (2, 1)
     assert done.errors[0].startswith(f"{bad_inputs}/{said}")
 
 

@@ -80,7 +80,7 @@ def load(  # one for each argument
 
     Exit code 0: everything was delivered, or this run was finished before.
     1: not everything; with --exactly-once nothing of it is visible.
-    2: invalid usage; nothing was sent.
+    2: invalid usage, such as a file that is not there; nothing was sent.
     3: with --exactly-once: decided, but rows were lost; the line names them.
     4: with --exactly-once: decided, but not finished; txn resolve finishes it.
     130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP.

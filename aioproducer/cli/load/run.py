@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT_UNFINISHED
+from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT_UNFINISHED, EXIT_USAGE
 from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import tell
-from aioproducer.errors import KafkaError
+from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark._load_local import LocalLoad, is_decided
 from aioproducer.spark._row_groups import Split, find_splits
@@ -183,7 +183,8 @@ class LoadRun:
 
     def tell_failed(self, name: str, text: str) -> int:
         """Print why the run failed, and return the exit code."""
-        code = _EXIT_CODES.get(name, EXIT_FAILED)
+        is_input_wrong = name == ConfigurationError.__name__ and not self._connects
+        code = EXIT_USAGE if is_input_wrong else _EXIT_CODES.get(name, EXIT_FAILED)
         nothing = self._settings.exactly_once and self._connects and code == EXIT_FAILED
         tell(f"aioproducer: {text}{'. Nothing of this run is visible' if nothing else ''}")
         if name in _EXIT_CODES:

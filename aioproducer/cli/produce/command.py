@@ -112,7 +112,7 @@ def produce(
 
     Exit code 0: everything was delivered.
     1: some lines were not delivered; the report says which, and why. With --transactional, nothing was sent visibly.
-    2: invalid usage; nothing was sent.
+    2: invalid usage, such as a file that is not there; nothing was sent.
     130, 143, 129: ended by Ctrl-C, SIGTERM or SIGHUP. Accepted records are delivered first (--transactional: aborted).
     A second signal stops immediately.
     """

@@ -140,7 +140,7 @@ class ConfluentRegistry:
 
 
 async def _answer(what: str, asked: Awaitable[ResultT]) -> ResultT:
-    """Await an answer; whatever the client raises becomes a `SchemaRegistryError`."""
+    """Await an answer, and raise a `SchemaRegistryError` for each error of the client."""
     from confluent_kafka.schema_registry import SchemaRegistryError as TheirError  # noqa: PLC0415  # heavy, optional
 
     try:

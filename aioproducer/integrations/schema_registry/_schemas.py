@@ -101,7 +101,7 @@ class SchemaOptions(TypedDict, total=False):
     use_latest_version: bool
     """Encode by the latest schema of the subject, whichever was given; asked for once. Default: False."""
     normalize: bool
-    """Let the registry normalize the schema, so that equal ones are found whatever their layout. Default: False."""
+    """Let the registry normalize the schema, so that equal ones are found in any layout. Default: False."""
     id_in_header: bool
     """Put the id into the header `__value_schema_id` or `__key_schema_id`, instead of before the payload. Default:
     False."""
