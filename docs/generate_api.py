@@ -96,7 +96,14 @@ _CHAPTERS: Final = {
         "aioproducer.testing",
         [
             *("FakeCluster", "FakeClusterOptions", "Faults", "Where", "Fault", "FaultKind", "ApiKey", "LoggedRecord"),
-            *("ThreadedFakeCluster", "SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
+            *(
+                "ThreadedFakeCluster",
+                "MockProducer",
+                "SeenRequest",
+                "TopicRefusedError",
+                "CoordinatorKind",
+                "ErrorCode",
+            ),
             *("ClusterSecurity", "SeenAuthentication", "CertificateAuthority", "Certificate", "TokenSigner"),
             "unsecured_token",
         ],
