@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aioproducer._producer.producer import Producer
-from aioproducer.blocking import BlockingProducer
 
 if TYPE_CHECKING:
     from aioproducer._producer.live_view import LiveView
+    from aioproducer.blocking import BlockingProducer
 
 Scope: TypeAlias = Mapping[str, object]
 Message: TypeAlias = MutableMapping[str, object]
@@ -76,7 +76,7 @@ def check_producers(producers: tuple[object, ...]) -> None:
     if not producers:
         raise TypeError("producers is empty: at least one Producer or BlockingProducer is needed")
     for number, producer in enumerate(producers):
-        if not isinstance(producer, Producer | BlockingProducer):
+        if isinstance(producer, type) or not hasattr(producer, "_look"):
             text = f"producers[{number}] must be a Producer or a BlockingProducer, not {type(producer).__name__}"
             raise TypeError(text)
 

@@ -45,7 +45,8 @@ def document_of(view: LiveView) -> dict[str, object]:
     for each in waiting:
         by_reason.setdefault((each.reason, each.node_id, each.detail), _Group(each)).add(each)
         by_partition.setdefault((each.topic, each.partition), _Group(each)).add(each)
-    reasons = nlargest(REASONS, by_reason.values(), key=lambda group: group.records)
+    by_words = _merged(by_reason.values())
+    reasons = nlargest(REASONS, by_words.items(), key=lambda item: item[1].records)
     worst = nlargest(PARTITIONS, by_partition.values(), key=lambda group: group.oldest.age_s)
     return {
         "client_id": statistics.client_id,
@@ -60,16 +61,16 @@ def document_of(view: LiveView) -> dict[str, object]:
         "buffer_total": statistics.buffer_total_bytes,
         "buffer_used": statistics.buffer_total_bytes - statistics.buffer_available_bytes,
         "waiting_records": statistics.records_pending + statistics.records_waiting,
-        "delivery_p50_s": statistics.delivery_latency_p50_s,
-        "delivery_p99_s": statistics.delivery_latency_p99_s,
         "bounds_s": view.request_latency.bounds,
         "request_latency": view.request_latency.counts,
         "queue_time": view.queue_time.counts,
         "metadata_error": statistics.metadata_error,
         "nodes": [_node(node) for node in view.nodes[:NODES]],
         "nodes_left": max(len(view.nodes) - NODES, 0),
-        "reasons": [_reason(group) for group in reasons],
-        "reasons_left": len(by_reason) - len(reasons),
+        "reasons": [
+            {"words": words, "records": group.records, "oldest_s": group.oldest.age_s} for words, group in reasons
+        ],
+        "reasons_left": len(by_words) - len(reasons),
         "partitions": [_partition(group) for group in worst],
         "partitions_left": len(by_partition) - len(worst),
     }
@@ -99,8 +100,16 @@ def _node(node: NodeView) -> dict[str, object]:
     }
 
 
-def _reason(group: _Group) -> dict[str, object]:
-    return {"words": group.oldest.words, "records": group.records, "oldest_s": group.oldest.age_s}
+def _merged(groups: Iterable[_Group]) -> dict[str, _Group]:
+    """Return the groups by their words, which not all reasons, nodes and details tell apart."""
+    merged: dict[str, _Group] = {}
+    for group in groups:
+        words = group.oldest.words
+        known = merged.setdefault(words, group)
+        if known is not group:
+            known.records += group.records
+            known.oldest = max(known.oldest, group.oldest, key=lambda each: each.age_s)
+    return merged
 
 
 def _partition(group: _Group) -> dict[str, object]:
