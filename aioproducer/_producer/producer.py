@@ -185,7 +185,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             check_topic_name(topic)
         return explain(self._running, self._lifecycle, topic)
 
-    def _look(self, *, explained: bool) -> LiveView:
+    def _view(self, *, explained: bool) -> LiveView:
         """Return what readiness probes and the inspector show.
 
         Args:

@@ -324,9 +324,9 @@ class BlockingProducer(BlockingTransactions):
         """As `Producer.metrics`."""
         return self._producer.metrics()
 
-    def _look(self, *, explained: bool) -> LiveView:
-        """As `Producer._look`; raises as `explain`."""
-        return self._on_loop(partial(self._producer._look, explained=explained))
+    def _view(self, *, explained: bool) -> LiveView:
+        """As `Producer._view`; raises as `explain`."""
+        return self._on_loop(partial(self._producer._view, explained=explained))
 
     def _on_loop(self, read: Callable[[], ResultT]) -> ResultT:
         """Read something of the producer on its event loop; here if that does not run."""

@@ -37,6 +37,7 @@ def listener_of(port: int | None) -> socket.socket | None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_HOST, port))
+        listener.listen()  # a browser that is early waits
     except OSError as error:
         listener.close()
         usage_error(f"--inspect {port}: {error.strerror}; 0 picks a free port")

@@ -76,7 +76,7 @@ def check_producers(producers: tuple[object, ...]) -> None:
     if not producers:
         raise TypeError("producers is empty: at least one Producer or BlockingProducer is needed")
     for number, producer in enumerate(producers):
-        if isinstance(producer, type) or not hasattr(producer, "_look"):
+        if isinstance(producer, type) or not hasattr(producer, "_view"):
             text = f"producers[{number}] must be a Producer or a BlockingProducer, not {type(producer).__name__}"
             raise TypeError(text)
 
@@ -88,5 +88,5 @@ async def look_at(producer: Producer | BlockingProducer, *, explained: bool) -> 
         KafkaError: the thread of a `BlockingProducer` does not answer.
     """
     if isinstance(producer, Producer):
-        return producer._look(explained=explained)
-    return await asyncio.to_thread(producer._look, explained=explained)
+        return producer._view(explained=explained)
+    return await asyncio.to_thread(producer._view, explained=explained)

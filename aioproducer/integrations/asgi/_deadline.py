@@ -31,7 +31,7 @@ class HasScope(Protocol):
 
 
 def deadline(
-    request: HasScope | MutableMapping[str, object], *, at_most: float | None = None, headers: Sequence[str] = _HEADERS
+    request: HasScope | Mapping[str, object], *, at_most: float | None = None, headers: Sequence[str] = _HEADERS
 ) -> float | None:
     """Return the seconds that are left for a request, by a header of the proxy in front.
 

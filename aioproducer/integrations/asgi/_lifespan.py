@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar, overload
 
 AppT = TypeVar("AppT")
-State: TypeAlias = Mapping[str, object]
-Lifespan: TypeAlias = Callable[[AppT], AbstractAsyncContextManager[State | None]]
+StateT = TypeVar("StateT")
 
 
 class Starts(Protocol):
@@ -26,11 +25,19 @@ class Starts(Protocol):
         ...
 
 
+@overload
+def lifespan(*producers: Starts, wait: bool = True) -> Callable[[object], AbstractAsyncContextManager[None]]: ...
+
+
+@overload
 def lifespan(
-    *producers: Starts,
-    wait: bool = True,
-    then: Callable[[AppT], AbstractAsyncContextManager[State | None]] | None = None,
-) -> Callable[[AppT], AbstractAsyncContextManager[State | None]]:
+    *producers: Starts, wait: bool = True, then: Callable[[AppT], AbstractAsyncContextManager[StateT]]
+) -> Callable[[AppT], AbstractAsyncContextManager[StateT]]: ...
+
+
+def lifespan(
+    *producers: Starts, wait: bool = True, then: Callable[[AppT], AbstractAsyncContextManager[object]] | None = None
+) -> Callable[[AppT], AbstractAsyncContextManager[object]]:
     """Return a lifespan for FastAPI, Starlette and Litestar that starts producers, and delivers and closes at the end.
 
     ```python
@@ -53,7 +60,7 @@ def lifespan(
     _check(producers, wait, then)
 
     @asynccontextmanager
-    async def run(app: AppT) -> AsyncIterator[State | None]:
+    async def run(app: AppT) -> AsyncIterator[object]:
         async with AsyncExitStack() as stack:
             for producer in producers:
                 await producer.start(wait=wait)
