@@ -1,14 +1,16 @@
 """An ASGI server without a network: runs an application's lifespan, and gives a client for its requests."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 import httpx
+import uvicorn
 
 Message: TypeAlias = MutableMapping[str, object]
-App: TypeAlias = Callable[..., Awaitable[object]]
+App: TypeAlias = Callable[..., Awaitable[object]]  # type: ignore[explicit-any]  # each framework has types of its own
 
 
 class StartFailedError(Exception):
@@ -44,3 +46,16 @@ async def serving(app: App) -> AsyncIterator[httpx.AsyncClient]:
         yield client
     await ask("shutdown")
     await running
+
+
+@asynccontextmanager
+async def on_port(app: App) -> AsyncIterator[str]:
+    """Serve an application by uvicorn, and yield its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_config=None))
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await running

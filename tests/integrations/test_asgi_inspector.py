@@ -123,13 +123,15 @@ async def test_two_producers_of_both_kinds_share_a_page(cluster: FakeCluster) ->
 
 @pytest.mark.slow
 async def test_ten_thousand_partitions_are_cut_to_the_oldest() -> None:
-    async with FakeCluster(1, topics={f"t{number}": 1000 for number in range(10)}) as cluster:
-        async with Producer(cluster.bootstrap_servers, linger_ms=3_600_000, delivery_timeout_ms=7_200_000) as producer:
-            await producer.enqueue("t7", b"the oldest", partition=500)
-            for topic, partition in product(range(10), range(1000)):
-                await producer.enqueue(f"t{topic}", b"v", partition=partition)
-            async with client_of(inspector(producer)) as client:
-                answer = await client.get("/?state")
+    async with (
+        FakeCluster(1, topics={f"t{number}": 1000 for number in range(10)}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=3_600_000, delivery_timeout_ms=7_200_000) as producer,
+    ):
+        await producer.enqueue("t7", b"the oldest", partition=500)
+        for topic, partition in product(range(10), range(1000)):
+            await producer.enqueue(f"t{topic}", b"v", partition=partition)
+        async with client_of(inspector(producer)) as client:
+            answer = await client.get("/?state")
 
     (now,) = answer.json()["producers"]
     assert len(answer.content) < 50_000
