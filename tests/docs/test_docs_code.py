@@ -8,9 +8,10 @@ public names are known already. Tutorials are whole programs with their output, 
 
 import ast
 import asyncio
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import cast
 
 import pytest
@@ -33,14 +34,19 @@ def compiled_blocks(page: Path, bootstrap_servers: str, registry: str) -> list[C
 
 
 def run_page(page: Path, bootstrap_servers: str, registry: str) -> None:
-    names: dict[str, object] = {"__name__": page.stem}
+    module = ModuleType(f"page_{page.stem}")
+    sys.modules[module.__name__] = module  # where Litestar looks up the types of a handler
+    names = vars(module)
     if "reference" in page.parts:
         names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
-    with asyncio.Runner() as runner:
-        for block in compiled_blocks(page, bootstrap_servers, registry):
-            running = eval(block, names)
-            if running is not None:
-                runner.run(cast("Coroutine[object, object, None]", running))
+    try:
+        with asyncio.Runner() as runner:
+            for block in compiled_blocks(page, bootstrap_servers, registry):
+                running = eval(block, names)
+                if running is not None:
+                    runner.run(cast("Coroutine[object, object, None]", running))
+    finally:
+        del sys.modules[module.__name__]
 
 
 @pytest.mark.slow

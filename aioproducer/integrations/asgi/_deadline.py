@@ -41,8 +41,9 @@ def deadline(
     Args:
         request: of FastAPI, Starlette or Litestar, or an ASGI scope.
         at_most: seconds for a request whose header gives more, or that has none.
-        headers: names of headers. `grpc-timeout` is read as gRPC writes it (`100m`), a name that ends in `-ms` in
-            milliseconds, every other one in seconds.
+        headers: names of headers; by default `x-request-timeout`, `x-envoy-expected-rq-timeout-ms` and `grpc-timeout`.
+            The last one is read as gRPC writes it (`100m`), a name that ends in `-ms` in milliseconds, every other
+            one in seconds.
 
     Returns:
         Seconds, above 0; None if there is neither a header nor `at_most`.

@@ -69,13 +69,10 @@ class Inspector(GetApp):
 def inspector(*producers: Producer | BlockingProducer) -> App:
     """Return an ASGI application to mount: a page with throughput, latency, buffer, nodes, and what records wait for.
 
-    ```python
-    app = Starlette(routes=[Mount("/producer", inspector(producer))])
-    ```
-
-    The page is whole in itself and loads nothing from elsewhere. It shows names of topics, brokers and errors, but no
-    keys, values, headers or options: mount it where only your team can look. It costs nothing until a page is open;
-    then one `explain()` per second and producer, however many pages are open.
+    `Mount("/producer", inspector(producer))` is a route of Starlette and FastAPI. The page is whole in itself and loads
+    nothing from elsewhere. It shows names of topics, brokers and errors, but no keys, values, headers or options: mount
+    it where only your team can look. It costs nothing until a page is open; then one `explain()` per second and
+    producer, however many pages are open.
 
     Args:
         *producers: started or not, of either kind; a `Producer` must run on the event loop that serves the page.

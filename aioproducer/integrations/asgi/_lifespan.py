@@ -40,12 +40,9 @@ def lifespan(
 ) -> Callable[[AppT], AbstractAsyncContextManager[object]]:
     """Return a lifespan for FastAPI, Starlette and Litestar that starts producers, and delivers and closes at the end.
 
-    ```python
-    app = FastAPI(lifespan=lifespan(producer))
-    ```
-
-    A start that fails ends the application, and its server logs why. At shutdown accepted records are delivered, for at
-    most `close_timeout_ms`: keep it below the time that the server or its supervisor grants.
+    `app = FastAPI(lifespan=lifespan(producer))`. A start that fails ends the application, and its server logs why. At
+    shutdown accepted records are delivered, for at most `close_timeout_ms`: keep it below the time that the server or
+    its supervisor grants.
 
     Args:
         *producers: each is a `Producer` that is not started; started in this order, closed in the other.

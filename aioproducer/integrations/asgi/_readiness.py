@@ -28,13 +28,9 @@ class _Readiness(GetApp):
 def readiness(*producers: Producer | BlockingProducer) -> App:
     """Return an ASGI application that answers 200 while all producers can send, else 503, each with its reason as JSON.
 
-    ```python
-    app = Starlette(routes=[Route("/ready", readiness(producer))])
-    ```
-
-    Ready is a producer that runs and whose brokers answered last, also while its buffer is full: a request then waits
-    or is refused by itself. The answer names brokers and errors, but nothing secret and nothing of records; it asks no
-    broker.
+    `Route("/ready", readiness(producer))` is a route of Starlette and FastAPI. Ready is a producer that runs and whose
+    brokers answered last, also while its buffer is full: a request then waits or is refused by itself. The answer names
+    brokers and errors, but nothing secret and nothing of records; it asks no broker.
 
     Raises:
         TypeError: not a producer; names its place.
