@@ -9,7 +9,8 @@ public names are known already. Tutorials are whole programs with their output, 
 import ast
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import cast
@@ -33,20 +34,23 @@ def compiled_blocks(page: Path, bootstrap_servers: str, registry: str) -> list[C
     return compiled
 
 
-def run_page(page: Path, bootstrap_servers: str, registry: str) -> None:
+@contextmanager
+def module_of(page: Path) -> Iterator[dict[str, object]]:
+    """Yield the names of a module for a page, which can be imported: Litestar looks up the types of handlers there."""
     module = ModuleType(f"page_{page.stem}")
-    sys.modules[module.__name__] = module  # where Litestar looks up the types of a handler
-    names = vars(module)
-    if "reference" in page.parts:
-        names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
-    try:
-        with asyncio.Runner() as runner:
-            for block in compiled_blocks(page, bootstrap_servers, registry):
-                running = eval(block, names)
-                if running is not None:
-                    runner.run(cast("Coroutine[object, object, None]", running))
-    finally:
-        del sys.modules[module.__name__]
+    sys.modules[module.__name__] = module
+    yield vars(module)
+    del sys.modules[module.__name__]
+
+
+def run_page(page: Path, bootstrap_servers: str, registry: str) -> None:
+    with module_of(page) as names, asyncio.Runner() as runner:
+        if "reference" in page.parts:
+            names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
+        for block in compiled_blocks(page, bootstrap_servers, registry):
+            running = eval(block, names)
+            if running is not None:
+                runner.run(cast("Coroutine[object, object, None]", running))
 
 
 @pytest.mark.slow
