@@ -4,15 +4,15 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from itertools import product
+from dataclasses import replace
 
 import pytest
 
-from aioproducer import BlockingProducer, Producer
+from aioproducer import BlockingProducer, Producer, UndeliveredError, Waiting, WaitReason
 from aioproducer.integrations.asgi import inspector
-from aioproducer.integrations.asgi._inspected import PARTITIONS
+from aioproducer.integrations.asgi._inspected import PARTITIONS, document_of
 from aioproducer.integrations.asgi._inspector import Inspector
-from aioproducer.testing import ApiKey, FakeCluster, Where
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from tests.fakes.asgi_server import App, client_of
 from tests.fakes.cluster_elsewhere import cluster_elsewhere
 from tests.states.situations import producer_in
@@ -121,26 +121,45 @@ async def test_two_producers_of_both_kinds_share_a_page(cluster: FakeCluster) ->
     ]
 
 
-@pytest.mark.slow
-async def test_ten_thousand_partitions_are_cut_to_the_oldest() -> None:
-    async with (
-        FakeCluster(1, topics={f"t{number}": 1000 for number in range(10)}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=3_600_000, delivery_timeout_ms=7_200_000) as producer,
-    ):
-        await producer.enqueue("t7", b"the oldest", partition=500)
-        for topic, partition in product(range(10), range(1000)):
-            await producer.enqueue(f"t{topic}", b"v", partition=partition)
-        async with client_of(inspector(producer)) as client:
-            answer = await client.get("/?state")
+async def test_same_error_of_many_partitions_is_one_reason(cluster: FakeCluster) -> None:
+    cluster.create_topic("orders", 3)
+    cluster.faults.error(ErrorCode.NOT_ENOUGH_REPLICAS, PRODUCE, times=None)
+    async with Producer(cluster.bootstrap_servers, retry_backoff_ms=20_000, retry_backoff_max_ms=20_000) as producer:
+        for partition in range(3):
+            await producer.enqueue("orders", b"v", partition=partition)
+        async with asyncio.timeout(30):
+            while producer.statistics().records_retried < 3:  # noqa: ASYNC110  # a page asks again
+                await asyncio.sleep(0.01)
+        (now,) = await shown(inspector(producer))
+        cluster.faults.clear()
+        with pytest.raises(UndeliveredError):
+            await producer.close(0)
 
-    (now,) = answer.json()["producers"]
-    assert len(answer.content) < 50_000
-    assert len(now["partitions"]) == PARTITIONS
+    reasons = now["reasons"]
+    assert isinstance(reasons, list)
+    texts = {re.sub(r"^node [123]", "node", reason["words"]) for reason in reasons}
+    error = "NOT_ENOUGH_REPLICAS: fewer replicas in sync than min.insync.replicas"
+    assert texts == {f"node could not be sent to (the last attempt failed: {error})"}
+
+
+def waiting(topic: str, partition: int, age_s: float) -> Waiting:
+    reason = {"reason": WaitReason.LINGER, "detail": "", "since_s": age_s, "until_s": 1.0, "deadline_s": 120 - age_s}
+    return Waiting(topic, partition, 1, 2, 300, 0, age_s=age_s, **reason)  # type: ignore[arg-type]
+
+
+def test_ten_thousand_partitions_are_cut_to_the_oldest() -> None:
+    rows = [waiting(f"t{number % 10}", number // 10, number / 1000) for number in range(10_000)]
+    view = Producer("localhost:9092")._view(explained=True)
+    assert view.explanation is not None
+    now = document_of(view._replace(explanation=replace(view.explanation, waiting=tuple(rows))))
+
+    partitions = now["partitions"]
+    assert isinstance(partitions, list)
+    assert [each["age_s"] for each in partitions] == [(9_999 - number) / 1000 for number in range(PARTITIONS)]
+    assert (partitions[0]["topic"], partitions[0]["partition"]) == ("t9", 999)
     assert now["partitions_left"] == 10_000 - PARTITIONS
-    assert (now["partitions"][0]["topic"], now["partitions"][0]["partition"]) == ("t7", 500)
-    assert now["reasons"] == [
-        {"words": "more records may join the batch", "records": 10_001, "oldest_s": now["partitions"][0]["age_s"]}
-    ]
+    assert now["reasons"] == [{"words": "more records may join the batch", "records": 20_000, "oldest_s": 9.999}]
+    assert len(json.dumps(now)) < 20_000
 
 
 async def test_many_pages_cost_one_reading(cluster: FakeCluster) -> None:

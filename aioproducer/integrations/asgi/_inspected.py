@@ -104,7 +104,7 @@ def _merged(groups: Iterable[_Group]) -> dict[str, _Group]:
     """Return the groups by their words, which not all reasons, nodes and details tell apart."""
     merged: dict[str, _Group] = {}
     for group in groups:
-        words = group.oldest.words
+        words = _words(group.oldest)
         known = merged.setdefault(words, group)
         if known is not group:
             known.records += group.records
@@ -119,7 +119,7 @@ def _partition(group: _Group) -> dict[str, object]:
         "partition": oldest.partition,
         "node": oldest.node_id,
         "reason": oldest.reason.value,
-        "words": oldest.words,
+        "words": _words(oldest),
         "batches": group.batches,
         "records": group.records,
         "size": group.size,
@@ -128,6 +128,11 @@ def _partition(group: _Group) -> dict[str, object]:
         "until_s": oldest.until_s,
         "deadline_s": oldest.deadline_s,
     }
+
+
+def _words(waiting: Waiting) -> str:
+    """Return the reason without the partition, which errors begin with: the same for all partitions."""
+    return waiting.words.replace(f"{waiting.topic}-{waiting.partition}: ", "", 1)
 
 
 def documents_of(views: Iterable[LiveView | Exception]) -> list[dict[str, object]]:
