@@ -1,6 +1,5 @@
 """The inspector's page in a real browser, Chromium; skipped with the reason where there is none."""
 
-import json
 import shutil
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -117,9 +116,7 @@ async def test_page_shows_hostile_texts_as_text(browser: "playwright.Browser") -
     at = iter(range(1, 1000))
     async with on_port(inspector(Producer("localhost:9092"))) as url:
         seen = Seen(await browser.new_page(viewport=NARROW))
-        await seen.page.route(
-            "**/?state", lambda route: route.fulfill(body=json.dumps({"at": next(at), "producers": [state]}))
-        )
+        await seen.page.route("**/?state", lambda route: route.fulfill(json={"at": next(at), "producers": [state]}))
         await seen.page.goto(url)
         for selector in ("h1", "header p", "[data-is=nodes]", "[data-is=reasons]", "[data-is=partitions]"):
             await seen.has(selector, hostile)
@@ -165,3 +162,5 @@ async def test_page_says_that_no_one_answers_and_recovers(browser: "playwright.B
         await seen.has("#gone", "No answer for")
         await seen.page.context.set_offline(False)
         await playwright.expect(seen.page.locator("#gone")).to_be_hidden(timeout=LONG_MS)
+        await seen.page.route("**/?state", lambda route: route.fulfill(status=401, body="log in"))
+        await seen.has("#gone", "the server answers 401: reload the page")
