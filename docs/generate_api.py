@@ -62,6 +62,10 @@ _CHAPTERS: Final = {
         ["OpenTelemetryInterceptor"],
     ),
     "Prometheus: aioproducer.integrations.prometheus": ("aioproducer.integrations.prometheus", ["ProducerCollector"]),
+    "In web services: aioproducer.integrations.asgi": (
+        "aioproducer.integrations.asgi",
+        ["lifespan", "readiness", "deadline", "InvalidDeadlineError", "inspector"],
+    ),
     "Transactions": (
         "aioproducer",
         ["Transaction", "PreparedTransaction", "OffsetAndMetadata", "ConsumerGroupMetadata"],
@@ -205,7 +209,7 @@ def _tree(module: str) -> ast.Module:
 
 
 def _definition(value: type) -> ast.ClassDef | _Function:
-    for node in _tree(value.__module__).body:
+    for node in reversed(_tree(value.__module__).body):  # of overloads, the one that implements them
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == value.__name__:
             return node
     raise LookupError(f"{value} is not where it says it is")

@@ -3,26 +3,30 @@
     pip install fastapi uvicorn  # and this library, see its README
     uvicorn --factory fastapi_service:create_app
     curl -X POST localhost:8000/orders/customer-7 -d '{"item": "tea"}'
-    curl localhost:8000/health
+    curl localhost:8000/ready
+    open http://localhost:8000/producer  # what the producer does, and what its records wait for
 
 One producer serves all requests, and batches their records. If the brokers are slower than the requests, the
 producer's buffer fills; a request then waits at most `max_block_ms` for room, and is refused with 503 instead of piling
 up here.
 """
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Unpack
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.routing import Mount, Route
 
 from aioproducer import BufferFullError, KafkaError, Producer, ProducerOptions, RecordTooLargeError
+from aioproducer.integrations.asgi import InvalidDeadlineError, deadline, inspector, lifespan, readiness
 
 TOPIC = "orders"
 MAX_BLOCK_MS = 500
 """Short: a client prefers an early 503 to Kafka's default of a minute."""
+LONGEST_S = 10
+"""For requests whose proxy gives no time, or more."""
 
 
 def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerOptions]) -> FastAPI:
@@ -32,40 +36,38 @@ def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerO
     options.setdefault("client_id", "orders-service")
     producer = Producer(servers, **options)
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await producer.start(wait=False)  # the service comes up even if the brokers are down; /health says so
-        yield
-        await producer.close()  # delivers accepted records before the process ends
-
-    app = FastAPI(title="orders", lifespan=lifespan)
+    app = FastAPI(
+        title="orders",
+        lifespan=lifespan(producer, wait=False),  # the service comes up even if the brokers are down; /ready says so
+        routes=[
+            Route("/ready", readiness(producer)),
+            Mount("/producer", inspector(producer)),  # not for the internet: put it behind what protects your others
+        ],
+    )
 
     @app.post("/orders/{customer}", status_code=201)
     async def place_order(customer: str, request: Request) -> dict[str, int]:
         """Answer when the brokers have acknowledged the order."""
-        metadata = await producer.send(TOPIC, await request.body(), key=customer.encode())
+        async with asyncio.timeout(deadline(request, at_most=LONGEST_S)):
+            metadata = await producer.send(TOPIC, await request.body(), key=customer.encode())
         return {"partition": metadata.partition, "offset": metadata.offset}
 
-    @app.get("/health")
-    async def health(response: Response) -> dict[str, float]:
-        """Report whether brokers answer, and how full the buffer is."""
-        statistics = producer.statistics()
-        # An idle producer closes its connections after connections_max_idle_ms; then the last metadata request shows
-        # whether brokers answer.
-        answered_last = statistics.metadata_age_s is not None and statistics.metadata_error is None
-        if statistics.connections == 0 and not answered_last:
-            response.status_code = 503
-        used = statistics.buffer_total_bytes - statistics.buffer_available_bytes
-        return {
-            "connections": statistics.connections,
-            "records_pending": statistics.records_pending,
-            "buffer_used": round(used / max(1, statistics.buffer_total_bytes), 3),
-        }
-
+    app.add_exception_handler(InvalidDeadlineError, _bad_request)
+    app.add_exception_handler(TimeoutError, _too_late)
     app.add_exception_handler(RecordTooLargeError, _too_large)
     app.add_exception_handler(BufferFullError, _come_back_later)
     app.add_exception_handler(KafkaError, _not_delivered)
     return app
+
+
+def _bad_request(_: Request, error: Exception) -> JSONResponse:
+    """The header with the time for the request is invalid."""
+    return JSONResponse({"detail": str(error)}, status_code=400)
+
+
+def _too_late(_: Request, __: Exception) -> JSONResponse:
+    """The time for the request is over; the order may still be written."""
+    return JSONResponse({"detail": "the time for the request is over", "outcome": "UNKNOWN"}, status_code=504)
 
 
 def _too_large(_: Request, error: Exception) -> JSONResponse:

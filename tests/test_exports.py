@@ -11,6 +11,7 @@ PUBLIC_MODULES = [
     "aioproducer.testing.kafka",
     "aioproducer.compat",
     "aioproducer.integrations.aiokafka",
+    "aioproducer.integrations.asgi",
     "aioproducer.integrations.opentelemetry",
     "aioproducer.integrations.prometheus",
     "aioproducer.testing",

@@ -30,17 +30,27 @@ class Parts(Protocol):
     metadata: MetadataRefresher
 
 
-def explain(running: Parts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
+def state_and_note(running: Parts | None, lifecycle: ProducerStateMachine) -> tuple[str, str]:
+    """Return the state, and why nothing can be sent in it; an empty text where records are taken or delivered."""
     if lifecycle.is_forked:
-        note = "the producer was made before a fork: what waits is in the parent; create a new one in this process"
-        return Explanation(lifecycle.name, "forked", note, ())
-    state = lifecycle.state
-    if running is None or state is ProducerState.CLOSED:
-        note = "the producer is closed: nothing waits" if state is ProducerState.CLOSED else "it is not started"
-        return Explanation(lifecycle.name, state.value, note, ())
-    note = ""
-    if state is ProducerState.FAILED:
+        return (
+            "forked",
+            "the producer was made before a fork: what waits is in the parent; create a new one in this process",
+        )
+    state, note = lifecycle.state, ""
+    if state is ProducerState.CLOSED:
+        note = "the producer is closed: nothing waits"
+    elif running is None:
+        note = "it is not started"
+    elif state is ProducerState.FAILED:
         note = f"the producer has failed, and with it all that waited ({lifecycle.failure()})"
+    return state.value, note
+
+
+def explain(running: Parts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
+    state, note = state_and_note(running, lifecycle)
+    if running is None or lifecycle.is_forked or lifecycle.state is ProducerState.CLOSED:
+        return Explanation(lifecycle.name, state, note, ())
     reasons = WaitReasons(running.accumulator, running.identity, running.client, running.metadata, running.loop.time())
     waiting = (*reasons.batches(topic), *reasons.records(running.wait_queues, topic))
-    return Explanation(lifecycle.name, state.value, note, waiting)
+    return Explanation(lifecycle.name, state, note, waiting)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.arguments import GroupArgument
+    from aioproducer._producer.live_view import LiveView
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
     from aioproducer._transactions.prepared import PreparedTransaction
@@ -183,6 +184,16 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         if topic is not None:
             check_topic_name(topic)
         return explain(self._running, self._lifecycle, topic)
+
+    def _view(self, *, explained: bool) -> LiveView:
+        """Return what readiness probes and the inspector show.
+
+        Args:
+            explained: with the explanation of all that waits.
+        """
+        from aioproducer._producer.live_view import live_view  # noqa: PLC0415  # only then
+
+        return live_view(self._running, self._lifecycle, explained=explained)
 
     def __repr__(self) -> str:
         """Show state and load in one line."""

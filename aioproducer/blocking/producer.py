@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sized
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from aioproducer._producer.arguments import owned, owned_headers
 from aioproducer._producer.lifecycle import caller
@@ -22,18 +22,21 @@ from aioproducer.records import check_payload, check_topic_name
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Unpack
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.bulk import BulkResult
+    from aioproducer._producer.live_view import LiveView
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.explanation import Explanation
     from aioproducer.metrics import Metric, ProducerStatistics
     from aioproducer.records import RecordMetadata
+
+ResultT = TypeVar("ResultT")
 
 
 class BlockingProducer(BlockingTransactions):
@@ -310,14 +313,8 @@ class BlockingProducer(BlockingTransactions):
 
     def statistics(self) -> ProducerStatistics:
         """Return a frozen snapshot of counters and gauges."""
-        if not self._background.is_running:
-            return self._producer.statistics()
-
-        async def look() -> ProducerStatistics:
-            return self._producer.statistics()
-
         try:
-            return self._background.call(look, metadata_limit(0))
+            return self._on_loop(self._producer.statistics)
         except MetadataTimeoutError:  # the loop's thread is blocked, so nothing changes
             return self._producer.statistics()
 
@@ -328,17 +325,25 @@ class BlockingProducer(BlockingTransactions):
             TypeError, ValueError: an invalid topic name.
             MetadataTimeoutError: the thread of the event loop does not run.
         """
-        if not self._background.is_running:
-            return self._producer.explain(topic)
-
-        async def look() -> Explanation:
-            return self._producer.explain(topic)
-
-        return self._background.call(look, metadata_limit(0))
+        return self._on_loop(partial(self._producer.explain, topic))
 
     def metrics(self) -> list[Metric]:
         """As `Producer.metrics`."""
         return self._producer.metrics()
+
+    def _view(self, *, explained: bool) -> LiveView:
+        """As `Producer._view`; raises as `explain`."""
+        return self._on_loop(partial(self._producer._view, explained=explained))
+
+    def _on_loop(self, read: Callable[[], ResultT]) -> ResultT:
+        """Read something of the producer on its event loop; here if that does not run."""
+        if not self._background.is_running:
+            return read()
+
+        async def look() -> ResultT:
+            return read()
+
+        return self._background.call(look, metadata_limit(0))
 
     def __repr__(self) -> str:
         """Show what the producer behind it shows."""

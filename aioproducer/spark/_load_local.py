@@ -15,7 +15,7 @@ from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._report import batch_report
 from aioproducer.spark._row_groups import Split, records_of
-from aioproducer.spark._task import TaskCounts, TaskSender
+from aioproducer.spark._task import TaskCounts, TaskSender, Watch
 
 Told = Callable[[int, int], None]
 """Is told the rows and the bytes of each batch that was taken."""
@@ -28,14 +28,18 @@ class LocalLoad:
         options: of the write; `input` says what becomes a record.
         splits: to be loaded, in this order.
         told: of the progress.
+        watch: as of `TaskSender.send_all`.
     """
 
-    def __init__(self, options: SinkOptions, splits: Sequence[Split], told: Told) -> None:
+    def __init__(
+        self, options: SinkOptions, splits: Sequence[Split], told: Told, *, watch: Watch = contextlib.nullcontext
+    ) -> None:
         assert options.input is not None
         self._options = options
         self._shape: RowShape = options.input
         self._splits = splits
         self._told = told
+        self._watch = watch
         self.query = f"run {options.run_id or uuid.uuid4()}"
 
     def dry_run(self) -> TaskCounts:
@@ -61,7 +65,7 @@ class LocalLoad:
         preparation = prepared(self._options)
         if preparation is not None:
             return self._run_exactly_once(preparation)
-        counts, _ = self._sender().send_all(self._records(), task=0)
+        counts, _ = self._sender().send_all(self._records(), task=0, watch=self._watch)
         return self._report(counts, transactions=0, commit_s=0.0)
 
     def _run_exactly_once(self, preparation: Preparation) -> dict[str, object] | None:
@@ -70,7 +74,9 @@ class LocalLoad:
         if action is BatchAction.SKIP:
             return None
         data_id = SinkIds(sink_id).data_id(batch, 0, 0)
-        counts, transaction = self._sender().send_all(self._records(), task=0, transactional_id=data_id)
+        counts, transaction = self._sender().send_all(
+            self._records(), task=0, transactional_id=data_id, watch=self._watch
+        )
         entry = None
         if transaction is not None:
             entry = TaskEntry.of(transaction, partition=0, attempt=0, rows=counts.rows)

@@ -8,10 +8,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import anyio
 import pyarrow as pa
@@ -30,6 +30,8 @@ BATCHES_ON_THE_WAY: Final = 2
 ABORT_TIMEOUT_S: Final = 2.0
 _US_PER_S: Final = 1_000_000
 _MAX_US: Final = 2.0**62
+
+Watch: TypeAlias = Callable[[Producer], AbstractAsyncContextManager[object]]
 
 
 class PartitionRows(NamedTuple):
@@ -70,7 +72,12 @@ class TaskSender:
     columns: SinkColumns
 
     def send_all(
-        self, batches: Iterator[pa.RecordBatch], *, task: int, transactional_id: str | None = None
+        self,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        task: int,
+        transactional_id: str | None = None,
+        watch: Watch = nullcontext,
     ) -> tuple[TaskCounts, PreparedTransaction | None]:
         """Send every row and wait until all are acknowledged.
 
@@ -78,6 +85,7 @@ class TaskSender:
             batches: of the task.
             task: its number, for errors.
             transactional_id: of a transaction for all rows, which is left prepared; None sends without.
+            watch: entered with the producer on its event loop, for as long as it sends.
 
         Returns:
             What was sent; and the transaction, None if there were no rows or it was not asked for.
@@ -90,9 +98,9 @@ class TaskSender:
         first = next(filled, None)
         if first is None:
             return TaskCounts(), None
-        with start_blocking_portal() as portal:
-            properties = self.options.task_properties(transactional_id)
-            run = TaskRun(self, Producer(ProducerConfig.from_kafka_properties(properties)), task)
+        producer = Producer(ProducerConfig.from_kafka_properties(self.options.task_properties(transactional_id)))
+        with start_blocking_portal() as portal, portal.wrap_async_context_manager(watch(producer)):
+            run = TaskRun(self, producer, task)
             try:
                 portal.call(run.start)
                 self._hand_over(portal, run, chain([first], filled))

@@ -8,9 +8,11 @@ public names are known already. Tutorials are whole programs with their output, 
 
 import ast
 import asyncio
-from collections.abc import Coroutine
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import cast
 
 import pytest
@@ -32,11 +34,19 @@ def compiled_blocks(page: Path, bootstrap_servers: str, registry: str) -> list[C
     return compiled
 
 
+@contextmanager
+def module_of(page: Path) -> Iterator[dict[str, object]]:
+    """Yield the names of a module for a page, which can be imported: Litestar looks up the types of handlers there."""
+    module = ModuleType(f"page_{page.stem}")
+    sys.modules[module.__name__] = module
+    yield vars(module)
+    del sys.modules[module.__name__]
+
+
 def run_page(page: Path, bootstrap_servers: str, registry: str) -> None:
-    names: dict[str, object] = {"__name__": page.stem}
-    if "reference" in page.parts:
-        names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
-    with asyncio.Runner() as runner:
+    with module_of(page) as names, asyncio.Runner() as runner:
+        if "reference" in page.parts:
+            names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
         for block in compiled_blocks(page, bootstrap_servers, registry):
             running = eval(block, names)
             if running is not None:

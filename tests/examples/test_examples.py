@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from aioproducer.testing import FakeCluster
+from aioproducer.testing import ApiKey, FakeCluster, Where
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -93,25 +93,39 @@ async def test_service_answers_when_the_record_is_delivered(cluster: FakeCluster
     app = service(cluster.bootstrap_servers)
     async with app.router.lifespan_context(app), client_of(app) as client:
         placed = await client.post("/orders/customer-7", content=b"tea")
-        health = await client.get("/health")
+        ready = await client.get("/ready")
+        page = await client.get("/producer/")
 
     assert (placed.status_code, placed.json()) == (201, {"partition": 3, "offset": 0})
     assert [record.value for record in cluster.records("orders", 3)] == [b"tea"]
-    assert health.status_code == 200
-    assert health.json()["connections"] > 0
+    assert (ready.status_code, ready.json()["producers"][0]["connections"] > 0) == (200, True)
+    assert "<title>Producers</title>" in page.text
 
 
-async def test_idle_service_is_healthy_without_connections(cluster: FakeCluster) -> None:
+async def test_service_keeps_to_the_time_of_a_request(cluster: FakeCluster) -> None:
+    app = service(cluster.bootstrap_servers)
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        invalid = await client.post("/orders/a", headers={"x-request-timeout": "soon"})
+        cluster.faults.stall(Where(api=ApiKey.PRODUCE))
+        late = await client.post("/orders/a", headers={"x-request-timeout": "0.2"})
+        cluster.faults.clear()
+
+    assert invalid.status_code == 400
+    assert invalid.json()["detail"] == "header x-request-timeout must be a number above 0 (seconds), not 'soon'"
+    assert late.status_code == 504
+
+
+async def test_idle_service_is_ready_without_connections(cluster: FakeCluster) -> None:
     app = service(cluster.bootstrap_servers, connections_max_idle_ms=1)
     async with app.router.lifespan_context(app), client_of(app) as client:
         await client.post("/orders/customer-7", content=b"tea")
         for _ in range(1000):
-            health = await client.get("/health")
-            if not health.json()["connections"]:
+            ready = await client.get("/ready")
+            if not ready.json()["producers"][0]["connections"]:
                 break
             await asyncio.sleep(0.01)
 
-    assert (health.status_code, health.json()["connections"]) == (200, 0)
+    assert (ready.status_code, ready.json()["producers"][0]["connections"]) == (200, 0)
 
 
 async def test_service_says_come_back_later_when_the_buffer_is_full(cluster: FakeCluster) -> None:
@@ -147,11 +161,11 @@ async def test_service_refuses_what_is_too_large(cluster: FakeCluster) -> None:
     assert "max_request_size" in answer.json()["detail"]
 
 
-async def test_service_without_brokers_is_up_and_not_healthy() -> None:
+async def test_service_without_brokers_is_up_and_not_ready() -> None:
     app = service("127.0.0.1:1", max_block_ms=200)
     async with app.router.lifespan_context(app), client_of(app) as client:
-        health = await client.get("/health")
+        ready = await client.get("/ready")
         order = await client.post("/orders/a", content=b"tea")
 
-    assert health.status_code == 503
+    assert ready.status_code == 503
     assert (order.status_code, order.json()["outcome"]) == (502, "NOT_WRITTEN")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from aioproducer.cli.configuration import BootstrapServer, ConfigFile, file_properties
+from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.load.settings import OWN_PROPERTIES, LoadSettings
 from aioproducer.cli.running import usage_error
 from aioproducer.errors import ConfigurationError
@@ -74,6 +75,7 @@ def load(  # one for each argument
     rate: Annotated[float | None, typer.Option(metavar="N", help="At most N records per second in all.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and make the records, but send nothing.")] = False,
     report: Annotated[str | None, typer.Option(metavar="FILE", help="Write a report as JSON.")] = None,
+    inspect: InspectPort = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's log on standard error.")] = False,
 ) -> None:
     """Load Parquet files into a topic, or with --master anything that Spark reads.
@@ -106,6 +108,7 @@ def load(  # one for each argument
         rate=rate,
         dry_run=dry_run,
         report=report,
+        inspect=inspect,
     )
     problems = list(settings.problems()) if topic else ["--topic is missing"]
     if problems:
@@ -117,4 +120,4 @@ def load(  # one for each argument
         usage_error(str(error))
     from aioproducer.cli.load.run import run_load  # noqa: PLC0415  # needs pyarrow, which --help does not
 
-    sys.exit(run_load(settings, is_verbose=verbose))
+    sys.exit(run_load(settings, is_verbose=verbose, listener=listener_of(inspect)))

@@ -3,16 +3,19 @@
 import json
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT_UNFINISHED, EXIT_USAGE
+from aioproducer.cli.inspecting import inspected
 from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import tell
@@ -35,9 +38,9 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
-def run_load(settings: LoadSettings, *, is_verbose: bool) -> int:
+def run_load(settings: LoadSettings, *, is_verbose: bool, listener: socket.socket | None = None) -> int:
     """Load, tell how it went, and return the exit code."""
-    run = LoadRun(settings, is_verbose=is_verbose)
+    run = LoadRun(settings, is_verbose=is_verbose, listener=listener)
     with _raising_signals():
         try:
             run.to_end()
@@ -63,11 +66,13 @@ class LoadRun:
     Args:
         settings: checked.
         is_verbose: show the log of Spark.
+        listener: of the inspector's page; None serves none.
     """
 
-    def __init__(self, settings: LoadSettings, *, is_verbose: bool) -> None:
+    def __init__(self, settings: LoadSettings, *, is_verbose: bool, listener: socket.socket | None = None) -> None:
         self._settings = settings
         self._is_verbose = is_verbose
+        self._listener = listener
         self._begun = time.monotonic()
         self._cold_s = 0.0
         self._splits: list[Split] = []
@@ -95,7 +100,9 @@ class LoadRun:
 
     def _here(self) -> None:
         with self._progress() as told:
-            load = LocalLoad(self._settings.parsed_options(), self._splits, told)
+            load = LocalLoad(
+                self._settings.parsed_options(), self._splits, told, watch=partial(inspected, listener=self._listener)
+            )
             self._query = load.query
             self._cold_s = time.monotonic() - self._begun
             if self._settings.dry_run:

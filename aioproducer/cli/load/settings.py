@@ -41,6 +41,7 @@ class LoadSettings:
     rate: float | None
     dry_run: bool
     report: str | None
+    inspect: int | None = None
 
     @property
     def shape(self) -> RowShape:
@@ -64,6 +65,10 @@ class LoadSettings:
             yield "no PATH is given"
         if self.rate is not None and not 1 <= self.rate < math.inf:
             yield f"--rate {self.rate:g}: must be 1 or more"
+        if self.inspect is not None and self.master is not None:
+            yield "--inspect is for loads without --master: Spark has a page of its own"
+        if self.inspect is not None and self.dry_run:
+            yield "--inspect and --dry-run exclude each other: nothing is sent"
         yield from self._without_spark()
         yield from self._without_commit()
 

@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
@@ -13,6 +14,7 @@ import typer
 
 from aioproducer.cli.argument_text import text_of
 from aioproducer.cli.configuration import BootstrapServer, ConfigFile, FileProperties, file_properties
+from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.produce.feed import FeedSettings
 from aioproducer.cli.produce.formats import Format
 from aioproducer.cli.produce.read import find_inputs
@@ -104,6 +106,7 @@ def produce(
         float,
         typer.Option(metavar="SECONDS", help="Seconds to wait after Ctrl-C for accepted records to be delivered."),
     ] = 10.0,
+    inspect: InspectPort = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the producer's log on standard error.")
     ] = False,
@@ -142,8 +145,9 @@ def produce(
     config = _config(file.servers(bootstrap_server), given, defaults, file=file, problems=problems)
     if config is None or problems:
         usage_error(problems)
+    listener = listener_of(inspect)
     _show_logs(verbose=verbose)
-    result, tally = _run(config, settings, drain_timeout)
+    result, tally = _run(config, settings, drain_timeout, listener)
     for line in summary(result, tally):
         tell(f"aioproducer: {line}")
     sys.exit(result.exit_code)
@@ -236,14 +240,16 @@ def _show_logs(*, verbose: bool) -> None:
     )
 
 
-def _run(config: ProducerConfig, settings: FeedSettings, drain_timeout_s: float) -> tuple[RunResult, Tally]:
+def _run(
+    config: ProducerConfig, settings: FeedSettings, drain_timeout_s: float, listener: socket.socket | None
+) -> tuple[RunResult, Tally]:
     is_typed = any(source.path is None for source in settings.inputs) and sys.stdin.isatty()
     if is_typed:
         print("reading what you type; Ctrl-D on an empty line ends it", file=sys.stderr)
     has_progress = sys.stderr.isatty() and not is_typed
 
     async def run() -> tuple[RunResult, Tally]:
-        this = Run(config, settings, drain_timeout_s=drain_timeout_s, has_progress=has_progress)
+        this = Run(config, settings, drain_timeout_s=drain_timeout_s, has_progress=has_progress, listener=listener)
         return await this.to_end(), this.tally
 
     return anyio.run(run, backend_options={"loop_factory": loop_factory()})

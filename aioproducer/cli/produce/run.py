@@ -5,6 +5,7 @@ The first Ctrl-C, SIGTERM or SIGHUP stops the reading and gives records in fligh
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 
@@ -12,6 +13,7 @@ import anyio
 
 from aioproducer._producer.producer import Producer
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE
+from aioproducer.cli.inspecting import inspected
 from aioproducer.cli.produce.feed import Feed, FeedSettings
 from aioproducer.cli.produce.read import InputReadError
 from aioproducer.cli.produce.report import RunResult, Tally, TransactionOutcome
@@ -38,13 +40,20 @@ class Run:
     """One run; made on the event loop it runs on."""
 
     def __init__(
-        self, config: ProducerConfig, settings: FeedSettings, *, drain_timeout_s: float, has_progress: bool
+        self,
+        config: ProducerConfig,
+        settings: FeedSettings,
+        *,
+        drain_timeout_s: float,
+        has_progress: bool,
+        listener: socket.socket | None = None,
     ) -> None:
         self.tally: Tally = Tally()
         self._config = config
         self._settings = settings
         self._drain_timeout_s = drain_timeout_s
         self._has_progress = has_progress
+        self._listener = listener
         self._working = anyio.CancelScope()
         self._feeding = anyio.CancelScope()
         self._draining = anyio.CancelScope()
@@ -95,6 +104,10 @@ class Run:
 
     async def _work_and_close(self) -> None:
         producer = self._producer = Producer(self._config)
+        async with inspected(producer, self._listener):
+            await self._work_and_close_producer(producer)
+
+    async def _work_and_close_producer(self, producer: Producer) -> None:
         try:
             with self._working:
                 await self._work(producer)

@@ -1,0 +1,71 @@
+"""`readiness`: whether producers can send, for load balancers and Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import KafkaError
+from aioproducer.integrations.asgi._answers import Answer, App, GetApp, Scope, check_producers, json_answer, look_at
+
+if TYPE_CHECKING:
+    from aioproducer._producer.live_view import LiveView
+    from aioproducer._producer.producer import Producer
+    from aioproducer.blocking import BlockingProducer
+
+
+class _Readiness(GetApp):
+    def __init__(self, producers: tuple[Producer | BlockingProducer, ...]) -> None:
+        self._producers = producers
+
+    async def _answer(self, scope: Scope) -> Answer:
+        del scope
+        rows = await asyncio.gather(*map(_row_of, self._producers))
+        ready = all(row["ready"] for row in rows)
+        return json_answer(200 if ready else 503, {"ready": ready, "producers": rows})
+
+
+def readiness(*producers: Producer | BlockingProducer) -> App:
+    """Return an ASGI application that answers 200 while all producers can send, else 503, each with its reason as JSON.
+
+    `Route("/ready", readiness(producer))` is a route of Starlette and FastAPI. Ready is a producer that runs and whose
+    brokers answered last, also while its buffer is full: a request then waits or is refused by itself. The answer names
+    brokers and errors, but nothing secret and nothing of records; it asks no broker.
+
+    Raises:
+        TypeError: not a producer; names its place.
+    """
+    check_producers(producers)
+    return _Readiness(producers)
+
+
+async def _row_of(producer: Producer | BlockingProducer) -> dict[str, object]:
+    try:
+        view = await look_at(producer, explained=False)
+    except KafkaError as error:
+        return {"ready": False, "reason": str(error)}
+    statistics, reason = view.statistics, _reason(view)
+    return {
+        "client_id": statistics.client_id,
+        "ready": not reason,
+        "reason": reason,
+        "state": view.state,
+        "brokers": len(view.nodes),
+        "connections": statistics.connections,
+        "records_pending": statistics.records_pending + statistics.records_waiting,
+        "last_error": statistics.metadata_error,
+    }
+
+
+def _reason(view: LiveView) -> str:
+    """Return why nothing can be sent; an empty text if it can."""
+    statistics = view.statistics
+    error = f": {statistics.metadata_error}" if statistics.metadata_error else ""
+    if view.note:
+        return view.note
+    if view.state != "running":
+        return f"the producer is {view.state}"
+    if statistics.metadata_age_s is None:
+        return f"no broker has answered yet{error}"
+    # An idle producer closes its connections: then the last request for metadata shows whether brokers answer.
+    return f"no broker can be reached{error}" if error and not statistics.connections else ""

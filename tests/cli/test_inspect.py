@@ -1,0 +1,87 @@
+"""`--inspect PORT` of `aioproducer produce` and `load`: the inspector's page while the command runs."""
+
+import asyncio
+import re
+import socket
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aioproducer.testing import FakeCluster
+from tests.cli.commands import arrival, ended, feed, run, started
+
+pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
+
+
+async def address_from(process: asyncio.subprocess.Process) -> str:
+    """The page's address, from the line on standard error."""
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        async for line in process.stderr:
+            if match := re.search(rb"inspect at (http://127\.0\.0\.1:[0-9]+/)", line):
+                return match[1].decode()
+    raise AssertionError
+
+
+async def test_produce_serves_the_page_while_it_runs(cluster: FakeCluster) -> None:
+    cluster.create_topic("t", 1)
+    arguments = ["produce", "t", "-b", cluster.bootstrap_servers, "--inspect", "0"]
+    async with started(*arguments) as process, httpx.AsyncClient() as client:
+        url = await address_from(process)
+        page = await client.get(url)
+        await feed(process, b"a\nb\n")
+        await arrival(cluster, 2)
+        (now,) = (await client.get(f"{url}?state")).json()["producers"]
+        elsewhere = await client.get(url, headers={"Host": "evil.example"})
+        command = await ended(process, b"")
+
+    assert "<title>Producers</title>" in page.text
+    assert (now["client_id"], now["state"]) == ("aioproducer-produce", "running")
+    assert elsewhere.status_code == 403
+    assert command.code == 0
+    assert command.errors[-1].startswith("2 records delivered to t")
+
+
+async def test_load_serves_the_page_while_it_runs(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1)
+    pq.write_table(pa.table({"value": [b"v"] * 60}), tmp_path / "a.parquet", row_group_size=5)
+    arguments = ["load", str(tmp_path), "-t", "t", "-b", cluster.bootstrap_servers, "--inspect", "0", "--rate", "20"]
+    async with started(*arguments) as process, httpx.AsyncClient() as client:
+        url = await address_from(process)
+        (now,) = (await client.get(f"{url}?state")).json()["producers"]
+        command = await ended(process)
+
+    assert now["client_id"] == "aioproducer-load"
+    assert command.code == 0
+    assert command.errors[-1].startswith("60 records delivered to t")
+
+
+@pytest.mark.parametrize("command", ["produce", "load"])
+async def test_port_in_use_is_told_before_anything_is_sent(cluster: FakeCluster, tmp_path: Path, command: str) -> None:
+    pq.write_table(pa.table({"value": [b"v"]}), tmp_path / "a.parquet")
+    arguments = {"produce": ["t"], "load": [str(tmp_path), "-t", "t"]}[command]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = await run(command, *arguments, "-b", cluster.bootstrap_servers, "--inspect", port, stdin=b"v\n")
+
+    assert done.code == 2
+    assert done.errors == [f"--inspect {port}: Address already in use; 0 picks a free port"]
+    assert cluster.model.topics.named("t") is None
+
+
+@pytest.mark.parametrize(
+    "arguments,said",
+    [
+        (["--inspect", "65536"], "less than or equal to 65535"),
+        (["--inspect", "0", "--dry-run"], "--inspect and --dry-run exclude each other: nothing is sent"),
+        (["--inspect", "0", "--master", "local"], "--inspect is for loads without --master"),
+    ],
+)
+async def test_invalid_uses_are_usage_errors(arguments: list[str], said: str) -> None:
+    done = await run("load", "a.parquet", "-t", "t", *arguments)
+
+    assert done.code == 2
+    assert said in " ".join(line.strip("│ ") for line in done.errors)
