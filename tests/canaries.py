@@ -102,9 +102,9 @@ def vars_of(config: ProducerConfig) -> dict[str, object]:
 
 def install() -> None:
     """Watch errors, events of the log, and producers of this process."""
-    KafkaError.__init__ = _with(KafkaError.__init__, _look_at_error)  # type: ignore[method-assign]
-    GuardedLog._write = _with(GuardedLog._write, _look_at_event)  # type: ignore[method-assign]  # noqa: SLF001
-    LifecycleMethods.__init__ = _with(LifecycleMethods.__init__, _follow)  # type: ignore[method-assign]
+    KafkaError.__init__ = _with(KafkaError.__init__, _look_at_error)  # type: ignore[method-assign, assignment]
+    GuardedLog._write = _with(GuardedLog._write, _look_at_event)  # type: ignore[method-assign, assignment]  # noqa: SLF001
+    LifecycleMethods.__init__ = _with(LifecycleMethods.__init__, _follow)  # type: ignore[method-assign, assignment]
 
 
 def _with(
