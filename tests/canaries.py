@@ -55,12 +55,11 @@ class Watch:
             self._secured.append(weakref.ref(producer))
 
     def look_at_producers(self) -> None:
-        for each in self._secured:
-            producer = each()
+        while self._secured:
+            producer = self._secured.pop()()
             if producer is not None:
                 for what, text in shown_by(producer):
                     self.look_at(what, text)
-        self._secured.clear()
 
     def forget(self) -> None:
         self.found.clear()
@@ -83,7 +82,7 @@ def shown_by(producer: object) -> Iterator[tuple[str, str]]:
 def shown_by_config(config: object) -> Iterator[tuple[str, str]]:
     yield "a configuration", f"{config!r} {config}"
     if isinstance(config, ProducerConfig):
-        values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else vars_of(config)
+        values = values_of(config)
         yield "values of a configuration", str(values)
         yield "a configuration as JSON", json.dumps(values, default=str)
         if config.sasl_token_provider is None and not callable(config.sasl_password):  # whose pickles are the user's
@@ -91,10 +90,11 @@ def shown_by_config(config: object) -> Iterator[tuple[str, str]]:
                 yield "a pickled configuration", pickle.dumps(config).decode("latin-1")
 
 
-def vars_of(config: ProducerConfig) -> dict[str, object]:
-    names = [name for name in dir(type(config)) if not name.startswith("_")]
-    values = {name: getattr(config, name, None) for name in names}
-    return {name: value for name, value in values.items() if not callable(value)}
+def values_of(config: ProducerConfig) -> dict[str, object]:
+    try:
+        return dataclasses.asdict(config)
+    except TypeError:  # an object of the user's that cannot be copied
+        return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 # Where things are shown
