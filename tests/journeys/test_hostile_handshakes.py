@@ -148,7 +148,7 @@ def check_lives(loop: SpoilingLoop) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(kind=st.sampled_from([Kind.STOPS, Kind.DRIPS, Kind.CLOSES]), at=st.integers(0, LAST_BYTE))
 def test_peer_that_stops_at_any_byte_costs_the_setup_timeout(way: tuple[str, str], kind: Kind, at: int) -> None:
     loop, failure = run(way, kind, at)
@@ -158,7 +158,7 @@ def test_peer_that_stops_at_any_byte_costs_the_setup_timeout(way: tuple[str, str
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(at=st.integers(0, LAST_BYTE))
 def test_damage_at_any_byte_of_a_handshake_is_an_error_or_another_attempt(way: tuple[str, str], at: int) -> None:
     _, failure = run(way, Kind.DAMAGES, at, connections=1)
