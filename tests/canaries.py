@@ -119,7 +119,9 @@ def _with(
 
 
 def _look_at_error(error: KafkaError, _: tuple[object, ...]) -> None:
-    WATCH.look_at(f"a {type(error).__name__}", f"{error.args} {error.__dict__}")
+    for each in (*error.args, *error.__dict__.values()):
+        if isinstance(each, str):  # other errors among them are looked at by themselves
+            WATCH.look_at(type(error).__name__, each)
 
 
 def _look_at_event(_: GuardedLog, what: tuple[object, ...]) -> None:
