@@ -80,6 +80,8 @@ KAFKAS_SOURCE = """\
 ## Kafka's own, for a read
 
 `kafka.bootstrap.servers` is required. Further properties are {known}.
+TLS, PLAIN and SCRAM have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`.
+Proxies and address maps are for writes alone, since records are read with aiokafka.
 {refused}"""
 
 

@@ -15,6 +15,8 @@ from hypothesis import settings
 from aioproducer.errors import UndeliveredError
 from aioproducer.testing.kafka import KafkaCluster, MissingToolError
 from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
+from tests import canaries
+from tests.canaries import pytest_runtest_teardown, pytest_warning_recorded
 from tests.kafka_releases import (
     FAKE,
     REAL,
@@ -28,6 +30,8 @@ from tests.kafka_releases import (
 if TYPE_CHECKING:
     from aioproducer import Producer
     from aioproducer.testing import FakeCluster
+
+__all__ = ["pytest_runtest_teardown", "pytest_warning_recorded"]  # pytest finds them here
 
 settings.register_profile("aioproducer", deadline=None)  # a busy machine is no defect
 settings.load_profile("aioproducer")
@@ -54,6 +58,7 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    canaries.install()
 
 
 def pytest_collection_finish() -> None:

@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from aioproducer.errors import TlsClosedError, TlsError, TlsRefusedError, TlsVerificationError
 
@@ -31,7 +31,19 @@ class Attempt:
     unnamed: Callable[[], ssl.SSLContext] | None = None  # makes a context that checks all but names, without our key
 
 
-def _untrusted(attempt: Attempt) -> str:
+class Trouble(NamedTuple):
+    """A row of the tables below, from which the page "When it does not connect" is made, too."""
+
+    means: str
+    remedy: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.means}: {self.remedy}"
+
+
+def untrusted(attempt: Attempt) -> str:
+    """Return what to do about a certificate that does not lead to a trusted one."""
     if attempt.has_truststore:
         return "ssl_truststore_location is not that of the CA which signed it: ask who runs the cluster for its CA"
     return "give the CA of the cluster as ssl_truststore_location; without one, the system's CAs are trusted"
@@ -45,67 +57,91 @@ def _other_name(attempt: Attempt) -> str:
     )
 
 
-_NO_ISSUER: Final = (
-    "the issuer of the broker's certificate is not known: the broker does not send an intermediate certificate, or "
+_NO_ISSUER: Final = Trouble(
+    "the issuer of the broker's certificate is not known", "the broker does not send an intermediate certificate, or "
 )
-_VERIFY_TEXTS: Final = {
-    9: "the broker's certificate is not valid yet: look at its notBefore date, and at the clocks of both machines",
-    10: "the broker's certificate, or that of its CA, has expired: the cluster needs a new one",
-    18: "the broker's certificate is self-signed and not trusted: ",
-    19: "the broker's certificate is signed by a private CA that is not trusted: ",
+VERIFICATIONS: Final = {
+    9: Trouble(
+        "the broker's certificate is not valid yet", "look at its notBefore date, and at the clocks of both machines"
+    ),
+    10: Trouble("the broker's certificate, or that of its CA, has expired", "the cluster needs a new one"),
+    18: Trouble("the broker's certificate is self-signed and not trusted", ""),
+    19: Trouble("the broker's certificate is signed by a private CA that is not trusted", ""),
     20: _NO_ISSUER,
     21: _NO_ISSUER,
-    26: "the broker's certificate is not for servers (extended key usage): the cluster needs one with serverAuth",
+    26: Trouble(
+        "the broker's certificate is not for servers (extended key usage)", "the cluster needs one with serverAuth"
+    ),
 }
-"""OpenSSL's verification code -> text; one that ends in a blank goes on with what to do about trust."""
+"""By OpenSSL's verification code."""
+ABOUT_TRUST: Final = frozenset({18, 19, 20, 21})
+"""Codes whose remedy goes on with `untrusted`."""
 _NAME_CODES: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
-_ABOUT_CERTIFICATE: Final = frozenset(
-    {
-        "BAD_CERTIFICATE",
-        "UNSUPPORTED_CERTIFICATE",
-        "CERTIFICATE_REVOKED",
-        "CERTIFICATE_EXPIRED",
-        "CERTIFICATE_UNKNOWN",
-        "UNKNOWN_CA",
-        "ACCESS_DENIED",
-        "CERTIFICATE_REQUIRED",
-        "NO_CERTIFICATE",
-    }
+CERTIFICATE_ALERTS: Final = (
+    "ACCESS_DENIED",
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REQUIRED",
+    "CERTIFICATE_REVOKED",
+    "CERTIFICATE_UNKNOWN",
+    "NO_CERTIFICATE",
+    "UNKNOWN_CA",
+    "UNSUPPORTED_CERTIFICATE",
 )
 """Alerts with which the other end refuses our certificate, or that there is none."""
 
-_ALERT_TEXTS: Final = {
-    "HANDSHAKE_FAILURE": "the two sides have no cipher in common, or the broker wants a client certificate: see "
-    "ssl_cipher_suites and ssl_keystore_location",
-    "INSUFFICIENT_SECURITY": "the broker wants stronger ciphers: see ssl_cipher_suites",
-    "PROTOCOL_VERSION": "the two sides have no TLS version in common: see ssl_enabled_protocols; below TLSv1.2 nothing "
-    "is spoken here",
-    "UNRECOGNIZED_NAME": "the broker, or a load balancer before it, does not know this name",
-    "ILLEGAL_PARAMETER": "the other end does not accept this host name, or another part of the handshake",
-    "INTERNAL_ERROR": "the other end has a defect, or no certificate for this name: see its log",
-    "DECRYPT_ERROR": "the other end could not verify our signature: are the keys of both sides intact?",
+ALERTS: Final = {
+    "HANDSHAKE_FAILURE": Trouble(
+        "the two sides have no cipher in common, or the broker wants a client certificate",
+        "see ssl_cipher_suites and ssl_keystore_location",
+    ),
+    "INSUFFICIENT_SECURITY": Trouble("the broker wants stronger ciphers", "see ssl_cipher_suites"),
+    "PROTOCOL_VERSION": Trouble(
+        "the two sides have no TLS version in common",
+        "see ssl_enabled_protocols; below TLSv1.2 nothing is spoken here",
+    ),
+    "UNRECOGNIZED_NAME": Trouble(
+        "the broker, or a load balancer before it, does not know this name",
+        "use the name for which it is configured in bootstrap_servers, or advertised.listeners",
+    ),
+    "ILLEGAL_PARAMETER": Trouble(
+        "the other end does not accept this host name, or another part of the handshake", "its log says more"
+    ),
+    "INTERNAL_ERROR": Trouble("the other end has a defect, or no certificate for this name", "see its log"),
+    "DECRYPT_ERROR": Trouble("the other end could not verify our signature", "are the keys of both sides intact?"),
 }
-_ALERT: Final = re.compile(r"(?:SSLV3_|TLSV1_|TLSV13_)(?:ALERT_)?(.+)")
+"""By the alert of the other end."""
 
-_NO_VERSION: Final = "the broker speaks no TLS version from 1.2 on that ssl_enabled_protocols allows"
-_NO_TLS: Final = (
-    "the other end does not speak TLS: is this the port of a listener without TLS (security_protocol='PLAINTEXT' or "
-    "'SASL_PLAINTEXT'), or of another service?"
+_NO_VERSION: Final = Trouble(
+    "the broker speaks no TLS version from 1.2 on that ssl_enabled_protocols allows",
+    "allow one that it speaks, or let it speak TLSv1.2 or newer",
 )
-_REASON_TEXTS: Final = {
+_NO_TLS: Final = Trouble(
+    "the other end does not speak TLS",
+    "is this the port of a listener without TLS (security_protocol='PLAINTEXT' or 'SASL_PLAINTEXT'), or of another "
+    "service?",
+)
+_SMALL_KEY: Final = "the cluster needs a new one"
+REASONS: Final = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
     "PACKET_LENGTH_TOO_LONG": _NO_TLS,
     "UNKNOWN_PROTOCOL": _NO_TLS,
     "HTTP_REQUEST": _NO_TLS,
     "UNSUPPORTED_PROTOCOL": _NO_VERSION,
     "VERSION_TOO_LOW": _NO_VERSION,
-    "NO_PROTOCOLS_AVAILABLE": "ssl_enabled_protocols and ssl_protocol leave no TLS version that this OpenSSL speaks",
-    "DH_KEY_TOO_SMALL": "the broker's Diffie-Hellman key is too small: it needs stronger settings",
-    "EE_KEY_TOO_SMALL": "the key of the broker's certificate is too small: the cluster needs a new one",
-    "CA_KEY_TOO_SMALL": "the key of the broker's CA is too small: the cluster needs a new one",
-    "CA_MD_TOO_WEAK": "the broker's certificate is signed with a digest that is too weak, such as SHA-1 or MD5",
+    "NO_PROTOCOLS_AVAILABLE": Trouble(
+        "ssl_enabled_protocols and ssl_protocol leave no TLS version that this OpenSSL speaks", "allow another one"
+    ),
+    "DH_KEY_TOO_SMALL": Trouble("the broker's Diffie-Hellman key is too small", "it needs stronger settings"),
+    "EE_KEY_TOO_SMALL": Trouble("the key of the broker's certificate is too small", _SMALL_KEY),
+    "CA_KEY_TOO_SMALL": Trouble("the key of the broker's CA is too small", _SMALL_KEY),
+    "CA_MD_TOO_WEAK": Trouble(
+        "the broker's certificate is signed with a digest that is too weak, such as SHA-1 or MD5", _SMALL_KEY
+    ),
 }
+"""By OpenSSL's reason."""
+_ALERT: Final = re.compile(r"(?:SSLV3_|TLSV1_|TLSV13_)(?:ALERT_)?(.+)")
 
 
 def tls_error(error: Exception, phase: Phase, attempt: Attempt) -> TlsError:
@@ -121,9 +157,9 @@ def _found(error: Exception, phase: Phase, attempt: Attempt) -> TlsError:
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
         return closed_error(phase, attempt)
     reason = (getattr(error, "reason", None) or "").replace(" ", "_").upper()
-    if reason in _REASON_TEXTS:
+    if reason in REASONS:
         kind = TlsRefusedError if phase is Phase.HANDSHAKE else TlsError
-        return kind(f"{_REASON_TEXTS[reason]} ({reason})")
+        return kind(f"{REASONS[reason].text} ({reason})")
     alert = _ALERT.fullmatch(reason)
     if alert is not None:
         return _refused(alert[1], phase, attempt)
@@ -156,30 +192,33 @@ def _verification(error: ssl.SSLCertVerificationError, attempt: Attempt) -> str:
     code = error.verify_code
     if is_of_name(error):
         return _other_name(attempt)
-    text = _VERIFY_TEXTS.get(code)
-    if text is None:
-        text = f"the broker's certificate is not accepted: {error.verify_message} (OpenSSL's code {code})"
-    return text + _untrusted(attempt) if text.endswith(" ") else text
+    trouble = VERIFICATIONS.get(code)
+    if trouble is None:
+        return f"the broker's certificate is not accepted: {error.verify_message} (OpenSSL's code {code})"
+    return trouble.text + untrusted(attempt) if code in ABOUT_TRUST else trouble.text
 
 
 def _refused(alert: str, phase: Phase, attempt: Attempt) -> TlsError:
     words = alert.lower().replace("_", " ")
-    if alert in _ABOUT_CERTIFICATE:
-        return TlsRefusedError(f"the broker answered {words!r}: {_about_certificate(alert, attempt)}")
-    text = _ALERT_TEXTS.get(alert)
-    if text is None:
+    if alert in CERTIFICATE_ALERTS:
+        return TlsRefusedError(f"the broker answered {words!r}: {about_certificate(alert, attempt).text}")
+    trouble = ALERTS.get(alert)
+    if trouble is None:
         return TlsError(f"the other end answered {words!r} {phase.value}: its log says more")
-    return TlsRefusedError(f"the other end answered {words!r}: {text}")
+    return TlsRefusedError(f"the other end answered {words!r}: {trouble.text}")
 
 
-def _about_certificate(alert: str, attempt: Attempt) -> str:
+def about_certificate(alert: str, attempt: Attempt) -> Trouble:
+    """Return what a refused client certificate means."""
     if not attempt.has_certificate:
-        return (
-            "it wants a client certificate: give ssl_keystore_location (or ssl_keystore_key and ..._certificate_chain)"
+        return Trouble(
+            "it wants a client certificate",
+            "give ssl_keystore_location (or ssl_keystore_key and ..._certificate_chain)",
         )
     if alert == "CERTIFICATE_EXPIRED":
-        return "our certificate has expired: ssl_keystore_location needs a new one"
-    return (
-        "it does not accept our certificate: is the certificate of ssl_keystore_location still valid, meant for "
-        "clients, and signed by a CA of the broker's ssl.truststore.location? The broker's log says more"
+        return Trouble("our certificate has expired", "ssl_keystore_location needs a new one")
+    return Trouble(
+        "it does not accept our certificate",
+        "is the certificate of ssl_keystore_location still valid, meant for clients, and signed by a CA of the "
+        "broker's ssl.truststore.location? The broker's log says more",
     )

@@ -7,12 +7,13 @@ the documentation spells it, and what is allowed. No I/O.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final, Literal, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
+from aioproducer.integrations._aiokafka_security import check_readable
 from aioproducer.spark._decision import SinkIds
 from aioproducer.spark._record_parts import RowShape
 
@@ -171,7 +172,7 @@ class OptionReader:
 class SinkOptions:
     """What a write is told; the fields are the options, whose names are the same in camel case."""
 
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
     """Kafka's properties: checked, with the defaults of a task's producer."""
     topic: str | None
     exactly_once: bool
@@ -367,7 +368,7 @@ def topic_names(given: str) -> tuple[str, ...]:
 class SourceOptions:
     """What a read is told; the fields are the options, whose names are the same in camel case."""
 
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
     subscribe: tuple[str, ...]
     starting_offsets: OffsetsChoice
     ending_offsets: OffsetsChoice
@@ -419,6 +420,32 @@ class SourceOptions:
                 raise ConfigurationError(f"{name} names topics that subscribe does not: {found}", option=name)
 
 
+_CONNECTION: Final = ("security.protocol", "allow.plaintext.credentials", "proxy.url", "address.map", "allowed.brokers")
+_CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
+
+
+def is_of_connection(name: str) -> bool:
+    """Whether a property of Kafka says how to connect: the same options as of a write."""
+    return name in _CONNECTION or name.startswith(_CONNECTION_PREFIXES)
+
+
+def connection_config(properties: Mapping[str, str]) -> ProducerConfig:
+    """Return what the properties of a read say about connections.
+
+    Raises:
+        ConfigurationError: they do not fit together, or aiokafka, which reads, cannot do one.
+    """
+    given = {name: value for name, value in properties.items() if is_of_connection(name)}
+    try:
+        config = ProducerConfig.from_kafka_properties(
+            {"bootstrap.servers": properties["bootstrap.servers"], "client.id": "aioproducer-spark", **given}
+        )
+        check_readable(config)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{_kafka_option(error)}: {error}", option=error.option) from None
+    return config
+
+
 _CONSUMER_ARGUMENTS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "bootstrap.servers": ("bootstrap_servers", text),
     "client.id": ("client_id", text),
@@ -445,6 +472,7 @@ def source_properties(properties: Mapping[str, str]) -> dict[str, str]:
         raise ConfigurationError("kafka.bootstrap.servers is missing", option="kafka.bootstrap.servers")
     for _ in consumer_arguments(properties):
         pass
+    connection_config(properties)
     return dict(properties)
 
 
@@ -456,6 +484,8 @@ def consumer_arguments(properties: Mapping[str, str]) -> Iterator[tuple[str, obj
     """
     for name, value in properties.items():
         option = f"{KAFKA_PREFIX}{name}"
+        if is_of_connection(name):
+            continue
         if name in NOT_READABLE:
             raise ConfigurationError(f"{option} cannot be set: {NOT_READABLE[name]}", option=option)
         if name not in _CONSUMER_ARGUMENTS:

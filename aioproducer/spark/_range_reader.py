@@ -18,10 +18,11 @@ from anyio.from_thread import start_blocking_portal
 from pyspark.sql.datasource import InputPartition
 
 from aioproducer._admin.cluster_requests import ClusterRequests
-from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
+from aioproducer._producer.cluster_access import cluster_access
 from aioproducer.errors import ConfigurationError, KafkaError
+from aioproducer.integrations._aiokafka_security import aiokafka_security
 from aioproducer.spark._offsets import OffsetRange, Offsets, Place, lost_ranges, ranges
-from aioproducer.spark._options import FIRST_ANSWER_TIMEOUT_S, SourceOptions, consumer_arguments
+from aioproducer.spark._options import FIRST_ANSWER_TIMEOUT_S, SourceOptions, connection_config, consumer_arguments
 from aioproducer.spark._python_worker import reused_worker
 
 if TYPE_CHECKING:
@@ -78,8 +79,10 @@ class RangeReader:
             }
 
     async def _places(self) -> list[Place]:
-        bootstrap = parse_bootstrap_servers(self._options.kafka["bootstrap.servers"])
-        async with ClusterRequests(bootstrap, FIRST_ANSWER_TIMEOUT_S, client_id="aioproducer-spark") as requests:
+        config = connection_config(self._options.kafka)
+        async with ClusterRequests(
+            config.bootstrap, FIRST_ANSWER_TIMEOUT_S, client_id=config.client_id, access=cluster_access(config)
+        ) as requests:
             cluster = await requests.refresh(self._options.subscribe)
         counts = {topic: cluster.partition_count(topic) or 0 for topic in self._options.subscribe}
         if missing := [repr(topic) for topic, count in counts.items() if not count]:
@@ -202,6 +205,7 @@ async def consumer_of(options: SourceOptions, group_id: str | None = None) -> As
         auto_offset_reset="none",
         isolation_level=options.isolation,
         **dict(consumer_arguments(options.kafka)),
+        **await aiokafka_security(connection_config(options.kafka)),
     )
     try:
         await consumer.start()

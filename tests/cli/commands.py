@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from aioproducer.testing import FakeCluster
+from tests.canaries import WATCH
 
 TIMEOUT_S = 60
 PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
@@ -25,6 +26,7 @@ class Ended(NamedTuple):
     @classmethod
     def of(cls, code: int, output: str, errors: str) -> Self:
         """Split standard error into lines."""
+        WATCH.look_at("the output of a command", f"{output}{errors}")
         lines = [line.removeprefix("aioproducer: ") for line in errors.splitlines() if line]
         return cls(code, output, [line for line in lines if not line.startswith("waiting for ")])
 

@@ -62,12 +62,12 @@ def test_argument_wins_over_file_and_file_over_environment(
 
 def test_file_of_a_consumer_says_how_to_connect(tmp_path: Path) -> None:
     """Commands that send nothing take what concerns connections, and leave the rest."""
-    text = "bootstrap.servers=f:1\ngroup.id=g\nauto.offset.reset=earliest\nproxy.url=socks5h://u:hunter2@p:1\n"
+    text = "bootstrap.servers=f:1\ngroup.id=g\nauto.offset.reset=earliest\nproxy.url=socks5h://u:canary-hunter2@p:1\n"
     config = connection_config(None, file_of(tmp_path, text), client_id="tests")
 
     assert config.bootstrap_servers == ("f:1",)
     assert str(config.proxy_url) == "socks5h://u:<hidden>@p:1"
-    assert "hunter2" not in repr(config)
+    assert "canary-hunter2" not in repr(config)
 
 
 def test_missing_file_is_named() -> None:
@@ -77,13 +77,13 @@ def test_missing_file_is_named() -> None:
 
 @pytest.mark.parametrize("command", ["produce t", "tail t", "txn list", "load a.parquet -t t"])
 def test_error_in_the_file_is_a_usage_error_with_its_line(tmp_path: Path, command: str) -> None:
-    path = file_of(tmp_path, "bootstrap.servers=f:1\n\nproxy.url=ftp://u:hunter2@p:1\n")
+    path = file_of(tmp_path, "bootstrap.servers=f:1\n\nproxy.url=ftp://u:canary-hunter2@p:1\n")
     arguments = [*command.split(), "--config", path]
     result = CliRunner().invoke(command_line(arguments), arguments)
 
     assert result.exit_code == 2
     assert "proxy_url must be like socks5h://" in result.stderr
-    assert "hunter2" not in result.output + result.stderr
+    assert "canary-hunter2" not in result.output + result.stderr
     if "load" not in command:
         assert f"{path}, line 3: " in result.stderr
 
@@ -143,8 +143,8 @@ async def test_commands_go_through_a_proxy(tmp_path: Path) -> None:
     """Records and requests alike: the file's proxy is the only way to `kafka.invalid`."""
     async with FakeCluster(1, topics={"t": 1}) as cluster:
         places = {"kafka.invalid:9092": int(cluster.bootstrap_servers.rpartition(":")[2])}
-        async with working_proxy(credentials="u:p", places=places) as proxy:
-            text = f"bootstrap.servers=kafka.invalid:9092\nproxy.url=socks5h://u:p@127.0.0.1:{proxy.port}\n"
+        async with working_proxy(credentials="u:canary-p", places=places) as proxy:
+            text = f"bootstrap.servers=kafka.invalid:9092\nproxy.url=socks5h://u:canary-p@127.0.0.1:{proxy.port}\n"
             path = file_of(tmp_path, text)
             lines = tmp_path / "lines"
             lines.write_text("a\n")

@@ -41,10 +41,10 @@ async def test_right_set_up_passes_every_step(one_broker: FakeCluster) -> None:
 
 
 async def test_map_and_proxy_are_steps(one_broker: FakeCluster) -> None:
-    async with working_proxy(credentials="u:p") as proxy:
+    async with working_proxy(credentials="u:canary-p") as proxy:
         options = {
             "address.map": f"kafka.invalid:9092={one_broker.bootstrap_servers}",
-            "proxy.url": f"socks5h://u:p@127.0.0.1:{proxy.port}",
+            "proxy.url": f"socks5h://u:canary-p@127.0.0.1:{proxy.port}",
         }
         steps = await steps_of("kafka.invalid:9092", options)
 
@@ -130,12 +130,12 @@ async def test_login_to_a_listener_without_sasl_fails_at_the_mechanisms(one_brok
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-256",
         "sasl.username": "u",
-        "sasl.password": "hunter2",
+        "sasl.password": "canary-hunter2",
     }
     steps = await steps_of(one_broker.bootstrap_servers, options)
 
     assert names(steps) == "tcp versions mechanisms!"
-    assert "hunter2" not in str(steps)
+    assert "canary-hunter2" not in str(steps)
 
 
 def hang_up(broker: ScriptedBroker, _: Heard) -> None:
@@ -177,7 +177,7 @@ async def test_mechanism_that_is_not_enabled_is_named_beside_those_that_are() ->
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-256",
         "sasl.username": "u",
-        "sasl.password": "p",
+        "sasl.password": "canary-p",
     }
     steps = await steps_of(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", options)
     server.close()

@@ -8,16 +8,27 @@ from types import ModuleType
 
 import pytest
 
+from aioproducer import errors
 from aioproducer.spark._options import SinkOptions, SourceOptions
 from docs import (
     generate_api,
+    generate_connection_errors,
+    generate_diagnoses,
     generate_errors,
     generate_metrics,
     generate_protocol_versions,
     generate_spark_options,
 )
 
-GENERATORS = [generate_api, generate_errors, generate_metrics, generate_protocol_versions, generate_spark_options]
+GENERATORS = [
+    generate_api,
+    generate_connection_errors,
+    generate_diagnoses,
+    generate_errors,
+    generate_metrics,
+    generate_protocol_versions,
+    generate_spark_options,
+]
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
@@ -30,6 +41,22 @@ def test_api_page_has_every_public_name() -> None:
     public = [name for module in generate_api.modules() for name in importlib.import_module(module).__all__]
 
     assert sorted(generate_api.names()) == sorted(public)
+
+
+def test_every_error_of_connecting_has_a_row_with_a_remedy() -> None:
+    """A new class of error needs a row; `TicketError` belongs to Kerberos alone."""
+    page = generate_connection_errors.render()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    classes = {errors.AuthenticationError, *leaves(errors.AuthenticationError), *leaves(errors.TlsError)}
+
+    assert [row for row in rows if len(row) != 3 or not all(row)] == []
+    assert [each.__name__ for each in classes - {errors.TicketError} if f"`{each.__name__}`" not in page] == []
+    assert "Traceback" not in page
+    assert "AssertionError" not in page
+
+
+def leaves(kind: type) -> set[type]:
+    return {found for below in kind.__subclasses__() for found in ({below} | leaves(below))}
 
 
 def test_public_classes_have_only_documented_names() -> None:

@@ -31,7 +31,7 @@ class SaslBroker(ScriptedBroker):
         self.lifetime_ms = lifetime_ms
         self.verdict_after_s = verdict_after_s
         self.mechanism = mechanism
-        self.passwords = ["secret"]  # that are accepted
+        self.passwords = ["canary-secret"]  # that are accepted
         self.says: tuple[int, str] | None = None  # instead of the verdict
         self.too_soon_s = 1.0
         self.closes_on_what_follows = False
@@ -166,7 +166,7 @@ class Secured:
     ) -> None:
         self.broker = broker
         self.context: NetworkContext = network_context(settings)
-        asked = SaslSettings(mechanism=broker.mechanism, username="alice", password=password or Secret("secret"))
+        asked = SaslSettings(mechanism=broker.mechanism, username="alice", password=password or Secret("canary-secret"))
         self.sasl = sasl or SaslClient(asked, self.context.loop, nonce=lambda: "own-nonce-of-this-test")
         self.connection = SaslConnection(self.context, "broker 1 at host:9092", on_closed, place=PLACE, sasl=self.sasl)
         transport, _ = connect_in_memory(self.context.loop, self.connection, broker)

@@ -22,8 +22,8 @@ ResultT = TypeVar("ResultT")
 
 EVERY_LOOP = pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
 SCHEMES = pytest.mark.parametrize("scheme", ["socks5", "socks5h", "http"])
-PASSWORD = "pa:ss@word/%"
-QUOTED = "pa:ss%40word%2F%25"
+PASSWORD = "canary-pa:ss@word/%"
+QUOTED = "canary-pa:ss%40word%2F%25"
 CREDENTIALS = f"billing:{PASSWORD}"
 GRANTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -157,7 +157,7 @@ async def test_proxy_that_gives_no_connection_is_named_with_the_reason(
 
 @SCHEMES
 async def test_refused_password_ends_the_start_at_once_and_is_not_shown(scheme: str) -> None:
-    async with working_proxy(credentials="billing:another") as proxy:
+    async with working_proxy(credentials="billing:canary-another") as proxy:
         url = f"{scheme}://billing:{QUOTED}@127.0.0.1:{proxy.port}"
         producer = Producer("127.0.0.1:9092", proxy_url=url, max_block_ms=600_000)
         with pytest.raises(AuthenticationError, match="it refuses the user or the password") as raised:

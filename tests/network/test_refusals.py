@@ -114,7 +114,7 @@ def test_refused_client_authenticates_at_most_ten_times_a_minute() -> None:
         return broker
 
     async def story() -> None:
-        client = client_with(SaslSettings(mechanism="PLAIN", username="alice", password=Secret("secret")))
+        client = client_with(SaslSettings(mechanism="PLAIN", username="alice", password=Secret("canary-secret")))
         virtual_loop().servers[("10.0.0.1", 9092)] = refuse
         end = asyncio.get_running_loop().time() + 600
         while asyncio.get_running_loop().time() < end:

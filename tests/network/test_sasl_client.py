@@ -21,25 +21,25 @@ class Computer:
 
 
 def client() -> SaslClient:
-    settings = SaslSettings(mechanism="SCRAM-SHA-512", username="alice", password=Secret("secret"))
+    settings = SaslSettings(mechanism="SCRAM-SHA-512", username="alice", password=Secret("canary-secret"))
     return SaslClient(settings, asyncio.get_running_loop())
 
 
 async def test_hundred_connections_compute_a_salted_password_once_and_off_the_loop() -> None:
     sasl, computer = client(), Computer()
-    wish = SaltedPasswordWanted("sha512", "secret", b"salt", 100_000, computer)
+    wish = SaltedPasswordWanted("sha512", "canary-secret", b"salt", 100_000, computer)
     assert sasl.at_once(wish) is None
     results = await asyncio.gather(*(sasl.carry_out(wish) for _ in range(100)))
 
     assert computer.threads == ["aioproducer-sasl"]
-    assert set(results) == {hashlib.pbkdf2_hmac("sha512", b"secret", b"salt", 100_000)}
+    assert set(results) == {hashlib.pbkdf2_hmac("sha512", b"canary-secret", b"salt", 100_000)}
     assert sasl.at_once(wish) == results[0]
 
 
 async def test_few_iterations_are_computed_at_once() -> None:
     sasl, computer = client(), Computer()
     for _ in range(3):
-        assert sasl.at_once(SaltedPasswordWanted("sha512", "secret", b"salt", 4096, computer))
+        assert sasl.at_once(SaltedPasswordWanted("sha512", "canary-secret", b"salt", 4096, computer))
 
     assert computer.threads == [threading.current_thread().name]
 
@@ -47,7 +47,7 @@ async def test_few_iterations_are_computed_at_once() -> None:
 async def test_salted_passwords_of_many_salts_are_forgotten() -> None:
     sasl, computer = client(), Computer()
     for number in range(100):
-        sasl.at_once(SaltedPasswordWanted("sha256", "secret", b"salt%d" % number, 4096, computer))
+        sasl.at_once(SaltedPasswordWanted("sha256", "canary-secret", b"salt%d" % number, 4096, computer))
 
     assert sasl.salted_passwords <= 16
 
@@ -64,7 +64,7 @@ async def test_another_password_has_another_salted_password() -> None:
 async def test_secret_is_read_each_time() -> None:
     sasl = client()
 
-    assert sasl.at_once(PasswordWanted()) == "secret"
+    assert sasl.at_once(PasswordWanted()) == "canary-secret"
 
 
 def test_repr_of_a_wish_shows_no_password() -> None:

@@ -226,7 +226,7 @@ def passwords(delay_s: float) -> tuple[Callable[[], Awaitable[str]], list[float]
         asked.append(asyncio.get_running_loop().time())
         if len(asked) > 1:
             await asyncio.sleep(delay_s)
-        return "secret"
+        return "canary-secret"
 
     return password, asked
 

@@ -33,7 +33,7 @@ async def load(  # noqa: PLR0913  # what a schedule consists of
 ) -> None:
     async def password() -> str:
         await asyncio.sleep(password_after_s)
-        return "secret"
+        return "canary-secret"
 
     broker = SaslBroker(lifetime_ms, verdict_after_s=verdict_after_s, mechanism=mechanism)
     secured = Secured(broker, password if password_after_s else None)

@@ -292,16 +292,6 @@ async def test_plaintext_is_never_taken_for_an_answer() -> None:
     assert isinstance(inner.lost, TlsError)
 
 
-async def test_ten_thousand_tickets_are_read_over() -> None:
-    context = server_context()
-    context.num_tickets = 30
-    made = Scene(TlsPeer(context))
-    made.shake_hands()
-    for _ in range(20):
-        made.answer(made.peer.write(b"x"))
-    assert bytes(made.protocol.done.result().received) == b"x" * 20
-
-
 async def test_refused_client_certificate_shows_at_the_first_read() -> None:
     """With TLS 1.3 our handshake is done before the server has seen that there is no certificate."""
     context = server_context()

@@ -5,9 +5,9 @@ from typing import Any, cast
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from aioproducer.cli.aiokafka_options import aiokafka_security, check_readable
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
+from aioproducer.integrations._aiokafka_security import aiokafka_security, check_readable
 from aioproducer.testing.kafka import KafkaCluster
 
 

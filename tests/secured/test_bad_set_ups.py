@@ -85,7 +85,7 @@ def without_client_certificate(place: Place, _: Path) -> Options:
 TLS = ("SSL", "")
 SCRAM = ("SASL_SSL", "SCRAM-SHA-256")
 CASES: Mapping[str, Case] = {
-    "34 wrong password": Case(login(sasl_password="wrong"), CredentialsError, ("sasl_password", "'alice'")),
+    "34 wrong password": Case(login(sasl_password="canary-wrong"), CredentialsError, ("sasl_password", "'alice'")),
     "35 unknown user": Case(login(sasl_username="zoe"), CredentialsError, ("sasl_username", "'zoe'")),
     "36 mechanism": Case(
         lambda place, _: {**place.client_options("SIGNED", "PLAIN")},

@@ -48,7 +48,7 @@ async def test_record_is_delivered(secured_kafka: KafkaCluster, listener: str, m
 
 async def test_wrong_password_is_the_error_of_start(secured_kafka: KafkaCluster) -> None:
     producer = AIOKafkaProducer(
-        **arguments(secured_kafka, "SASL_PLAINTEXT", "PLAIN") | {"sasl_plain_password": "wrong"}
+        **arguments(secured_kafka, "SASL_PLAINTEXT", "PLAIN") | {"sasl_plain_password": "canary-wrong"}
     )
     with pytest.raises(AuthenticationFailedError, match="sasl_password"):
         await producer.start()

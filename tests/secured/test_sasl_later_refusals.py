@@ -33,7 +33,7 @@ async def test_refused_producer_fails_records_at_their_deadline_and_goes_on_when
     }
     async with Producer(**cast("ProducerOptions", options)) as producer:
         await producer.send("sasl", b"first")
-        vault.password = "wrong"
+        vault.password = "canary-wrong"
         await asyncio.sleep(4)  # past the end of the session
         with pytest.raises(DeliveryTimeoutError) as late:
             await producer.send("sasl", b"late")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kafka
 
 async def wrong() -> str:
     await asyncio.sleep(0)
-    return "wrong"
+    return "canary-wrong"
 
 
 async def hangs() -> str:

@@ -53,10 +53,10 @@ def test_confluent_kafka_connects_in_every_way(secured_kafka: KafkaCluster, way:
 
 
 async def test_scram_password_changes_while_the_broker_runs(secured_kafka: KafkaCluster) -> None:
-    await secured_kafka.change_password("carol", "first")
-    await secured_kafka.change_password("carol", "second")
+    await secured_kafka.change_password("carol", "canary-first")
+    await secured_kafka.change_password("carol", "canary-second")
 
-    login = {"sasl.username": "carol", "sasl.password": "second"}
+    login = {"sasl.username": "carol", "sasl.password": "canary-second"}
     assert await asyncio.to_thread(brokers_seen, secured_kafka, "scram-256", login) == [1]
 
     await secured_kafka.delete_user("carol")

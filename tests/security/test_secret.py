@@ -110,6 +110,6 @@ def test_security_protocol_is_read_in_any_case(given: str) -> None:
         security_protocol=given,  # type: ignore[arg-type]
         sasl_mechanism="SCRAM-SHA-512",
         sasl_username="alice",
-        sasl_password="secret",
+        sasl_password="canary-secret",
     )
     assert config.security_protocol == "SASL_PLAINTEXT"

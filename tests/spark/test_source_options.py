@@ -5,7 +5,7 @@ import re
 import pytest
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark._options import OffsetsChoice, SourceOptions, consumer_arguments
+from aioproducer.spark._options import OffsetsChoice, SinkOptions, SourceOptions, connection_config, consumer_arguments
 
 READ = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders,visits"}
 
@@ -71,8 +71,34 @@ def test_arguments_of_the_consumer() -> None:
     }
 
 
-def test_errors_hold_no_secret() -> None:
-    """The name of a refused option is enough."""
-    with pytest.raises(ConfigurationError, match=re.escape("kafka.sasl.jaas.config")) as caught:
-        SourceOptions.parse({**READ, "kafka.sasl.jaas.config": "hunter2"}, is_stream=False)
-    assert "hunter2" not in str(caught.value)
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="canary-spark";'
+SECURED = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": JAAS}
+
+
+def test_connections_have_the_options_of_a_write() -> None:
+    """Checked on the driver; the consumer's own arguments do not hold them."""
+    options = SourceOptions.parse({**READ, **SECURED}, is_stream=False)
+    config = connection_config(options.kafka)
+
+    assert (config.security_protocol, config.sasl_mechanism, config.sasl_username) == ("SASL_SSL", "PLAIN", "u")
+    assert dict(consumer_arguments(options.kafka)) == {"bootstrap_servers": "b1:9092"}
+    assert "canary" not in repr(options)
+    assert "canary" not in repr(SinkOptions.parse({"kafka.bootstrap.servers": "b1:9092", "topic": "t", **SECURED}))
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"kafka.sasl.jaas.config": JAAS}, "security_protocol"),
+        ({**SECURED, "kafka.sasl.mechanism": "MD5"}, "kafka.sasl.mechanism"),
+        ({**SECURED, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allow_plaintext_credentials"),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore": "a"}, "kafka.ssl.truststore"),
+        ({"kafka.proxy.url": "socks5h://p:1"}, "kafka.proxy.url: proxy_url cannot be used here"),
+        ({"kafka.address.map": "a:1=b:1"}, "kafka.address.map: address_map cannot be used here"),
+    ],
+)
+def test_wrong_option_of_a_connection_is_named_without_its_secret(options: dict[str, str], said: str) -> None:
+    """On the driver, before any task."""
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
+        SourceOptions.parse({**READ, **options}, is_stream=False)
+    assert "canary" not in str(caught.value)

@@ -42,7 +42,7 @@ def diagnose(
 
     async def run() -> None:
         nonlocal code
-        failed = await _check_all(settings, printed, timeout)
+        failed = await check_all(settings, printed, timeout)
         printed.last(f"cannot be used: {', '.join(failed)}" if failed else "all brokers can be used")
         code = EXIT_FAILED if failed else 0
 
@@ -50,7 +50,7 @@ def diagnose(
     sys.exit(code)
 
 
-async def _check_all(config: ProducerConfig, printed: Printed, timeout_s: float) -> list[str]:
+async def check_all(config: ProducerConfig, printed: Printed, timeout_s: float) -> list[str]:
     """Check bootstrap servers, then all brokers that they name; return those that cannot be used."""
     failed: list[str] = []
     brokers: dict[int, Node] = {}

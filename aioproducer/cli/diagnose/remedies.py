@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 FEW_DAYS: Final = 30
 _DAY_S: Final = 86_400
 
-_LOOK: Final = "look at the spelling and at this machine's name servers; within containers, names are other ones"
-_ADVERTISED: Final = (
+LOOK: Final = "look at the spelling and at this machine's name servers; within containers, names are other ones"
+ADVERTISED: Final = (
     "the cluster advertises this address: let the broker's advertised.listeners be one that is reached from here, "
     "or map it with address_map"
 )
-_THIS_MACHINE: Final = (
+THIS_MACHINE: Final = (
     "the cluster advertises this very machine: let the broker's advertised.listeners be a name under which clients "
     "reach it, or map it with address_map"
 )
-_REFUSED: Final = "nothing listens there: is the broker up, and is this its port?"
-_SWALLOWED: Final = "packets vanish: look at firewalls and security groups on the way"
+REFUSED: Final = "nothing listens there: is the broker up, and is this its port?"
+SWALLOWED: Final = "packets vanish: look at firewalls and security groups on the way"
 
 
 def remedy_of_lookup(node: Node, proxy: Proxy | None) -> str:
     if proxy is not None:
         return "look at the host of proxy_url"
-    return _LOOK if node.id < 0 else _ADVERTISED
+    return LOOK if node.id < 0 else ADVERTISED
 
 
 def remedy_of_connect(node: Node, route: Route, errors: Sequence[Exception]) -> str:
@@ -43,12 +43,12 @@ def remedy_of_connect(node: Node, route: Route, errors: Sequence[Exception]) -> 
         return "look at host and port of proxy_url"
     is_mapped = route.host != node.host
     if node.id >= 0 and not is_mapped and _is_this_machine(node.host):
-        return _THIS_MACHINE
+        return THIS_MACHINE
     is_refused = any(getattr(error, "errno", None) == errno.ECONNREFUSED for error in errors)
-    why = _REFUSED if is_refused else _SWALLOWED
+    why = REFUSED if is_refused else SWALLOWED
     if is_mapped:
         return f"{why} This is where address_map leads"
-    return why if node.id < 0 else f"{why} {_ADVERTISED[0].upper()}{_ADVERTISED[1:]}"
+    return why if node.id < 0 else f"{why} {ADVERTISED[0].upper()}{ADVERTISED[1:]}"
 
 
 def _is_this_machine(host: str) -> bool:

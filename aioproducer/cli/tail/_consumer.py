@@ -12,9 +12,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError, KafkaError
 
 from aioproducer._protocol.cluster_text import printable
-from aioproducer.cli.aiokafka_options import aiokafka_security
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config import ProducerConfig
+from aioproducer.integrations._aiokafka_security import aiokafka_security
 
 CLIENT_ID = "aioproducer-tail"
 STOP_TIMEOUT_S = 3.0

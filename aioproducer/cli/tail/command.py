@@ -10,7 +10,6 @@ import typer
 from aiokafka.errors import KafkaError
 
 from aioproducer._protocol.cluster_text import printable
-from aioproducer.cli.aiokafka_options import check_readable
 from aioproducer.cli.argument_text import required_text
 from aioproducer.cli.configuration import BootstrapServer, ConfigFile, connection_config
 from aioproducer.cli.connecting import connected
@@ -21,6 +20,7 @@ from aioproducer.cli.tail.output import ReaderGoneError, Record, TailFormat, is_
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.errors import ConfigurationError
 from aioproducer.errors import KafkaError as OwnError
+from aioproducer.integrations._aiokafka_security import check_readable
 from aioproducer.records import check_topic_name
 
 EVERYTHING = 2**63 - 1

@@ -26,6 +26,7 @@ from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestErro
 from aioproducer.testing.fake_broker.wire.produce_wire import decode_produce
 from tests.fakes.scripted_broker import SPOKEN, api_versions_body
 from tests.programs.fuzz.answers import answers
+from tests.programs.fuzz.conversations import states
 from tests.programs.fuzz.message_samples import BATCH, sample
 
 CRC_AT = 17
@@ -128,7 +129,12 @@ def _read_header(data: bytes) -> object:
     return bytes(read_payload(ApiKey.METADATA, header, reader))
 
 
+def _conversations() -> Iterator[Decoder]:
+    for state in states():
+        yield Decoder(*state)
+
+
 @functools.cache
 def decoders() -> dict[str, Decoder]:
-    every = [*_answers(), *_handshake(), *_compression(), *_records(), *_requests()]
+    every = [*_answers(), *_handshake(), *_conversations(), *_compression(), *_records(), *_requests()]
     return {decoder.name: decoder for decoder in every}

@@ -1,4 +1,4 @@
-"""SECRECY: no payload in what the producer says of itself: events, errors and what hangs on them, and every `repr`.
+"""SECRECY: no payload and no password in events, errors and what hangs on them, and every `repr` of the producer.
 
 Payloads of a simulation begin with the name of their record and a bar, and most go on with words that are used
 nowhere else. So a text that quotes one, from its beginning or out of its middle, is recognized.
@@ -10,7 +10,9 @@ from typing import Final
 
 LOOKS_FOR_PAYLOADS: Final = 16  # one in so many seeds makes events and searches errors, which costs a tenth of a run
 
-_PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog")
+_PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog|alice-secret")
+
+_PARTS: Final = ("|", "brown fox", "lazy dog", "-secret")
 
 
 class Secrecy:
@@ -21,11 +23,11 @@ class Secrecy:
 
     def look_at(self, what: str, text: str) -> None:
         """Look at a text of the producer's."""
-        if "|" not in text and "brown fox" not in text and "lazy dog" not in text:
+        if not any(part in text for part in _PARTS):
             return  # as almost always, and to know it takes less time than to search
         found = _PAYLOAD.search(text)
         if found is not None:
-            self._violated("SECRECY", f"{what} holds a payload ({found[0]!r}): {text[:200]}")
+            self._violated("SECRECY", f"{what} holds a payload or password ({found[0]!r}): {text[:200]}")
 
     def look_at_error(self, error: BaseException) -> None:
         """Look at an error, at what it came of, and at what hangs on each of them."""

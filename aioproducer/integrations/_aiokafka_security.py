@@ -1,4 +1,4 @@
-"""The options of a configuration in aiokafka's words, for the commands that read."""
+"""The options of a configuration in aiokafka's words, for the commands and the reader of Spark, which read with it."""
 
 from __future__ import annotations
 
