@@ -91,6 +91,8 @@ def security_options(
     username: str | None,
     password: str | None,
     token_provider: object,
+    kerberos_service_name: str,
+    kerberos_domain_name: str | None,
 ) -> ProducerOptions:
     """Return aiokafka's options of secured connections as those of a `Producer`.
 
@@ -114,6 +116,14 @@ def security_options(
         options |= {"sasl_mechanism": mechanism, "allow_plaintext_credentials": True}
         if mechanism == "OAUTHBEARER":
             options["sasl_token_provider"] = token_provider
+        elif mechanism == "GSSAPI":
+            if kerberos_domain_name is not None:
+                raise ConfigurationError(
+                    "sasl_kerberos_domain_name is not supported: each broker's ticket is for the name that the cluster "
+                    "advertises",
+                    option="sasl_kerberos_domain_name",
+                )
+            options["sasl_kerberos_service_name"] = kerberos_service_name
         else:
             options |= {"sasl_username": username, "sasl_password": password}
     return cast("ProducerOptions", options)
