@@ -40,16 +40,16 @@ _NO_TICKET: Final = "there is no ticket in the ticket cache{cache}: run kinit, o
 _EXPIRED: Final = "the ticket in the ticket cache has expired: run kinit, or set sasl_kerberos_keytab, which needs none"
 _CACHE: Final = "the ticket cache cannot be read{cache}: look at KRB5CCNAME, and at whose file it is"
 _NO_KEY: Final = "sasl_kerberos_keytab has no key for {user}: look with klist -k, or set sasl_kerberos_principal"
-_BAD_KEYTAB: Final = "sasl_kerberos_keytab is no keytab, or damaged: write it again"
+_BAD_KEYTAB: Final = "the file of sasl_kerberos_keytab is not a keytab, or is damaged: write it again"
 _NO_SERVICE: Final = (
-    "the KDC knows no {service}: sasl_kerberos_service_name must be the first part of the brokers' principals, and the "
-    "brokers' names in bootstrap_servers and advertised.listeners the second. For aliases set "
+    "the KDC does not know {service}: sasl_kerberos_service_name must be the first part of the brokers' principals, "
+    "and the brokers' names in bootstrap_servers and advertised.listeners the second. For aliases set "
     "client_dns_lookup='resolve_canonical_bootstrap_servers_only'; for hosts of another realm, [domain_realm] in "
     "krb5.conf"
 )
 
 _TEXTS: Final = {
-    _KRB5 + 6: "the KDC knows no {user}: look at sasl_kerberos_principal, and at the realm behind its @",
+    _KRB5 + 6: "the KDC does not know {user}: look at sasl_kerberos_principal, and at the realm behind its @",
     _KRB5 + 7: _NO_SERVICE,
     _KRB5 + 14: _TYPES,
     _KRB5 + 18: "{user} is locked or has expired: ask who runs the KDC",
@@ -63,9 +63,11 @@ _TEXTS: Final = {
     _KRB5 + 44: _BROKER_KEY,
     _KRB5 + 45: _BROKER_KEY,
     _KRB5 + 68: "the KDC of another realm was asked for {user}: look at the realm behind the @ of the principal",
-    _KRB5 + 134: "{user} is no name of a principal: alice, alice@REALM or service/host@REALM",
+    _KRB5 + 134: "{user} is not the name of a principal: alice, alice@REALM or service/host@REALM",
     _KRB5 + 135: _CONFIG,
     _KRB5 + 136: _CONFIG,
+    _KRB5 + 139: _CACHE,
+    _KRB5 + 140: _CACHE,
     _KRB5 + 141: _NO_TICKET,
     _KRB5 + 150: _TYPES,
     _KRB5 + 154: _REALM,
@@ -78,6 +80,7 @@ _TEXTS: Final = {
     _KRB5 + 195: _NO_TICKET,
     _KRB5 + 199: _CACHE,
     _KRB5 + 210: _OLD_KEY,
+    _KRB5 + 212: _CACHE,
     _KRB5 + 213: _BAD_KEYTAB,
     _KRB5 + 217: _REALM,
     _KRB5 + 220: _NO_KDC,

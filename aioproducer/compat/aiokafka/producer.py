@@ -25,6 +25,7 @@ from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_erro
 from aioproducer.compat.aiokafka.options import (
     ACKS_NOT_GIVEN,
     NEVER_IDLE_MS,
+    SaslArguments,
     as_milliseconds,
     as_whole,
     buffer_for,
@@ -135,12 +136,14 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
         security = security_options(
             security_protocol,
             ssl_context,
-            mechanism=sasl_mechanism,
-            username=sasl_plain_username,
-            password=sasl_plain_password,
-            token_provider=sasl_oauth_token_provider,
-            kerberos_service_name=sasl_kerberos_service_name,
-            kerberos_domain_name=sasl_kerberos_domain_name,
+            SaslArguments(
+                mechanism=sasl_mechanism,
+                username=sasl_plain_username,
+                password=sasl_plain_password,
+                token_provider=sasl_oauth_token_provider,
+                kerberos_service_name=sasl_kerberos_service_name,
+                kerberos_domain_name=sasl_kerberos_domain_name,
+            ),
         )
         refuse_uncallable(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
         refuse_unknown(acks, compression_type)

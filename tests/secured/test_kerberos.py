@@ -1,0 +1,105 @@
+"""Our producer authenticates on real brokers with Kerberos tickets."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from aioproducer import Delivery, Producer, ProducerConfig
+from aioproducer.metrics import ProducerStatistics
+from aioproducer.testing.kafka import KafkaCluster, Kdc
+from tests.secured.kerberos import LISTENERS, deliver, java_text, kerberos_options, kerberos_producer
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+async def test_record_is_delivered_with_a_keytab(kerberos_kafka: KafkaCluster, listener: str) -> None:
+    async with kerberos_producer(kerberos_options(kerberos_kafka, listener)) as producer:
+        result = await producer.send("kerberos", b"value")
+
+    assert result.offset >= 0
+    assert producer.statistics().authentications >= 1
+
+
+async def test_record_is_delivered_with_a_ticket_cache(
+    kerberos_kafka: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kdc.kinit("alice", tmp_path / "tickets")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
+
+    await deliver(kerberos_options(kerberos_kafka, sasl_kerberos_keytab=None, sasl_kerberos_principal=None))
+
+
+async def test_file_of_a_java_client_is_taken_as_it_is(kerberos_kafka: KafkaCluster, tmp_path: Path) -> None:
+    properties = kerberos_kafka.client_properties("SASL_SSL", "GSSAPI")
+    del properties["sasl.mechanism"]  # GSSAPI is Java's default
+    properties["sasl.kerberos.kinit.cmd"] = "/usr/bin/kinit"
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), "utf-8")
+    async with Producer(ProducerConfig.from_properties_file(file)) as producer:
+        result = await producer.send("kerberos", b"value")
+
+    assert result.offset >= 0
+
+
+async def test_ticket_cache_comes_before_the_keytab_in_a_jaas_text(
+    kerberos_kafka: KafkaCluster, kdc: Kdc, tmp_path: Path
+) -> None:
+    """Without a ticket in the cache, the keytab is used, as in Java."""
+    text = java_text(
+        keytab=kdc.keytab("alice"), useTicketCache="true", ticketCache=str(tmp_path / "none"), serviceName="kafka"
+    )
+    names = ("sasl_kerberos_keytab", "sasl_kerberos_principal", "sasl_kerberos_service_name")
+    await deliver(kerberos_options(kerberos_kafka, sasl_jaas_config=text, **dict.fromkeys(names)))
+
+
+async def load(producer: Producer, topic: str, seconds: float) -> tuple[list[int], ProducerStatistics]:
+    """Send records all the time; return their offsets, and the statistics after the first."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    await producer.send(topic, b"first", partition=0)
+    before, deliveries = producer.statistics(), list[Delivery]()
+    while loop.time() < end:
+        deliveries += [await producer.enqueue(topic, b"x" * 100, partition=0) for _ in range(100)]
+        await asyncio.sleep(0.005)
+    return [(await delivery).offset for delivery in deliveries], before
+
+
+async def rotate(kdc: Kdc, cache: Path) -> None:
+    """Restart the KDC, and replace the ticket cache and the keytab."""
+    await asyncio.sleep(1)
+    kdc.kill()
+    await asyncio.sleep(3)
+    kdc.resume()
+    kdc.kinit("carol", cache)
+    kdc.keytab("dave").unlink()
+    kdc.write_keytab("dave", kdc.keytab("dave"), new_key=True)
+
+
+async def test_sessions_are_renewed_in_flight_while_kdc_and_tickets_change(
+    kerberos_391: KafkaCluster, kerberos_431: KafkaCluster, *, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost, doubled, retried or out of order, and no connection is lost."""
+    cache = tmp_path / "tickets"
+    kdc.add("carol")
+    kdc.kinit("carol", cache)
+    kdc.add("dave")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
+    nothing = {"sasl_kerberos_keytab": None, "sasl_kerberos_principal": None}
+    ways = {"cache": nothing, "keytab": {"sasl_kerberos_keytab": kdc.keytab("dave"), "sasl_kerberos_principal": "dave"}}
+
+    async def check(kafka: KafkaCluster, way: str) -> None:
+        async with kerberos_producer(kerberos_options(kafka, **ways[way])) as producer:
+            offsets, before = await load(producer, f"load-{way}", 8.0)
+            after = producer.statistics()
+        assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+        assert after.connections_created == before.connections_created
+        assert after.records_retried == before.records_retried
+        assert after.reauthentications >= 2
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(rotate(kdc, cache))
+        for kafka in (kerberos_391, kerberos_431):
+            for way in ways:
+                tasks.create_task(check(kafka, way))
