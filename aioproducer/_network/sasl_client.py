@@ -175,8 +175,8 @@ class SaslClient:
             return OAuthBearer()
         if self.tickets is not None:
             host = host.removesuffix(".")
-            tickets = self.tickets
-            return Gssapi(partial(tickets.open_context, host), user=tickets.user, service=tickets.service(host))
+            source = self.tickets.source
+            return Gssapi(partial(source.open_context, host), user=self.tickets.user, service=source.service(host))
         return Scram(settings.mechanism, settings.username, nonce=self._nonce(), is_token=settings.is_delegation_token)
 
     # Passwords

@@ -1,125 +1,61 @@
-"""Kerberos tickets of a producer, and the client's side of GSS-API with one broker.
+"""One Kerberos ticket for all connections of a producer.
 
-A ticket of a keytab serves all connections, is renewed when four fifths of its life are over, and the last valid one
-is kept while a renewal fails. A ticket cache is read for each authentication, so that a new `kinit` takes effect.
+A ticket of a keytab is renewed when four fifths of its life are over, and kept while a renewal fails. A ticket cache is
+read for each authentication, so that a new `kinit` takes effect.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from aioproducer._network.kerberos_errors import WITHOUT_A_TICKET, Attempt, signed, ticket_error
-from aioproducer._protocol.cluster_text import printable
+from aioproducer._network.kerberos import Ticket
+from aioproducer._protocol.sasl.gssapi import SecurityContext
 from aioproducer._threads.off_loop import run_in_thread
-from aioproducer.errors import AuthenticationError, TicketError
+from aioproducer.errors import TicketError
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from aioproducer._logs import EventLog
 
-LIBRARY: Final = "gssapi"  # of the extra `kerberos`
 _RENEWED_AFTER: Final = 0.8  # of a ticket's life; as Kafka's `sasl.kerberos.ticket.renew.window.factor`
 _PAUSE_S: Final = 60.0  # between two requests for a ticket while there is a valid one
-_cache_numbers: Final = count(1)
 
 
-class KerberosSettings(NamedTuple):
-    """What the configuration says about Kerberos."""
-
-    service_name: str
-    principal: str | None = None
-    keytab: str | None = None
-    uses_cache: bool = True  # before the keytab, if both are given
-    cache: str | None = None  # name of the ticket cache; None is the default one
-
-
-class _Credentials(Protocol):
-    """The part of `gssapi.Credentials` that is used."""
+class _Source(Protocol):
+    """The methods of `TicketSource`."""
 
     @property
-    def lifetime(self) -> int | None: ...
+    def user(self) -> str: ...
 
-    @property
-    def name(self) -> object: ...
+    def service(self, host: str) -> str: ...
 
+    def open_context(self, host: str, ticket: object) -> SecurityContext: ...
 
-class _GssContext(Protocol):
-    """The part of `gssapi.SecurityContext` that is used."""
-
-    @property
-    def complete(self) -> bool: ...
-
-    def step(self, token: bytes | None) -> bytes | None: ...
-
-    def wrap(self, message: bytes, encrypt: bool) -> tuple[bytes, bool]: ...  # noqa: FBT001  # its signature
-
-    def unwrap(self, message: bytes) -> tuple[bytes, bool, int]: ...
-
-
-class _GssError(Protocol):
-    """The part of `gssapi.exceptions.GSSError` that is used."""
-
-    @property
-    def maj_code(self) -> int: ...
-
-    @property
-    def min_code(self) -> int: ...
-
-    def get_all_statuses(self, code: int, is_maj: bool) -> list[str]: ...  # noqa: FBT001  # its signature
-
-
-class Ticket(NamedTuple):
-    """A ticket for tickets, and the principal that it is of."""
-
-    credentials: _Credentials
-    user: str
-    life_s: float
-
-    def __str__(self) -> str:
-        """Return one line."""
-        hours, minutes = divmod(int(min(self.life_s, 10**9)) // 60, 60)
-        return f"{self.user}, {hours} h {minutes} min left" if math.isfinite(self.life_s) else self.user
-
-    def __repr__(self) -> str:
-        return f"Ticket({self.user})"
+    def acquire(self) -> Ticket: ...
 
 
 class TicketCache:
     """Asks for tickets, at most once at a time.
 
     Args:
-        settings: of the configuration.
+        source: of the tickets.
         loop: of the producer.
         log: for renewals that fail.
     """
 
-    def __init__(self, settings: KerberosSettings, loop: asyncio.AbstractEventLoop, *, log: EventLog) -> None:
-        self.settings = settings
+    def __init__(self, source: _Source, loop: asyncio.AbstractEventLoop, *, log: EventLog) -> None:
+        self.source = source
         self.asking: asyncio.Task[Ticket] | None = None
         self._loop = loop
         self._log = log
         self._kept: Ticket | None = None
         self._expires_at = self._renew_at = self._asked_at = -math.inf
 
-    def service(self, host: str) -> str:
-        """Return the name of a broker's principal, without its realm."""
-        return f"{self.settings.service_name}/{host}"
-
     @property
     def user(self) -> str:
         """The principal, as far as it is known."""
-        if self._kept is not None:
-            return self._kept.user
-        source = "keytab" if self.settings.keytab is not None else "ticket cache"
-        return self.settings.principal or f"the principal of the {source}"
+        return self.source.user if self._kept is None else self._kept.user
 
     def current(self) -> Ticket | None:
         """Return the ticket if it is valid, and renew it in the background if that is due."""
@@ -147,10 +83,6 @@ class TicketCache:
         if self.asking is not None:
             self.asking.cancel()
 
-    def open_context(self, host: str, ticket: object) -> KerberosContext:
-        assert isinstance(ticket, Ticket)
-        return KerberosContext(ticket, self.settings.service_name, host)
-
     def _ask(self) -> asyncio.Task[Ticket]:
         if self.asking is None:
             self._asked_at = self._loop.time()
@@ -166,151 +98,14 @@ class TicketCache:
     async def _renewed(self) -> Ticket:
         began_at = self._loop.time()
         try:
-            ticket = await run_in_thread(self._acquire, "aioproducer-sasl")
+            ticket = await run_in_thread(self.source.acquire, "aioproducer-sasl")
         except TicketError as error:
             if self._kept is None or self._loop.time() >= self._expires_at:
                 raise
             self._log.warning("ticket_not_renewed", reason=str(error))
             return self._kept
-        if self.settings.keytab is not None:
+        if ticket.is_own:
             self._kept = ticket
             self._expires_at = began_at + ticket.life_s
             self._renew_at = began_at + _RENEWED_AFTER * ticket.life_s
         return ticket
-
-    # In a thread
-
-    def _acquire(self) -> Ticket:
-        settings = self.settings
-        gss = _library()
-        name = None
-        if settings.principal is not None:
-            name = gss.Name(settings.principal, gss.NameType.kerberos_principal)
-        if settings.keytab is None:
-            return self._of_cache(name)
-        if settings.uses_cache:
-            with suppress(TicketError):
-                return self._of_cache(name)
-        return self._of_keytab(settings.keytab, name)
-
-    def _of_cache(self, name: object) -> Ticket:
-        cache = self.settings.cache
-        attempt = self._attempt._replace(cache=cache or "")
-        return _initiating(attempt, name, None if cache is None else {"ccache": cache})
-
-    def _of_keytab(self, path: str, name: object) -> Ticket:
-        _check_file(path)
-        # Of its own, so that no ticket of another principal is used or lost; in memory, until the process ends.
-        cache = f"MEMORY:aioproducer-{next(_cache_numbers)}"
-        gss, attempt = _library(), self._attempt
-        try:
-            return _initiating(attempt, name, {"client_keytab": path, "ccache": cache})
-        except TicketError as error:
-            code = getattr(error.__cause__, "min_code", 0)
-            if (
-                signed(code) in WITHOUT_A_TICKET
-            ):  # the library says nothing about the keytab: ask whether it has the key
-                with _explained(attempt):
-                    gss.Credentials(usage="accept", name=name, store={"keytab": path})
-            raise
-
-    @property
-    def _attempt(self) -> Attempt:
-        return Attempt(self.user, self.service("..."))
-
-
-class KerberosContext:
-    """The client's side of GSS-API with one broker.
-
-    Args:
-        ticket: of the client.
-        service_name: first part of the broker's principal.
-        host: the second.
-    """
-
-    def __init__(self, ticket: Ticket, service_name: str, host: str) -> None:
-        gss = _library()
-        self._attempt = Attempt(ticket.user, f"{service_name}/{host}")
-        self.is_established = False
-        with _explained(self._attempt):
-            self._context: _GssContext = gss.SecurityContext(
-                name=gss.Name(f"{service_name}@{host}", gss.NameType.hostbased_service),
-                creds=ticket.credentials,
-                mech=gss.MechType.kerberos,
-                flags=gss.RequirementFlag.mutual_authentication | gss.RequirementFlag.integrity,
-                usage="initiate",
-            )
-
-    def first_token(self) -> bytes:
-        with _explained(self._attempt):
-            return self._step(None)
-
-    def next_token(self, answer: bytes) -> bytes:
-        with self._of_the_broker():
-            return self._step(answer)
-
-    def wrap(self, message: bytes) -> bytes:
-        with self._of_the_broker():
-            return self._context.wrap(message, False)[0]  # signed, and not encrypted
-
-    def unwrap(self, message: bytes) -> bytes:
-        with self._of_the_broker():
-            return self._context.unwrap(message)[0]
-
-    def _step(self, token: bytes | None) -> bytes:
-        following = self._context.step(token)
-        self.is_established = self._context.complete
-        return following or b""
-
-    @contextmanager
-    def _of_the_broker(self) -> Iterator[None]:
-        try:
-            yield
-        except _library().exceptions.GSSError as error:
-            said = "; ".join(map(printable, _words(error)))
-            raise AuthenticationError(
-                f"the broker has not proved that it is {self._attempt.service}: {said}: it has no key of that "
-                "principal, or its answers are changed on the way"
-            ) from error
-
-
-def _initiating(attempt: Attempt, name: object, store: Mapping[str, str] | None) -> Ticket:
-    """Return the ticket of a ticket cache or keytab."""
-    gss = _library()
-    with _explained(attempt):
-        credentials: _Credentials = gss.Credentials(usage="initiate", name=name, store=store)
-        life_s = credentials.lifetime  # an error if it has expired
-        return Ticket(credentials, str(credentials.name), math.inf if life_s is None else float(life_s))
-
-
-@contextmanager
-def _explained(attempt: Attempt) -> Iterator[None]:
-    try:
-        yield
-    except _library().exceptions.GSSError as error:
-        raise ticket_error(error.maj_code, error.min_code, attempt, words=_words(error)) from error
-
-
-def _words(error: _GssError) -> list[str]:
-    """Return what the library says about the minor code, or else about the major one."""
-    return error.get_all_statuses(error.min_code, False) or error.get_all_statuses(error.maj_code, True)
-
-
-def _check_file(path: str) -> None:
-    """Raise `TicketError` if the keytab cannot be read: the library would only say that there is no ticket."""
-    try:
-        with Path(path).open("rb"):
-            return
-    except OSError as error:
-        raise TicketError(f"sasl_kerberos_keytab={path!r} cannot be read: {error.strerror}") from error
-
-
-def _library() -> ModuleType:
-    """Return the package `gssapi`, whose import takes too long for the event loop."""
-    try:
-        return import_module(LIBRARY)
-    except ImportError as error:
-        raise TicketError(
-            f"GSSAPI needs the package gssapi, which cannot be loaded ({error}): pip install 'aioproducer[kerberos]', "
-            "and on Linux the system's library of MIT Kerberos (libgssapi-krb5-2)"
-        ) from error

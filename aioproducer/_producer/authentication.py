@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from aioproducer._network.kerberos import KerberosSettings, TicketSource
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
-from aioproducer._network.tickets import KerberosSettings, TicketCache
+from aioproducer._network.tickets import TicketCache
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
 from aioproducer.config._sasl_rules import jaas_of
 from aioproducer.config._security_rules import SASL_PROTOCOLS
@@ -51,7 +52,7 @@ def sasl_client(
         )
     tickets = None
     if config.sasl_mechanism == "GSSAPI":
-        tickets = TicketCache(_kerberos_settings(config), loop, log=log)
+        tickets = TicketCache(TicketSource(_kerberos_settings(config)), loop, log=log)
     return SaslClient(_sasl_settings(config), loop, tokens=tokens, tickets=tickets)
 
 

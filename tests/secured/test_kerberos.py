@@ -4,18 +4,30 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
-from aioproducer import Delivery, Producer, ProducerConfig
+from aioproducer import ConfigurationError, Delivery, Producer, ProducerConfig
+from aioproducer.cli.aiokafka_options import aiokafka_security, check_readable
+from aioproducer.compat import AIOKafkaProducer
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.testing.kafka import KafkaCluster, Kdc
-from tests.secured.kerberos import LISTENERS, deliver, java_text, kerberos_options, kerberos_producer
+from tests.secured.diagnosed import names, steps_of
+from tests.secured.kerberos import (
+    LISTENERS,
+    WITHOUT_KEYTAB,
+    config_of,
+    deliver,
+    java_text,
+    kerberos_options,
+    kerberos_producer,
+)
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
 async def test_record_is_delivered_with_a_keytab(kerberos_kafka: KafkaCluster, listener: str) -> None:
-    async with kerberos_producer(kerberos_options(kerberos_kafka, listener)) as producer:
+    async with kerberos_producer(kerberos_options(kerberos_kafka, listener=listener)) as producer:
         result = await producer.send("kerberos", b"value")
 
     assert result.offset >= 0
@@ -28,7 +40,7 @@ async def test_record_is_delivered_with_a_ticket_cache(
     kdc.kinit("alice", tmp_path / "tickets")
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
 
-    await deliver(kerberos_options(kerberos_kafka, sasl_kerberos_keytab=None, sasl_kerberos_principal=None))
+    await deliver(kerberos_options(kerberos_kafka, WITHOUT_KEYTAB))
 
 
 async def test_file_of_a_java_client_is_taken_as_it_is(kerberos_kafka: KafkaCluster, tmp_path: Path) -> None:
@@ -50,8 +62,56 @@ async def test_ticket_cache_comes_before_the_keytab_in_a_jaas_text(
     text = java_text(
         keytab=kdc.keytab("alice"), useTicketCache="true", ticketCache=str(tmp_path / "none"), serviceName="kafka"
     )
-    names = ("sasl_kerberos_keytab", "sasl_kerberos_principal", "sasl_kerberos_service_name")
-    await deliver(kerberos_options(kerberos_kafka, sasl_jaas_config=text, **dict.fromkeys(names)))
+    of_text = {"sasl_jaas_config": text, "sasl_kerberos_service_name": None}
+    await deliver(kerberos_options(kerberos_kafka, {**WITHOUT_KEYTAB, **of_text}))
+
+
+async def test_diagnose_shows_the_ticket_and_explains_that_there_is_none(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+    assert kdc is not None
+    right = await steps_of(kerberos_options(kerberos_431))
+    wrong = await steps_of(kerberos_options(kerberos_431, WITHOUT_KEYTAB))
+
+    assert names(right) == "tcp versions mechanisms ticket login metadata"
+    assert names(wrong) == "tcp versions mechanisms ticket!"
+    texts = {step.name: step.text for step in right}
+    assert texts["ticket"].startswith("alice@EXAMPLE.TEST, ")
+    assert texts["ticket"].endswith(" min left, for kafka/localhost")
+    assert texts["login"] == "GSSAPI as alice@EXAMPLE.TEST"
+    assert "run kinit, or set sasl_kerberos_keytab" in wrong[-1].text
+
+
+async def test_aiokafkas_arguments_take_the_ticket_cache(
+    kerberos_431: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kdc.kinit("alice", tmp_path / "tickets")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kerberos_431.secured_servers("SASL_PLAINTEXT"),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="GSSAPI",
+    )
+    async with producer:
+        assert (await producer.send_and_wait("kerberos", b"value")).offset >= 0
+
+
+async def test_commands_that_read_take_the_ticket_cache_too(
+    kerberos_431: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kdc.kinit("alice", tmp_path / "tickets")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
+    config = config_of(kerberos_options(kerberos_431, WITHOUT_KEYTAB))
+    check_readable(config)
+    consumer = AIOKafkaConsumer(bootstrap_servers=list(config.bootstrap_servers), **await aiokafka_security(config))
+    await consumer.start()
+    topics = await consumer.topics()
+    await consumer.stop()
+
+    assert isinstance(topics, set)
+
+
+async def test_commands_that_read_refuse_a_keytab(kerberos_431: KafkaCluster) -> None:
+    with pytest.raises(ConfigurationError, match="run kinit, and leave out sasl_kerberos_keytab"):
+        await aiokafka_security(config_of(kerberos_options(kerberos_431)))
 
 
 async def load(producer: Producer, topic: str, seconds: float) -> tuple[list[int], ProducerStatistics]:
@@ -86,11 +146,11 @@ async def test_sessions_are_renewed_in_flight_while_kdc_and_tickets_change(
     kdc.kinit("carol", cache)
     kdc.add("dave")
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
-    nothing = {"sasl_kerberos_keytab": None, "sasl_kerberos_principal": None}
-    ways = {"cache": nothing, "keytab": {"sasl_kerberos_keytab": kdc.keytab("dave"), "sasl_kerberos_principal": "dave"}}
+    dave: dict[str, object] = {"sasl_kerberos_keytab": kdc.keytab("dave"), "sasl_kerberos_principal": "dave"}
+    ways = {"cache": WITHOUT_KEYTAB, "keytab": dave}
 
     async def check(kafka: KafkaCluster, way: str) -> None:
-        async with kerberos_producer(kerberos_options(kafka, **ways[way])) as producer:
+        async with kerberos_producer(kerberos_options(kafka, ways[way])) as producer:
             offsets, before = await load(producer, f"load-{way}", 8.0)
             after = producer.statistics()
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))

@@ -1,7 +1,9 @@
 """Wrong set-ups of Kerberos on real brokers: the error of `start`, and a right set-up works right after."""
 
+import asyncio
 import contextlib
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,16 +12,15 @@ from typing import NamedTuple, TypeAlias
 import pytest
 
 from aioproducer import AuthenticationError
-from aioproducer.errors import TicketError
+from aioproducer.errors import KafkaError, TicketError
 from aioproducer.testing.kafka import KafkaCluster, Kdc
 from aioproducer.testing.kafka.kdc import BROKER_PRINCIPAL
-from tests.secured.kerberos import deliver, java_text, kerberos_options, kerberos_producer
+from tests.secured.kerberos import WITHOUT_KEYTAB, deliver, java_text, kerberos_options, kerberos_producer
 
 pytestmark = pytest.mark.kafka
 
-Options: TypeAlias = dict[str, object]
+Options: TypeAlias = Mapping[str, object]
 Wrong: TypeAlias = Callable[[Kdc, Path], contextlib.AbstractContextManager[Options]]
-WITHOUT_KEYTAB: Options = {"sasl_kerberos_keytab": None, "sasl_kerberos_principal": None}
 
 
 class Case(NamedTuple):
@@ -42,7 +43,7 @@ def with_keytab(write: Callable[[Path], object], **options: object) -> Wrong:
 
 def of_cache(path: Path) -> Options:
     text = java_text(useTicketCache="true", ticketCache=str(path))
-    return WITHOUT_KEYTAB | {"sasl_jaas_config": text}
+    return {**WITHOUT_KEYTAB, "sasl_jaas_config": text}
 
 
 @contextlib.contextmanager
@@ -55,7 +56,7 @@ def expired(kdc: Kdc, folder: Path) -> Iterator[Options]:
 @contextlib.contextmanager
 def of_another(kdc: Kdc, folder: Path) -> Iterator[Options]:
     kdc.kinit("alice", folder / "tickets")
-    yield of_cache(folder / "tickets") | {"sasl_kerberos_principal": "erin@EXAMPLE.TEST"}
+    yield {**of_cache(folder / "tickets"), "sasl_kerberos_principal": "erin@EXAMPLE.TEST"}
 
 
 @contextlib.contextmanager
@@ -116,7 +117,9 @@ def without_configuration(_kdc: Kdc, folder: Path) -> Iterator[Options]:
 
 
 CASES: Mapping[str, Case] = {
-    "no ticket": Case(changed(**WITHOUT_KEYTAB), ("no ticket", "kinit", "sasl_kerberos_keytab")),
+    "no ticket": Case(
+        lambda _kdc, _folder: contextlib.nullcontext(WITHOUT_KEYTAB), ("no ticket", "kinit", "sasl_kerberos_keytab")
+    ),
     "expired ticket": Case(expired, ("expired", "kinit", "sasl_kerberos_keytab")),
     "ticket of another principal": Case(of_another, ("another principal", "erin@EXAMPLE.TEST", "klist")),
     "damaged ticket cache": Case(damaged_cache, ("ticket cache", "KRB5CCNAME")),
@@ -148,7 +151,7 @@ async def test_wrong_set_up_is_the_error_of_start_and_a_right_one_works_right_af
 ) -> None:
     case = CASES[name]
     with case.wrong(kdc, tmp_path) as changes:
-        producer = kerberos_producer(kerberos_options(kerberos_kafka, **changes), max_block_ms=30_000)
+        producer = kerberos_producer(kerberos_options(kerberos_kafka, changes), max_block_ms=30_000)
         with pytest.raises(AuthenticationError) as caught:
             await producer.start()
         await producer.close()
@@ -156,3 +159,31 @@ async def test_wrong_set_up_is_the_error_of_start_and_a_right_one_works_right_af
     assert isinstance(caught.value, TicketError)
     assert [word for word in case.words if word not in str(caught.value)] == [], str(caught.value)
     await deliver(kerberos_options(kerberos_kafka))
+
+
+async def test_kdc_that_hangs_ends_at_the_set_up_time_out(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+    producer = kerberos_producer(
+        kerberos_options(kerberos_431), max_block_ms=1_000, socket_connection_setup_timeout_ms=300
+    )
+    kdc.pause()
+    try:
+        with pytest.raises(KafkaError) as caught:
+            await producer.start()
+        await producer.close()
+    finally:
+        kdc.go_on()
+
+    assert "no KDC of the realm has given a ticket" in str(caught.value)
+    await deliver(kerberos_options(kerberos_431))
+
+
+async def test_failed_starts_leave_no_task_and_no_thread(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+    assert kdc is not None
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    for _ in range(20):
+        producer = kerberos_producer(kerberos_options(kerberos_431, WITHOUT_KEYTAB))
+        with pytest.raises(TicketError):
+            await producer.start()
+        await producer.close()
+        assert asyncio.all_tasks() == tasks
+    assert {each for each in threading.enumerate() if "sasl" in each.name} <= threads

@@ -269,7 +269,7 @@ class BrokerCheck:
         except TimeoutError:
             text = f"no KDC has given a ticket within {self._timeout_s:g} s"
             raise _FailedStepError(text, "look at the realm's kdc in krb5.conf, and at firewalls (port 88)") from None
-        return _Finding(f"{ticket}, for {tickets.service(self._node.host)}")
+        return _Finding(f"{ticket}, for {tickets.source.service(self._node.host)}")
 
     async def _log_in(self) -> _Finding | None:
         sasl = None if self._security is None else self._security.sasl

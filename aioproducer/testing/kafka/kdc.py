@@ -12,6 +12,7 @@ everything is gone after `stop`, and after this process, however it ends.
 import atexit
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -143,6 +144,16 @@ class Kdc:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise BrokerStartError(f"the KDC did not start:\n{log_file.read_text('utf-8', 'replace')}")
             time.sleep(_POLL_S)
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections are accepted, and nothing is answered until `go_on`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it answer again after `pause`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     @property
     def folder(self) -> Path:
