@@ -1,6 +1,9 @@
 """Our producer authenticates on real brokers with Kerberos tickets."""
 
+import ast
 import asyncio
+import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -112,6 +115,41 @@ async def test_commands_that_read_take_the_ticket_cache_too(
 async def test_commands_that_read_refuse_a_keytab(kerberos_431: KafkaCluster) -> None:
     with pytest.raises(ConfigurationError, match="run kinit, and leave out sasl_kerberos_keytab"):
         await aiokafka_security(config_of(kerberos_options(kerberos_431)))
+
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "connect_to_a_secured_cluster.md"
+OF_FILE = """
+async with Producer(ProducerConfig.from_properties_file(path)) as producer:
+    await producer.send_and_wait("payments", b"paid")
+"""
+BLOCK = re.compile(r"^```(python|properties)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+async def test_blocks_of_the_documentation_run(
+    kerberos_431: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keytab = kdc.add("billing")
+    kdc.kinit("billing", tmp_path / "tickets")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
+    here = {
+        "kafka-1.example.com:9093": kerberos_431.secured_servers("SASL_SSL"),
+        "/etc/security/billing.keytab": str(keytab),
+        "EXAMPLE.COM": kdc.realm,
+    }
+    truststore = kerberos_431.client_options("SASL_SSL", "GSSAPI")["ssl_truststore_location"]
+    blocks = [(kind, text) for kind, text in BLOCK.findall(PAGE.read_text("utf-8")) if re.search("GSSAPI|Krb5", text)]
+    for kind, block in blocks:
+        text = functools.reduce(lambda text, pair: text.replace(*pair), here.items(), block)
+        if kind == "properties":
+            (tmp_path / "client.properties").write_text(f"{text}ssl.truststore.location={truststore}\n", "utf-8")
+            text = OF_FILE
+        else:
+            text = text.replace('"SASL_SSL",', f'"SASL_SSL", ssl_truststore_location={truststore!r},')
+        code = compile(text, PAGE.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        names = {"Producer": Producer, "ProducerConfig": ProducerConfig, "path": tmp_path / "client.properties"}
+        await eval(code, names)
+
+    assert len(blocks) == 3
 
 
 async def load(producer: Producer, topic: str, seconds: float) -> tuple[list[int], ProducerStatistics]:
