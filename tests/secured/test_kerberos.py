@@ -174,7 +174,7 @@ async def rotate(kdc: Kdc, cache: Path) -> None:
     await asyncio.sleep(1)
     kdc.kill()
     await asyncio.sleep(3)
-    kdc.resume()
+    kdc.restart()
     kdc.kinit("carol", cache)
     kdc.keytab("dave").unlink()
     kdc.write_keytab("dave", kdc.keytab("dave"), new_key=True)

@@ -71,7 +71,7 @@ def kdc_down(kdc: Kdc, _folder: Path) -> Iterator[Options]:
     try:
         yield {}
     finally:
-        kdc.resume()
+        kdc.restart()
 
 
 @contextlib.contextmanager
@@ -171,7 +171,7 @@ async def test_kdc_that_hangs_ends_at_the_set_up_time_out(kerberos_431: KafkaClu
             await producer.start()
         await producer.close()
     finally:
-        kdc.go_on()
+        kdc.resume()
 
     assert "no KDC of the realm has given a ticket" in str(caught.value)
     await deliver(kerberos_options(kerberos_431))

@@ -1,9 +1,8 @@
 """`Kdc`: a Kerberos realm on loopback, by MIT's own programs, for tests and real brokers that ask for tickets.
 
-    kdc = Kdc()
-    kdc.start()
-    kdc.add("alice")
-    cluster = KafkaCluster(security=ClusterSecurity(mechanisms=("GSSAPI",), kdc=kdc))
+    with Kdc() as kdc:
+        kdc.add("alice")
+        cluster = KafkaCluster(security=ClusterSecurity(mechanisms=("GSSAPI",), kdc=kdc))
 
 `environment` is what a process needs to find the realm. The machine's own Kerberos is neither read nor changed, and
 everything is gone after `stop`, and after this process, however it ends.
@@ -21,6 +20,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 
 from aioproducer.testing.kafka import tether
 from aioproducer.testing.kafka.errors import BrokerStartError, MissingToolError
@@ -82,6 +82,13 @@ class Kdc:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         """Make the realm, with the brokers' principal `kafka/localhost` in it, and start answering.
 
@@ -101,7 +108,7 @@ class Kdc:
             self._write_configuration()
             self._run("kdb5_util", "create", "-s", "-P", "master", "-r", self.realm)
             self.add(BROKER_PRINCIPAL)
-            self.resume()
+            self.restart()
         except BaseException:
             self.stop()
             raise
@@ -115,13 +122,13 @@ class Kdc:
             self._folder = None
 
     def kill(self) -> None:
-        """End the process; the realm stays, for `resume`."""
+        """End the process; the realm stays, for `restart`."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
-    def resume(self) -> None:
+    def restart(self) -> None:
         """Answer again after `kill`, on the same port.
 
         Raises:
@@ -146,11 +153,11 @@ class Kdc:
             time.sleep(_POLL_S)
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): connections are accepted, and nothing is answered until `go_on`."""
+        """Freeze it (SIGSTOP): connections are accepted, and nothing is answered until `resume`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let it answer again after `pause`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)

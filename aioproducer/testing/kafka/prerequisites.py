@@ -39,7 +39,7 @@ def missing_for_kafka(*, jars_cached: bool = False) -> list[str]:
 
 
 def missing_for_kerberos() -> list[str]:
-    """One line if a realm for tests (`aioproducer.testing.kdc`) or the client's library cannot be had here."""
+    """One line if a realm for tests (`aioproducer.testing.kafka.Kdc`) or the client's library cannot be had here."""
     missing = [program for program in _KERBEROS_PROGRAMS if _kerberos_path(program) is None]
     return [f"MIT Kerberos is missing ({', '.join(missing)}): {INSTALL_KERBEROS}"] if missing else []
 
