@@ -186,4 +186,16 @@ async def test_failed_starts_leave_no_task_and_no_thread(kerberos_431: KafkaClus
             await producer.start()
         await producer.close()
         assert asyncio.all_tasks() == tasks
+    kdc.pause()
+    try:
+        for _ in range(5):  # cancelled while a ticket is asked for; threads end with the library's own time-out
+            producer = kerberos_producer(kerberos_options(kerberos_431))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.start(), 0.2)
+            await producer.close()
+            assert asyncio.all_tasks() == tasks
+    finally:
+        kdc.resume()
+    for each in set(threading.enumerate()) - threads:
+        await asyncio.to_thread(each.join, 30)
     assert {each for each in threading.enumerate() if "sasl" in each.name} <= threads

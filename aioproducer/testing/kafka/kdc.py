@@ -58,26 +58,24 @@ _KDC_CONF = """\
   database_name = {folder}/principals
   key_stash_file = {folder}/stash
   acl_file = {folder}/acl
-  max_life = {max_life_s}s
+  max_life = 10h
   max_renewable_life = 7d
   supported_enctypes = aes256-cts:normal
  }}
 """
 
 
-class Kdc:
+class Kdc:  # noqa: PLR0904 - the life of the realm, and its principals
     """A realm with its key distribution centre.
 
     Start it from a thread that lives as long as it should: on Linux it dies with that thread.
 
     Args:
         realm: the name of the realm, which `localhost` belongs to.
-        ticket_life_s: the longest life of a ticket.
     """
 
-    def __init__(self, realm: str = REALM, *, ticket_life_s: int = 36_000) -> None:
+    def __init__(self, realm: str = REALM) -> None:
         self.realm = realm
-        self._ticket_life_s = ticket_life_s
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
@@ -185,7 +183,7 @@ class Kdc:
             {
                 "KRB5_CONFIG": str(self.config),
                 "KRB5CCNAME": f"FILE:{self.folder / 'tickets'}",
-                "KRB5_KTNAME": "FILE:/none",
+                "KRB5_CLIENT_KTNAME": f"FILE:{self.folder / 'none'}",  # not the machine's own
             }
         )
 
@@ -225,7 +223,6 @@ class Kdc:
             "host": LOOPBACK,
             "port": self._port,
             "folder": self.folder,
-            "max_life_s": self._ticket_life_s,
         }
         self.config.write_text(_KRB5_CONF.format_map(values), "utf-8")
         (self.folder / "kdc.conf").write_text(_KDC_CONF.format_map(values), "utf-8")
