@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import contextlib
 import functools
 import re
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from aioproducer import ConfigurationError, Delivery, Producer, ProducerConfig
+from aioproducer import ConfigurationError, Producer, ProducerConfig
 from aioproducer.cli.aiokafka_options import aiokafka_security, check_readable
 from aioproducer.compat import AIOKafkaProducer
-from aioproducer.metrics import ProducerStatistics
+from aioproducer.errors import TicketError
 from aioproducer.testing.kafka import KafkaCluster, Kdc
 from tests.secured.diagnosed import names, steps_of
 from tests.secured.kerberos import (
@@ -44,6 +45,16 @@ async def test_record_is_delivered_with_a_ticket_cache(
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
 
     await deliver(kerberos_options(kerberos_kafka, WITHOUT_KEYTAB))
+
+
+async def test_canonical_name_is_that_of_the_ticket(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+    assert kdc is not None
+    by_address = {"bootstrap_servers": kerberos_431.secured_servers("SASL_PLAINTEXT").replace("localhost", "127.0.0.1")}
+    with pytest.raises(TicketError, match=r"does not know kafka/127\.0\.0\.1"):
+        await deliver(kerberos_options(kerberos_431, by_address))
+
+    canonical = {"client_dns_lookup": "resolve_canonical_bootstrap_servers_only"}
+    await deliver(kerberos_options(kerberos_431, by_address | canonical))
 
 
 async def test_file_of_a_java_client_is_taken_as_it_is(kerberos_kafka: KafkaCluster, tmp_path: Path) -> None:
@@ -152,21 +163,19 @@ async def test_blocks_of_the_documentation_run(
     assert len(blocks) == 3
 
 
-async def load(producer: Producer, topic: str, seconds: float) -> tuple[list[int], ProducerStatistics]:
-    """Send records all the time; return their offsets, and the statistics after the first.
+@pytest.mark.timing
+async def test_sessions_are_renewed_on_the_same_connection(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+    assert kdc is not None
+    async with kerberos_producer(kerberos_options(kerberos_431)) as producer:
+        await producer.send("kerberos", b"first")
+        before = producer.statistics()
+        while producer.statistics().reauthentications < 2:
+            await producer.send("kerberos", b"value")
+            await asyncio.sleep(0.005)
+        after = producer.statistics()
 
-    Three groups at most are in flight: a request that waits in the broker for the rest of its session ends it.
-    """
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    await producer.send(topic, b"first", partition=0)
-    before, deliveries = producer.statistics(), list[Delivery]()
-    while loop.time() < end:
-        if len(deliveries) >= 60:
-            await deliveries[-60]
-        deliveries += [await producer.enqueue(topic, b"x" * 100, partition=0) for _ in range(20)]
-        await asyncio.sleep(0.01)
-    return [(await delivery).offset for delivery in deliveries], before
+    assert after.connections_created == before.connections_created
+    assert after.records_retried == before.records_retried
 
 
 async def rotate(kdc: Kdc, cache: Path) -> None:
@@ -180,32 +189,63 @@ async def rotate(kdc: Kdc, cache: Path) -> None:
     kdc.write_keytab("dave", kdc.keytab("dave"), new_key=True)
 
 
-@pytest.mark.timing
-async def test_sessions_are_renewed_in_flight_while_kdc_and_tickets_change(
+class Rotation:
+    """What goes on while a load runs: at least two sessions end, and everything is replaced."""
+
+    def __init__(self, kdc: Kdc, cache: Path) -> None:
+        self.task = asyncio.create_task(rotate(kdc, cache))
+
+    def goes_on(self, producer: Producer) -> bool:
+        return not self.task.done() or producer.statistics().reauthentications < 2
+
+
+async def check_records(producer: Producer, topic: str, rotation: Rotation) -> None:
+    """Send records all the time, sixty at most in flight: none is lost, doubled or out of order."""
+    deliveries = [await producer.enqueue(topic, b"first", partition=0)]
+    while rotation.goes_on(producer):
+        if len(deliveries) >= 60:
+            await deliveries[-60]
+        deliveries += [await producer.enqueue(topic, b"x" * 100, partition=0) for _ in range(20)]
+        await asyncio.sleep(0.01)
+    offsets = [(await delivery).offset for delivery in deliveries]
+
+    assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+
+
+async def check_transactions(producer: Producer, rotation: Rotation) -> None:
+    """Commit one transaction after the other: none is aborted."""
+    while rotation.goes_on(producer):
+        async with producer.transaction() as txn:
+            await txn.send("load-transactions", b"value")
+    after = producer.statistics()
+
+    assert (after.transactions_aborted, after.records_failed) == (0, 0)
+
+
+async def test_nothing_is_lost_while_sessions_end_and_kdc_and_tickets_change(
     kerberos_391: KafkaCluster, kerberos_431: KafkaCluster, *, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is lost, doubled, retried or out of order, and no connection is lost."""
     cache = tmp_path / "tickets"
     kdc.add("carol")
     kdc.kinit("carol", cache)
     kdc.add("dave")
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
     dave: dict[str, object] = {"sasl_kerberos_keytab": kdc.keytab("dave"), "sasl_kerberos_principal": "dave"}
-    ways = {"cache": WITHOUT_KEYTAB, "keytab": dave}
-
-    async def check(kafka: KafkaCluster, way: str) -> None:
-        async with kerberos_producer(kerberos_options(kafka, ways[way])) as producer:
-            offsets, before = await load(producer, f"load-{way}", 8.0)
-            after = producer.statistics()
-        assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
-        assert after.connections_created == before.connections_created
-        assert after.records_retried == before.records_retried
-        assert after.reauthentications >= 2
-
+    plain, transactional = list[tuple[Producer, str]](), list[Producer]()
     for kafka in (kerberos_391, kerberos_431):
-        await deliver(kerberos_options(kafka))  # the first ticket of a broker takes it a second
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(rotate(kdc, cache))
-        for kafka in (kerberos_391, kerberos_431):
-            for way in ways:
-                tasks.create_task(check(kafka, way))
+        plain += [
+            (kerberos_producer(kerberos_options(kafka, WITHOUT_KEYTAB)), "load-cache"),
+            (kerberos_producer(kerberos_options(kafka, dave)), "load-keytab"),
+        ]
+        transactional.append(kerberos_producer(kerberos_options(kafka), transactional_id="kerberos"))
+    async with contextlib.AsyncExitStack() as stack:
+        for producer in (*(producer for producer, _ in plain), *transactional):
+            await stack.enter_async_context(producer)
+        for producer, topic in plain:
+            await producer.send(topic, b"first", partition=0)
+        rotation = Rotation(kdc, cache)
+        async with asyncio.TaskGroup() as tasks:
+            for producer, topic in plain:
+                tasks.create_task(check_records(producer, topic, rotation))
+            for producer in transactional:
+                tasks.create_task(check_transactions(producer, rotation))
