@@ -36,6 +36,9 @@ WORKERS = str(2 * (os.cpu_count() or 1))
 NO_TESTS_COLLECTED = 5
 """pytest's exit code."""
 
+TESTS = "test,kerberos" if shutil.which("krb5-config") else "test"
+"""Groups of the suite; `check_machine.py` says what MIT Kerberos is needed for."""
+
 PIP = {"PYTHONWARNINGS": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """Environment of pip, without warnings that need no action."""
 
@@ -93,7 +96,7 @@ def tests(session: nox.Session) -> None:
 
     In several processes, or in one if arguments are given.
     """
-    install(session, extras="cli", group="test")
+    install(session, extras="cli", group=TESTS)
     session.run("python", "-m", "pytest", *(session.posargs or ["-n", WORKERS, "--dist", "worksteal"]))
 
 
@@ -125,7 +128,8 @@ def tests_newest(session: nox.Session) -> None:
 def lowest(session: nox.Session) -> None:
     """Run the quick suite with the lowest version of every dependency that the package supports."""
     install(session, extras="cli", group="test")
-    extras = {**PYPROJECT["project"]["optional-dependencies"], "spark": []}  # `spark` runs its tests on old ones
+    compiled = {} if shutil.which("krb5-config") else {"kerberos": []}
+    extras = {**PYPROJECT["project"]["optional-dependencies"], "spark": [], **compiled}  # `spark` tests old ones itself
     requirements = [*PYPROJECT["project"]["dependencies"], *(each for extra in extras.values() for each in extra)]
     bounds = sorted({each.partition(";")[0].strip().replace(">=", "==") for each in requirements if ">=" in each})
     session.install("-q", *bounds)
@@ -319,7 +323,7 @@ def install(
         session: the environment is its own, if `home` is not given.
         home: folder of a virtual environment.
         extras: of the project, comma-separated.
-        group: name in [dependency-groups].
+        group: names in [dependency-groups], comma-separated.
         package: install the project itself too.
         env: variables of the build.
     """
@@ -332,7 +336,7 @@ def install(
     if package:
         session.run(python, CHECK_MACHINE, external=True, log=False)
         session.log("compiling the native modules takes minutes, and is repeated only when they change")
-    requirements = nox.project.dependency_groups(PYPROJECT, group) if group else []
+    requirements = nox.project.dependency_groups(PYPROJECT, *group.split(",")) if group else []
     build = PYPROJECT["build-system"]["requires"] if package else []
     pip = [python, "-m", "pip", "install", "-q", "--no-compile"]  # bytecode is written at the first import
     session.run(*pip, *build, *requirements, external=True, env=PIP)
@@ -364,7 +368,7 @@ def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, inter
         python = sys.executable if is_ours else interpreter
         session.run(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
     quick = None if is_ours else {"AIOPRODUCER_OPTIMISE": "-O1"}  # only `tests` is built as for release
-    install(session, home, extras="cli", group="test", env=quick)
+    install(session, home, extras="cli", group=TESTS if is_ours else "test", env=quick)
     return home
 
 

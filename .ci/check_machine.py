@@ -1,8 +1,8 @@
 """Prints what this machine lacks for the project, one line each, with the command that installs it.
 
 The README's commands run it first, with the `python3` of the machine, so it uses only the standard library and syntax
-of Python 3.6. Exits with 1 if the project cannot be built here. Java and Maven are optional: without them the tests on
-real Kafka are skipped, and the exit code is 0.
+of Python 3.6. Exits with 1 if the project cannot be built here. Java, Maven and MIT Kerberos are optional: without them
+the tests on real Kafka, or those with tickets, are skipped, and the exit code is 0.
 """
 
 import importlib.util
@@ -12,6 +12,7 @@ import shutil
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 from typing import List, Optional
 
 OLDEST_PYTHON = (3, 11)
@@ -25,8 +26,11 @@ def main() -> int:
         print(line, file=sys.stderr)
     if needed:
         return 1
-    for line in missing_for_real_kafka():
+    prerequisites = load_prerequisites()
+    for line in prerequisites.missing_for_kafka():
         print(f"{line}  (until then the tests on real Kafka are skipped)", file=sys.stderr)
+    for line in prerequisites.missing_for_kerberos():
+        print(f"{line}  (until then the tests with Kerberos are skipped)", file=sys.stderr)
     return 0
 
 
@@ -53,14 +57,14 @@ def find_compiler() -> Optional[str]:
     return shutil.which(shlex.split(command)[0])
 
 
-def missing_for_real_kafka() -> List[str]:
-    """Return what is missing for real Kafka; the module is loaded from its file, since nothing is installed yet."""
+def load_prerequisites() -> ModuleType:
+    """Load the module that knows what real Kafka and Kerberos need from its file: nothing is installed yet."""
     spec = importlib.util.spec_from_file_location("prerequisites", str(PREREQUISITES))
     assert spec is not None
     assert spec.loader is not None
     prerequisites = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(prerequisites)
-    return list(prerequisites.missing_for_kafka())
+    return prerequisites
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ _CHAPTERS: Final = {
     ),
     "Real Kafka: aioproducer.testing.kafka": (
         "aioproducer.testing.kafka",
-        ["KafkaCluster", "BrokerStartError", "MissingToolError", "missing_for_kafka"],
+        ["KafkaCluster", "Kdc", "BrokerStartError", "MissingToolError", "missing_for_kafka", "missing_for_kerberos"],
     ),
     "aiokafka's interface: aioproducer.compat": ("aioproducer.compat", ["AIOKafkaProducer", "BatchBuilder"]),
 }

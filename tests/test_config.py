@@ -219,7 +219,7 @@ def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> 
     [
         ("ssl_crl_location", "aioproducer has no option 'ssl_crl_location': pass ssl_context="),
         ("sasl_plain_password", "there is no option 'sasl_plain_password'; use 'sasl_password'"),
-        ("sasl_kerberos_keytab", "Kerberos is not supported in this version"),
+        ("sasl_kerberos_kinit_cmd", "no kinit is run"),
         ("metric.reporters", "metrics are read with Producer.statistics()"),
         ("partitioner.class", "partitioner must be an object with partition("),
         ("loop", "the producer binds to the running event loop at start"),

@@ -13,21 +13,30 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.sasl.exchange import Exchange, exchange
+from aioproducer._protocol.sasl.gssapi import Gssapi
 from aioproducer._protocol.sasl.oauthbearer import OAuthBearer
 from aioproducer._protocol.sasl.plain import Plain
 from aioproducer._protocol.sasl.scram import Scram
-from aioproducer._protocol.sasl.steps import BearerWanted, Mechanism, PasswordWanted, SaltedPasswordWanted, Work
+from aioproducer._protocol.sasl.steps import (
+    BearerWanted,
+    Mechanism,
+    PasswordWanted,
+    SaltedPasswordWanted,
+    TicketWanted,
+    Work,
+)
 from aioproducer._threads.off_loop import run_in_thread
-from aioproducer.errors import AuthenticationError, CredentialsError
+from aioproducer.errors import AuthenticationError, CredentialsError, TicketError
 from aioproducer.security import Secret
 
 if TYPE_CHECKING:
+    from aioproducer._network.tickets import TicketCache
     from aioproducer._network.token_cache import TokenCache
     from aioproducer._protocol.api_versions import ApiVersions
 
 Password: TypeAlias = Secret | Callable[[], object]
 Place: TypeAlias = tuple[str, int]
-Wish: TypeAlias = PasswordWanted | BearerWanted | SaltedPasswordWanted | Work
+Wish: TypeAlias = PasswordWanted | BearerWanted | SaltedPasswordWanted | TicketWanted | Work
 
 _NONCE_BYTES: Final = 24
 _COMPUTED_AT_ONCE: Final = 8192
@@ -53,6 +62,7 @@ class SaslClient:
         settings: of the configuration.
         loop: of the producer.
         tokens: for OAUTHBEARER.
+        tickets: for GSSAPI.
         nonce: returns text that it never returns again.
     """
 
@@ -62,10 +72,12 @@ class SaslClient:
         loop: asyncio.AbstractEventLoop,
         *,
         tokens: TokenCache | None = None,
+        tickets: TicketCache | None = None,
         nonce: Callable[[], str] | None = None,
     ) -> None:
         self.settings = settings
         self._loop = loop
+        self.tickets = tickets
         self._tokens = tokens
         self._nonce = nonce or _random_nonce
         self._salted: dict[SaltedPasswordWanted, asyncio.Future[bytes]] = {}
@@ -75,15 +87,21 @@ class SaslClient:
     def mechanism(self) -> str:
         return self.settings.mechanism
 
-    def exchange(self, versions: ApiVersions, *, repeats: bool = False, is_patient: bool = True) -> Exchange:
+    @property
+    def user(self) -> str:
+        """Who authenticates, as far as it is known; empty for OAUTHBEARER."""
+        return self.settings.username if self.tickets is None else self.tickets.user
+
+    def exchange(self, host: str, versions: ApiVersions, *, repeats: bool = False, is_patient: bool = True) -> Exchange:
         """Return a new exchange with a broker.
 
         Args:
+            host: of the broker, as the cluster advertises it.
             versions: of the broker.
             repeats: whether the connection is authenticated already.
             is_patient: whether each answer is awaited before the next request.
         """
-        return exchange(self._mechanism(), versions, repeats=repeats, is_patient=is_patient)
+        return exchange(self._mechanism(host), versions, repeats=repeats, is_patient=is_patient)
 
     @property
     def salted_passwords(self) -> int:
@@ -105,6 +123,8 @@ class SaslClient:
             return self._tokens.current()
         if isinstance(wish, SaltedPasswordWanted):
             return self._salted_at_once(wish)
+        if isinstance(wish, TicketWanted) and self.tickets is not None:
+            return self.tickets.current()
         return None
 
     async def carry_out(self, wish: Wish) -> object:
@@ -120,7 +140,15 @@ class SaslClient:
             return await self._tokens.token()
         if isinstance(wish, SaltedPasswordWanted):
             return await self._salt_in_thread(wish)
+        if isinstance(wish, TicketWanted):
+            assert self.tickets is not None
+            return await self.tickets.ticket()
         return await run_in_thread(wish.run, "aioproducer-sasl")
+
+    def failed(self, error: BaseException) -> None:
+        """Note the error of an exchange."""
+        if self.tickets is not None and isinstance(error, TicketError):
+            self.tickets.failed()
 
     def close(self) -> None:
         """Stop; `closed` waits for the end."""
@@ -128,19 +156,27 @@ class SaslClient:
             computing.cancel()
         if self._tokens is not None:
             self._tokens.close()
+        if self.tickets is not None:
+            self.tickets.close()
 
     async def closed(self) -> None:
         """Wait for what was cancelled."""
         await asyncio.gather(*self._salted.values(), return_exceptions=True)
         if self._tokens is not None and self._tokens.fetching is not None:
             await asyncio.wait((self._tokens.fetching,))
+        if self.tickets is not None and self.tickets.asking is not None:
+            await asyncio.wait((self.tickets.asking,))
 
-    def _mechanism(self) -> Mechanism:
+    def _mechanism(self, host: str) -> Mechanism:
         settings = self.settings
         if settings.mechanism == Plain.name:
             return Plain(settings.username)
         if settings.mechanism == OAuthBearer.name:
             return OAuthBearer()
+        if self.tickets is not None:
+            host = host.removesuffix(".")
+            source = self.tickets.source
+            return Gssapi(partial(source.open_context, host), user=self.tickets.user, service=source.service(host))
         return Scram(settings.mechanism, settings.username, nonce=self._nonce(), is_token=settings.is_delegation_token)
 
     # Passwords

@@ -26,7 +26,7 @@ from aioproducer._network.connection import BrokerConnection, ConnectionState, I
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
 from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session
-from aioproducer._protocol.sasl.steps import BearerWanted, NextAnswer, PasswordWanted, Send, Step
+from aioproducer._protocol.sasl.steps import BearerWanted, NextAnswer, PasswordWanted, Send, Step, TicketWanted, Work
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, PrincipalChangedError
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ class SaslConnection(BrokerConnection):
         self._is_patient = is_patient
         self._phase = _Phase.ASKING
         try:
-            self._exchange = self._sasl.exchange(self.versions, repeats=self._is_session_open, is_patient=is_patient)
+            self._exchange = self._sasl.exchange(
+                self._place[0], self.versions, repeats=self._is_session_open, is_patient=is_patient
+            )
         except KafkaError as error:
             self.close(error)
             return
@@ -231,6 +233,8 @@ class SaslConnection(BrokerConnection):
             self.missing = "the function of sasl_password has not returned"
         elif isinstance(wish, BearerWanted):
             self.missing = "sasl_token_provider has not returned a token"
+        elif isinstance(wish, TicketWanted | Work):
+            self.missing = "no KDC of the realm has given a ticket (is one up, and reachable on its port, 88?)"
         name = f"aioproducer-sasl | {self._context.client_id} | {self.label}"
         self._asking = self._context.loop.create_task(self._carry_out(wish), name=name)
 
@@ -298,6 +302,7 @@ class SaslConnection(BrokerConnection):
     def _fail(self, error: KafkaError) -> None:
         if self._state is ConnectionState.CLOSED:
             return
+        self._sasl.failed(error)
         if isinstance(error, PrincipalChangedError):
             self._context.log.info("principal_changed", broker=self.label)
             error = IdleConnectionError(str(error))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from aioproducer._network.kerberos import KerberosSettings, TicketSource
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
+from aioproducer._network.tickets import TicketCache
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
 from aioproducer.config._sasl_rules import jaas_of
 from aioproducer.config._security_rules import SASL_PROTOCOLS
@@ -48,7 +50,10 @@ def sasl_client(
             random=random,
             log=log,
         )
-    return SaslClient(_sasl_settings(config), loop, tokens=tokens)
+    tickets = None
+    if config.sasl_mechanism == "GSSAPI":
+        tickets = TicketCache(TicketSource(_kerberos_settings(config)), loop, log=log)
+    return SaslClient(_sasl_settings(config), loop, tokens=tokens, tickets=tickets)
 
 
 def _sasl_settings(config: ProducerConfig) -> SaslSettings:
@@ -60,6 +65,17 @@ def _sasl_settings(config: ProducerConfig) -> SaslSettings:
         password=config.sasl_password,
         is_delegation_token=jaas is not None and jaas.is_delegation_token,
         retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
+    )
+
+
+def _kerberos_settings(config: ProducerConfig) -> KerberosSettings:
+    jaas = jaas_of(config)
+    return KerberosSettings(
+        service_name=config.sasl_kerberos_service_name or "",
+        principal=config.sasl_kerberos_principal,
+        keytab=config.sasl_kerberos_keytab,
+        uses_cache=config.sasl_kerberos_keytab is None or (jaas is not None and jaas.uses_ticket_cache),
+        cache=None if jaas is None else jaas.ticket_cache,
     )
 
 

@@ -67,7 +67,7 @@ _TOKENS: Final = (
     "tokens come from the object given as sasl_token_provider, such as ClientCredentials(url, client_id=..., "
     "client_secret=...): no text of a configuration makes this client fetch one"
 )
-_KERBEROS: Final = "Kerberos is not supported in this version"
+_KINIT: Final = "tickets are taken from the keytab, or read from the ticket cache each time; no kinit is run"
 _HANDLER: Final = (
     "callback handlers are Java classes; tokens come from sasl_token_provider, passwords from sasl_password"
 )
@@ -99,6 +99,10 @@ REASONS: Final[Mapping[str, str]] = {
     "partitioner_availability_timeout_ms": "partitions without a leader are avoided, without a time-out to set",
     "partitioner_rack_aware": "rack-aware partitioning is not supported in this version",
     "sasl_client_callback_handler_class": _HANDLER,
+    "sasl_kerberos_kinit_cmd": _KINIT,
+    "sasl_kerberos_min_time_before_relogin": _KINIT,
+    "sasl_kerberos_ticket_renew_jitter": _KINIT,
+    "sasl_kerberos_ticket_renew_window_factor": _KINIT,
     "sasl_login_callback_handler_class": _HANDLER,
     "sasl_login_class": _HANDLER,
     "security_providers": _JAVA_TLS,
@@ -169,6 +173,8 @@ REASONS: Final[Mapping[str, str]] = {
     "oauth_cb": _TOKENS,
     "on_delivery": _ON_DELIVERY,
     # aiokafka, kafka-python
+    "sasl_kerberos_domain_name": "the host of each broker's principal is the one that the cluster advertises",
+    "sasl_kerberos_name": "the principal of each broker is sasl_kerberos_service_name and the host it is advertised as",
     "api_version": _VERSIONS,
     "bootstrap_topics_filter": "only topics that records are sent to are asked for",
     "kafka_client": "the producer makes its own connections",
@@ -203,7 +209,6 @@ REASONS: Final[Mapping[str, str]] = {
 
 PREFIXES: Final[Mapping[str, str]] = {
     "ssl_": _TLS,
-    "sasl_kerberos_": _KERBEROS,
     "sasl_oauthbearer_": _TOKENS,
     "auto_commit_": _CONSUMER,
     "auto_offset_": _CONSUMER,
@@ -228,6 +233,10 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "metrics_recording_level": "info",
     "partitioner_availability_timeout_ms": "0",
     "partitioner_rack_aware": "false",
+    "sasl_kerberos_kinit_cmd": "/usr/bin/kinit",
+    "sasl_kerberos_min_time_before_relogin": "60000",
+    "sasl_kerberos_ticket_renew_jitter": "0.05",
+    "sasl_kerberos_ticket_renew_window_factor": "0.8",
     "security_providers": "",
     "serializer_encoding": "utf-8",
     "ssl_engine_factory_class": "",

@@ -59,12 +59,35 @@ class JaasConfig(NamedTuple):
         return None if text is None else Secret(text)
 
     @property
+    def keytab(self) -> str | None:
+        return self.options.get("keyTab", "").removeprefix("FILE:") or None if self._is_set("useKeyTab") else None
+
+    @property
+    def principal(self) -> str | None:
+        return self.options.get("principal") if self.module == KERBEROS else None
+
+    @property
+    def service_name(self) -> str | None:
+        return self.options.get("serviceName") if self.module == KERBEROS else None
+
+    @property
+    def uses_ticket_cache(self) -> bool:
+        return self._is_set("useTicketCache")
+
+    @property
+    def ticket_cache(self) -> str | None:
+        return self.options.get("ticketCache") if self.uses_ticket_cache else None
+
+    @property
     def is_delegation_token(self) -> bool:
         return self.module == SCRAM and self.options.get("tokenauth", "").lower() == "true"
 
     @property
     def _has_password(self) -> bool:
         return self.module in {PLAIN, SCRAM}
+
+    def _is_set(self, option: str) -> bool:
+        return self.module == KERBEROS and self.options.get(option, "").lower() == "true"
 
     def __repr__(self) -> str:
         return f"JaasConfig({self.module}, {len(self.options)} options)"

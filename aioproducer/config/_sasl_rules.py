@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from aioproducer.config._jaas import MECHANISMS, MSK_IAM, JaasConfig, parse_jaas
+from aioproducer.config._jaas import KERBEROS, MECHANISMS, MSK_IAM, JaasConfig, parse_jaas
 from aioproducer.config._security_rules import SASL_PROTOCOLS
 from aioproducer.errors import ConfigurationError
 from aioproducer.security import Secret
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 _SCRAM: Final = "SCRAM-"
 _PROVIDER: Final = "sasl_token_provider"
 _IN_THE_CLEAR: Final = frozenset({"PLAIN", "OAUTHBEARER"})
-_CREDENTIALS: Final = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config", "sasl_token_provider")
+_OF_PASSWORDS: Final = ("sasl_username", "sasl_password")
+_OF_KERBEROS: Final = ("sasl_kerberos_service_name", "sasl_kerberos_keytab", "sasl_kerberos_principal")
+_CREDENTIALS: Final = ("sasl_mechanism", *_OF_PASSWORDS, "sasl_jaas_config", "sasl_token_provider", *_OF_KERBEROS)
 
 
 class _Options(Protocol):
@@ -30,6 +33,15 @@ class _Options(Protocol):
 
     @property
     def sasl_jaas_config(self) -> Secret | None: ...
+
+    @property
+    def sasl_kerberos_keytab(self) -> str | None: ...
+
+    @property
+    def sasl_kerberos_principal(self) -> str | None: ...
+
+    @property
+    def sasl_kerberos_service_name(self) -> str | None: ...
 
     @property
     def sasl_mechanism(self) -> str | None: ...
@@ -68,10 +80,20 @@ def credentials_of_jaas(config: _Options) -> dict[str, object]:
             "sasl_jaas_config",
             f"sasl_jaas_config has {jaas.module}, which is for {fitting}, and sasl_mechanism={mechanism!r}",
         )
-    for name in ("sasl_username", "sasl_password"):
-        if name in config.given:
+    found: dict[str, object] = {
+        "sasl_username": jaas.username,
+        "sasl_password": jaas.password,
+        "sasl_kerberos_service_name": jaas.service_name,
+        "sasl_kerberos_keytab": jaas.keytab,
+        "sasl_kerberos_principal": jaas.principal,
+    }
+    if jaas.module == KERBEROS:
+        _check_krb5_module(jaas)
+        found["sasl_mechanism"] = "GSSAPI"  # the default of Java's clients, whose files therefore leave it out
+    for name, value in found.items():
+        is_twice = name in _OF_PASSWORDS or (value is not None and value != config.given.get(name))
+        if config.given.get(name) is not None and is_twice:
             _refuse(name, f"{name} is given twice: alone, and in sasl_jaas_config; leave out one of them")
-    found = {"sasl_username": jaas.username, "sasl_password": jaas.password}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -92,10 +114,14 @@ def check_sasl(config: _Options) -> None:
     if mechanism is None:
         _refuse(
             "sasl_mechanism",
-            f"security_protocol={config.security_protocol!r} needs sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
-            "or OAUTHBEARER, whichever the cluster offers",
+            f"security_protocol={config.security_protocol!r} needs sasl_mechanism: PLAIN, SCRAM-SHA-256, "
+            "SCRAM-SHA-512, OAUTHBEARER or GSSAPI, whichever the cluster offers",
         )
-    if mechanism == "OAUTHBEARER":
+    if mechanism != "GSSAPI":
+        _refuse_given(config, _OF_KERBEROS, f"is for GSSAPI, and sasl_mechanism={mechanism!r}")
+    if mechanism == "GSSAPI":
+        _check_kerberos(config)
+    elif mechanism == "OAUTHBEARER":
         _check_tokens(config)
     else:
         _check_password(config, mechanism)
@@ -123,6 +149,50 @@ def _refuse_without_sasl(config: _Options, name: str) -> NoReturn:
             "everyone on the way can read"
         )
     _refuse("security_protocol", text)
+
+
+def _check_kerberos(config: _Options) -> None:
+    _refuse_given(config, (*_OF_PASSWORDS, _PROVIDER), "is not for GSSAPI, which takes a ticket or a keytab")
+    service = config.sasl_kerberos_service_name
+    if not service:
+        _refuse(
+            "sasl_kerberos_service_name",
+            "sasl_mechanism='GSSAPI' needs sasl_kerberos_service_name, the first part of the brokers' principals: "
+            "'kafka' nearly everywhere",
+        )
+    if any(mark in service for mark in "/@\0"):
+        _refuse(
+            "sasl_kerberos_service_name",
+            f"sasl_kerberos_service_name is only the first part of the brokers' principals, such as 'kafka', not "
+            f"{service!r}: host and realm follow from the broker",
+        )
+    for name, text in (
+        ("sasl_kerberos_principal", config.sasl_kerberos_principal),
+        ("sasl_kerberos_keytab", config.sasl_kerberos_keytab),
+    ):
+        if text is not None and (not text or "\0" in text):
+            _refuse(name, f"{name} must not be empty, and have no NUL character")
+    if find_spec("gssapi") is None:
+        _refuse(
+            "sasl_mechanism",
+            "sasl_mechanism='GSSAPI' needs the package gssapi, which is not installed: "
+            "pip install 'aioproducer[kerberos]'",
+        )
+
+
+def _check_krb5_module(jaas: JaasConfig) -> None:
+    if jaas.keytab is None and not jaas.uses_ticket_cache:
+        _refuse(
+            "sasl_jaas_config",
+            f'sasl_jaas_config: {KERBEROS} needs useKeyTab=true with keyTab="...", or useTicketCache=true: there is '
+            "nobody to ask for a password",
+        )
+
+
+def _refuse_given(config: _Options, names: Collection[str], why: str) -> None:
+    for name in names:
+        if config.given.get(name) is not None:
+            _refuse(name, f"{name} {why}")
 
 
 def _check_password(config: _Options, mechanism: str) -> None:

@@ -9,7 +9,7 @@ from aioproducer.config._option_types import IntOption, refuse_value
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
 class SaslMechanism:
@@ -40,8 +40,6 @@ class SaslMechanism:
                 f"{name}={value!r} is that of a Java library; use OAUTHBEARER with sasl_token_provider=MskIam(region)"
             )
             raise ConfigurationError(text, option=name)
-        if plain == "GSSAPI":
-            raise ConfigurationError(f"{name}={value!r}: Kerberos is not supported in this version", option=name)
         refuse_value(name, value, f"one of {', '.join(MECHANISMS)}")
 
 

@@ -318,11 +318,25 @@ class ProducerConfig(Presets):
     sasl_jaas_config: Annotated[Secret | None, SecretText()] = None
     """The credentials in the form of Java's clients, as a `client.properties` has them:
     `org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";`.
-    `sasl_username` and `sasl_password` are taken from it; `tokenauth="true"` says that they are a delegation token."""
+    `sasl_username` and `sasl_password` are taken from it; `tokenauth="true"` says that they are a delegation token.
+    With `com.sun.security.auth.module.Krb5LoginModule`, `keyTab`, `principal` and `serviceName` become the
+    `sasl_kerberos_` options; `useTicketCache` and `ticketCache` are followed."""
 
     sasl_token_provider: Annotated[TokenProvider | None, Plugin(_PROVIDER, check_token_provider)] = None
     """Where tokens of OAUTHBEARER come from: an object with `async def token()`, which returns text or a `Token`.
     `aioproducer.security` has ready-made ones. Not an option of Kafka, whose callback handlers are Java classes."""
+
+    sasl_kerberos_service_name: Annotated[str | None, Username()] = None
+    """The first part of the brokers' Kerberos principals, for GSSAPI: `kafka` nearly everywhere. The second is the
+    broker's host name, as in `bootstrap_servers` and as the cluster advertises it."""
+
+    sasl_kerberos_keytab: Annotated[str | None, FileName()] = None
+    """A file with the keys of `sasl_kerberos_principal`, with which tickets are fetched without `kinit`. Without one,
+    the ticket cache (`KRB5CCNAME`) is read. Not an option of Kafka, which has it in `sasl.jaas.config`."""
+
+    sasl_kerberos_principal: Annotated[str | None, Username()] = None
+    """Who authenticates with GSSAPI, such as `billing@EXAMPLE.COM`; not given, the first principal of the keytab or
+    that of the ticket cache. Not an option of Kafka, which has it in `sasl.jaas.config`."""
 
     sasl_login_refresh_window_factor: Annotated[float, FloatOption(0.5, 1.0)] = 0.8
     """The part of a token's lifetime after which the next token is fetched."""

@@ -68,11 +68,14 @@ class ProducerOptions(TypedDict, total=False):
     ssl_endpoint_identification_algorithm: Literal["https", ""]
     ssl_cipher_suites: Sequence[str]
     ssl_context: TlsContextArgument | None
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None
     sasl_username: str | None
     sasl_password: PasswordArgument | None
     sasl_jaas_config: str | Secret | None
     sasl_token_provider: TokenProvider | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_keytab: str | PathLike[str] | None
+    sasl_kerberos_principal: str | None
     sasl_login_refresh_window_factor: float
     sasl_login_refresh_window_jitter: float
     sasl_login_refresh_min_period_seconds: int

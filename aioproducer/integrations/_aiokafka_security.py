@@ -58,7 +58,13 @@ async def _sasl_arguments(config: ProducerConfig, sasl: SaslClient) -> dict[str,
     if sasl.mechanism == "OAUTHBEARER":
         arguments["sasl_oauth_token_provider"] = _token_provider(sasl)
     elif sasl.mechanism == "GSSAPI":
-        arguments["sasl_kerberos_service_name"] = getattr(config, "sasl_kerberos_service_name", None) or "kafka"
+        if config.sasl_kerberos_keytab is not None or config.sasl_kerberos_principal is not None:
+            text = (
+                "records are read with aiokafka, which takes the default ticket cache alone: run kinit, and leave out"
+            )
+            option = "sasl_kerberos_keytab" if config.sasl_kerberos_keytab is not None else "sasl_kerberos_principal"
+            raise ConfigurationError(f"{text} {option}", option=option)
+        arguments["sasl_kerberos_service_name"] = config.sasl_kerberos_service_name
     else:
         arguments["sasl_plain_username"] = sasl.settings.username
         password = sasl.at_once(PasswordWanted())

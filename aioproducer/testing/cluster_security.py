@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from aioproducer.testing.certificates import Certificate, CertificateAuthority
 from aioproducer.testing.tokens import TokenSigner, unsecured_token
@@ -29,9 +30,28 @@ LOGIN_MODULES: Mapping[str, str] = MappingProxyType(
         "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
         "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
         "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+        "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
     }
 )
+SERVICE_NAME = "kafka"  # first part of the brokers' Kerberos principals
 CA_FILE, CLIENT_FILE = "ca.pem", "client.pem"
+_ONLY_IN_JAAS = {
+    *("sasl_username", "sasl_password", "allow_plaintext_credentials"),
+    *("sasl_kerberos_keytab", "sasl_kerberos_principal"),
+}
+
+
+class KerberosRealm(Protocol):
+    """A running realm, such as `aioproducer.testing.kafka.Kdc`."""
+
+    realm: str
+
+    @property
+    def config(self) -> Path:
+        """The `krb5.conf` of its clients and brokers."""
+
+    def keytab(self, principal: str) -> Path:
+        """The keytab of a principal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +62,7 @@ class ClusterSecurity:
     """Passwords by user name, for PLAIN and SCRAM."""
 
     mechanisms: tuple[str, ...] = SASL_MECHANISMS
-    """SASL mechanisms of every SASL listener but SIGNED, which has OAUTHBEARER alone."""
+    """SASL mechanisms of every SASL listener but SIGNED, which has OAUTHBEARER alone. GSSAPI needs `kdc`."""
 
     scram_iterations: int = 4096
     """Rounds that a password of SCRAM is hashed; clients refuse fewer."""
@@ -70,6 +90,13 @@ class ClusterSecurity:
 
     broker_certificate: Certificate | None = None
     """The brokers' certificate at the start; one of `authority` for the names of this machine if there is none."""
+
+    kdc: KerberosRealm | None = None
+    """A running Kerberos realm, for GSSAPI on real brokers; the embedded ones have no Kerberos."""
+
+    def __post_init__(self) -> None:
+        if "GSSAPI" in self.mechanisms and self.kdc is None:
+            raise ValueError("GSSAPI needs ClusterSecurity(kdc=...), a running Kdc")
 
     def token(self, listener: str, user: str, *, lifetime_s: float = 3600.0) -> str:
         """Make a token of OAUTHBEARER that this listener takes."""
@@ -106,8 +133,14 @@ def client_options(
     if not protocol.startswith("SASL"):
         return options
     options["sasl_mechanism"] = mechanism
-    if mechanism != "OAUTHBEARER":
-        name = user or next(iter(security.users))
+    name = user or next(iter(security.users))
+    if mechanism == "GSSAPI" and security.kdc is not None:
+        options |= {
+            "sasl_kerberos_service_name": SERVICE_NAME,
+            "sasl_kerberos_keytab": str(security.kdc.keytab(name)),
+            "sasl_kerberos_principal": f"{name}@{security.kdc.realm}",
+        }
+    elif mechanism != "OAUTHBEARER":
         options |= {"sasl_username": name, "sasl_password": security.users.get(name, "")}
     if protocol == "SASL_PLAINTEXT" and mechanism in {"PLAIN", "OAUTHBEARER"}:
         options["allow_plaintext_credentials"] = True
@@ -118,7 +151,7 @@ def client_properties(options: Mapping[str, object]) -> dict[str, str]:
     """The same as a Java client's properties; for OAUTHBEARER with unsecured tokens of a user "alice"."""
     properties: dict[str, str] = {}
     for name, value in options.items():
-        if name not in {"sasl_username", "sasl_password", "allow_plaintext_credentials"}:
+        if name not in _ONLY_IN_JAAS:
             properties[name.replace("_", ".")] = str(value)
     for store in ("truststore", "keystore"):
         if f"ssl.{store}.location" in properties:
@@ -126,6 +159,9 @@ def client_properties(options: Mapping[str, object]) -> dict[str, str]:
     mechanism = properties.get("sasl.mechanism")
     if mechanism == "OAUTHBEARER":
         properties["sasl.jaas.config"] = f'{LOGIN_MODULES[mechanism]} required unsecuredLoginStringClaim_sub="alice";'
+    elif mechanism == "GSSAPI":
+        login = f'keyTab="{options["sasl_kerberos_keytab"]}" principal="{options["sasl_kerberos_principal"]}"'
+        properties["sasl.jaas.config"] = f"{LOGIN_MODULES[mechanism]} required useKeyTab=true storeKey=true {login};"
     elif mechanism is not None:
         login = f'username="{options["sasl_username"]}" password="{options["sasl_password"]}"'
         properties["sasl.jaas.config"] = f"{LOGIN_MODULES[mechanism]} required {login};"

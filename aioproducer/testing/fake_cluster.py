@@ -73,7 +73,7 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
 
     Raises:
         TypeError: an option that does not exist, topics that are not a mapping of names to numbers.
-        ValueError: no node, another number of ports than nodes, an unknown profile, or an invalid topic.
+        ValueError: no node, another number of ports than nodes, an unknown profile, an invalid topic, or GSSAPI.
         ModuleNotFoundError: the extra `testing` is not installed.
     """
 
@@ -94,6 +94,8 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
         if ports is not None and len(ports) != nodes:
             raise ValueError(f"{len(ports)} ports for {nodes} nodes")
+        if security is not None and "GSSAPI" in security.mechanisms:
+            raise ValueError("the embedded cluster has no Kerberos: for GSSAPI use KafkaCluster")
         check_options(options)
         options.setdefault("replication_factor", min(3, nodes))
         self._settings = ClusterSettings(profile=profile_named(profile), security=security, **options)

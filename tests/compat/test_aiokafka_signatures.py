@@ -86,7 +86,14 @@ def test_port_may_be_left_out(arguments: dict[str, object], expected: tuple[str,
     [
         ({"security_protocol": "SASL_SSL", "ssl_context": object()}, "ssl_context"),
         ({"security_protocol": "SASL_PLAINTEXT"}, "sasl_username"),
-        ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}, "sasl_mechanism"),
+        (
+            {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": "GSSAPI",
+                "sasl_kerberos_domain_name": "brokers.example.com",
+            },
+            "sasl_kerberos_domain_name",
+        ),
         ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}, "sasl_token_provider"),
         ({"security_protocol": "SSL", "ssl_context": None}, "ssl_context"),
         ({"transactional_id": ""}, "transactional_id"),

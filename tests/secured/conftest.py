@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aioproducer.testing.cluster_security import ClusterSecurity
-from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.kafka import KafkaCluster, Kdc
+from tests.secured.kerberos import LISTENERS, missing_kerberos
 from tests.secured.ways import SECURITY, SHORT_SESSIONS, WAYS
 
 
@@ -66,3 +67,45 @@ def options(secured_kafka: KafkaCluster) -> dict[str, dict[str, object]]:
 def properties(secured_kafka: KafkaCluster) -> dict[str, dict[str, str]]:
     """Properties of a Java client for each of `WAYS`, by its name."""
     return {way: secured_kafka.client_properties(*where) for way, where in WAYS.items()}
+
+
+@pytest.fixture(scope="session")
+def realm(kafka_thread: ThreadPoolExecutor) -> Iterator[Kdc]:
+    """A Kerberos realm with the brokers' principal and alice, shared by the whole run: add users of your own."""
+    if missing_kerberos():
+        pytest.skip(missing_kerberos())
+    kdc = Kdc()
+    kafka_thread.submit(kdc.start).result()
+    kdc.add("alice")
+    yield kdc
+    kdc.stop()
+
+
+@pytest.fixture
+def kdc(realm: Kdc, monkeypatch: pytest.MonkeyPatch) -> Kdc:
+    """The realm, which is also that of this process during the test; with an empty ticket cache."""
+    for name, value in realm.environment.items():
+        monkeypatch.setenv(name, value)
+    return realm
+
+
+@pytest.fixture(scope="session")
+def kerberos_391(kafka_thread: ThreadPoolExecutor, realm: Kdc) -> Iterator[KafkaCluster]:
+    """Kafka 3.9.1 that takes tickets, with sessions of three seconds."""
+    security = ClusterSecurity(mechanisms=("GSSAPI",), listeners=LISTENERS, session_lifetime_ms=3000, kdc=realm)
+    yield from running_secured("3.9.1", kafka_thread, security)
+
+
+@pytest.fixture(scope="session")
+def kerberos_431(kafka_thread: ThreadPoolExecutor, realm: Kdc) -> Iterator[KafkaCluster]:
+    """Kafka 4.3.1, likewise."""
+    security = ClusterSecurity(mechanisms=("GSSAPI",), listeners=LISTENERS, session_lifetime_ms=3000, kdc=realm)
+    yield from running_secured("4.3.1", kafka_thread, security)
+
+
+@pytest.fixture(params=["3.9.1", "4.3.1"])
+def kerberos_kafka(request: pytest.FixtureRequest, kdc: Kdc) -> KafkaCluster:
+    """Each of the brokers that take tickets in turn; mark the test `kafka`."""
+    assert kdc is not None
+    kafka: KafkaCluster = request.getfixturevalue(f"kerberos_{request.param.replace('.', '')}")
+    return kafka

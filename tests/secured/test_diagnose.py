@@ -1,25 +1,11 @@
 """`aioproducer diagnose` on secured real brokers."""
 
-from typing import Any, cast
-
 import pytest
 
-from aioproducer.cli.diagnose.broker_check import BrokerCheck, Step
-from aioproducer.cluster import Node
-from aioproducer.config import ProducerConfig
 from aioproducer.testing.kafka import KafkaCluster
+from tests.secured.diagnosed import names, steps_of
 
 pytestmark = pytest.mark.kafka
-
-
-async def steps_of(options: dict[str, object]) -> list[Step]:
-    config = ProducerConfig(**cast("Any", options))
-    host, port = config.bootstrap[0]
-    return [step async for step in BrokerCheck(config, Node(-1, host, port), 10.0).steps()]
-
-
-def names(steps: list[Step]) -> str:
-    return " ".join(step.name if step.is_ok else f"{step.name}!" for step in steps).removeprefix("name ")
 
 
 async def test_right_options_pass_all_steps(secured_kafka: KafkaCluster) -> None:

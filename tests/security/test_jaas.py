@@ -1,5 +1,6 @@
 """`sasl.jaas.config` as Java's clients read it."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,65 @@ def test_what_a_file_cannot_say_is_given_beside_it(tmp_path: Path) -> None:
     provider = Provider()
 
     assert from_file(tmp_path, text, sasl_token_provider=provider).sasl_token_provider is provider
+
+
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
+KEYTAB = f'{KERBEROS} required useKeyTab=true storeKey=true keyTab="FILE:/etc/k" principal="alice@R"'
+needs_gssapi = pytest.mark.skipif(find_spec("gssapi") is None, reason="needs pip install 'aioproducer[kerberos]'")
+
+
+def config(**options: Any) -> ProducerConfig:
+    return ProducerConfig(bootstrap_servers="h:1", security_protocol="SASL_SSL", **options)
+
+
+@needs_gssapi
+@pytest.mark.parametrize("mechanism", [{}, {"sasl.mechanism": "GSSAPI"}])
+def test_keytab_of_a_kerberos_module_is_taken(mechanism: dict[str, str]) -> None:
+    """GSSAPI is the default of Java's clients, and so not in every file."""
+    found = config(**mechanism, **{"sasl.jaas.config": f"{KEYTAB};", "sasl.kerberos.service.name": "kafka"})
+
+    assert found.sasl_mechanism == "GSSAPI"
+    assert (found.sasl_kerberos_keytab, found.sasl_kerberos_principal) == ("/etc/k", "alice@R")
+
+
+@needs_gssapi
+@pytest.mark.parametrize("name", [{}, {"sasl.kerberos.service.name": "kafka"}])
+def test_service_name_may_stand_in_the_text(name: dict[str, str]) -> None:
+    text = f'{KERBEROS} required useTicketCache=true serviceName="kafka";'
+
+    assert config(**name, **{"sasl.jaas.config": text}).sasl_kerberos_service_name == "kafka"
+
+
+@pytest.mark.parametrize(
+    "text, options, option, words",
+    [
+        (f"{KERBEROS} required;", {}, "sasl_jaas_config", "useTicketCache=true"),
+        (f'{KERBEROS} required keyTab="/etc/k";', {}, "sasl_jaas_config", "useKeyTab=true"),
+        (f"{KERBEROS} required useKeyTab=true;", {}, "sasl_jaas_config", "keyTab"),
+        (f"{KEYTAB};", {"sasl_mechanism": "PLAIN"}, "sasl_jaas_config", "Krb5LoginModule, which is for GSSAPI"),
+        (f"{KEYTAB};", {"sasl_kerberos_keytab": "/etc/other"}, "sasl_kerberos_keytab", "twice"),
+        (f"{KEYTAB} serviceName=other;", {}, "sasl_kerberos_service_name", "twice"),
+    ],
+)
+def test_kerberos_module_that_does_not_fit_is_refused(
+    text: str, options: dict[str, str], *, option: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        config(**{"sasl_jaas_config": text, "sasl_kerberos_service_name": "kafka", **options})
+
+    assert caught.value.option == option
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "flags, uses_cache, cache",
+    [
+        ("useTicketCache=true", True, None),
+        ('useTicketCache=TRUE ticketCache="/tmp/t"', True, "/tmp/t"),
+        ('useTicketCache=false ticketCache="/tmp/t"', False, None),
+    ],
+)
+def test_ticket_cache_of_a_kerberos_module_is_followed(flags: str, *, uses_cache: bool, cache: str | None) -> None:
+    jaas = parse_jaas(f"{KEYTAB} {flags};")
+
+    assert (jaas.uses_ticket_cache, jaas.ticket_cache, jaas.keytab) == (uses_cache, cache, "/etc/k")

@@ -1,5 +1,8 @@
 """The `sasl_*` options: what is refused before any I/O, and with which words."""
 
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +34,15 @@ OAUTH: dict[str, Any] = {
     "sasl_mechanism": "OAUTHBEARER",
     "sasl_token_provider": Provider(),
 }
+
+
+GSSAPI: dict[str, Any] = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "GSSAPI",
+    "sasl_kerberos_service_name": "kafka",
+}
+KEYTAB = {"sasl_kerberos_keytab": "k", "sasl_kerberos_principal": "alice@R"}
+needs_gssapi = pytest.mark.skipif(find_spec("gssapi") is None, reason="needs pip install 'aioproducer[kerberos]'")
 
 
 def config(**options: Any) -> ProducerConfig:
@@ -167,3 +179,64 @@ def test_names_of_other_clients_lead_to_ours(name: str, words: str) -> None:
     error = refusal({name: CANARY})
 
     assert words in str(error)
+
+
+@needs_gssapi
+@pytest.mark.parametrize("options", [GSSAPI, GSSAPI | KEYTAB, GSSAPI | {"security_protocol": "SASL_PLAINTEXT"}])
+def test_complete_options_of_kerberos_are_accepted(options: dict[str, Any]) -> None:
+    assert config(**options).sasl_mechanism == "GSSAPI"
+
+
+@needs_gssapi
+def test_options_of_kerberos_have_kafkas_spelling_and_take_paths() -> None:
+    found = config(
+        **{name: value for name, value in GSSAPI.items() if name != "sasl_kerberos_service_name"},
+        **{"sasl.kerberos.service.name": "broker", "sasl_kerberos_keytab": Path("/etc/k")},
+    )
+
+    assert (found.sasl_kerberos_service_name, found.sasl_kerberos_keytab) == ("broker", "/etc/k")
+
+
+@pytest.mark.parametrize(
+    "options, option, words",
+    [
+        (without(GSSAPI, "sasl_kerberos_service_name"), "sasl_kerberos_service_name", "'kafka' nearly everywhere"),
+        (GSSAPI | {"sasl_kerberos_service_name": ""}, "sasl_kerberos_service_name", "first part"),
+        (GSSAPI | {"sasl_kerberos_service_name": "kafka/host"}, "sasl_kerberos_service_name", "only the first part"),
+        (GSSAPI | {"sasl_kerberos_service_name": "kafka@R"}, "sasl_kerberos_service_name", "only the first part"),
+        (GSSAPI | {"sasl_kerberos_principal": ""}, "sasl_kerberos_principal", "must not be empty"),
+        (GSSAPI | {"sasl_kerberos_principal": "a\0b"}, "sasl_kerberos_principal", "NUL"),
+        (GSSAPI | {"sasl_kerberos_keytab": ""}, "sasl_kerberos_keytab", "empty"),
+        (GSSAPI | {"sasl_username": "alice"}, "sasl_username", "not for GSSAPI"),
+        (GSSAPI | {"sasl_password": CANARY}, "sasl_password", "not for GSSAPI"),
+        (GSSAPI | {"sasl_token_provider": Provider()}, "sasl_token_provider", "not for GSSAPI"),
+        (GSSAPI | {"security_protocol": "SSL"}, "security_protocol", "no effect"),
+        (KEYTAB, "security_protocol", "never guessed"),
+        (PLAIN | {"sasl_kerberos_service_name": "kafka"}, "sasl_kerberos_service_name", "is for GSSAPI"),
+        (OAUTH | {"sasl_kerberos_keytab": "k"}, "sasl_kerberos_keytab", "is for GSSAPI"),
+        (GSSAPI | {"sasl_mechanism": "gssapi"}, "sasl_mechanism", "'GSSAPI'"),
+        (GSSAPI | {"sasl_kerberos_kinit_cmd": "/opt/kinit"}, "sasl_kerberos_kinit_cmd", "no kinit is run"),
+        (GSSAPI | {"sasl_kerberos_domain_name": "a"}, "sasl_kerberos_domain_name", "the cluster advertises"),
+    ],
+)
+def test_options_of_kerberos_that_do_not_fit_are_refused(options: dict[str, Any], option: str, words: str) -> None:
+    error = refusal(options)
+
+    assert error.option == option
+    assert words in str(error)
+
+
+@pytest.mark.parametrize("option", ["sasl_kerberos_service_name", "sasl_kerberos_keytab", "sasl_kerberos_principal"])
+def test_option_of_kerberos_of_the_wrong_type_is_refused(option: str) -> None:
+    error = refusal(GSSAPI | {option: 7})
+
+    assert isinstance(error, ConfigurationTypeError)
+    assert error.option == option
+
+
+def test_missing_library_is_refused_before_any_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)  # as where it is not installed
+
+    error = refusal(GSSAPI)
+
+    assert "pip install 'aioproducer[kerberos]'" in str(error)

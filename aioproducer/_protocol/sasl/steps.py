@@ -52,13 +52,17 @@ class SaltedPasswordWanted(NamedTuple):
         return f"SaltedPasswordWanted({self.hash_name}, {self.iterations} iterations)"
 
 
+class TicketWanted(NamedTuple):
+    """Resume with the credentials of Kerberos, whatever the mechanism's `open_context` takes."""
+
+
 class Work(NamedTuple):
     """Resume with the result of a function that blocks, such as a call to a KDC."""
 
     run: Callable[[], object]
 
 
-Step: TypeAlias = Send | NextAnswer | PasswordWanted | BearerWanted | SaltedPasswordWanted | Work
+Step: TypeAlias = Send | NextAnswer | PasswordWanted | BearerWanted | SaltedPasswordWanted | TicketWanted | Work
 
 
 class Message(NamedTuple):
@@ -71,7 +75,7 @@ class Message(NamedTuple):
         return f"Message({len(self.token)} bytes)"
 
 
-MechanismStep: TypeAlias = Message | PasswordWanted | BearerWanted | SaltedPasswordWanted | Work
+MechanismStep: TypeAlias = Message | PasswordWanted | BearerWanted | SaltedPasswordWanted | TicketWanted | Work
 
 Conversation: TypeAlias = Generator[MechanismStep, object, None]
 

@@ -120,6 +120,7 @@ class BrokerCheck:
             ("tls", self._shake_hands),
             ("versions", self._agree_on_versions),
             ("mechanisms", self._ask_for_mechanisms),
+            ("ticket", self._get_ticket),
             ("login", self._log_in),
             ("metadata", self._ask_for_brokers),
         ]
@@ -258,12 +259,24 @@ class BrokerCheck:
         without = self._config.security_protocol.replace("SASL_", "")
         raise _FailedStepError("the listener has no SASL", f"set security_protocol={without}, or use another port")
 
+    async def _get_ticket(self) -> _Finding | None:
+        tickets = None if self._security is None or self._security.sasl is None else self._security.sasl.tickets
+        if tickets is None:
+            return None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                ticket = await tickets.ticket()
+        except TimeoutError:
+            text = f"no KDC has given a ticket within {self._timeout_s:g} s"
+            raise _FailedStepError(text, "look at the realm's kdc in krb5.conf, and at firewalls (port 88)") from None
+        return _Finding(f"{ticket}, for {tickets.source.service(self._node.host)}")
+
     async def _log_in(self) -> _Finding | None:
         sasl = None if self._security is None else self._security.sasl
         if sasl is None:
             return None
         self._connection = await self._opened()
-        return _Finding(" as ".join(filter(None, (sasl.mechanism, sasl.settings.username))))
+        return _Finding(" as ".join(filter(None, (sasl.mechanism, sasl.user))))
 
     async def _ask_for_brokers(self) -> _Finding:
         connection = self._connection

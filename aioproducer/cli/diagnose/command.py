@@ -31,7 +31,8 @@ def diagnose(
 ) -> None:
     """Try each step of connecting to a cluster, then to each broker that it advertises.
 
-    Name, addresses, TCP, proxy, TLS, versions, mechanisms, login, metadata: a line each; what fails is explained.
+    Name, addresses, TCP, proxy, TLS, versions, mechanisms, ticket, login, metadata: one line each; the failure is
+    explained.
 
     Exit code 0: all brokers can be used. 1: a step failed. 2: invalid usage. 130: Ctrl-C.
     """

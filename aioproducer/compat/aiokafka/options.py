@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Final, Literal, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, cast
 
 from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
@@ -83,15 +83,18 @@ def own_partitioner(partitioner: ChoosePartition) -> AiokafkaPartitioner | None:
     return None if isinstance(partitioner, DefaultPartitioner) else AiokafkaPartitioner(partitioner)
 
 
-def security_options(
-    security_protocol: str,
-    ssl_context: object,
-    *,
-    mechanism: str,
-    username: str | None,
-    password: str | None,
-    token_provider: object,
-) -> ProducerOptions:
+class SaslArguments(NamedTuple):
+    """The arguments whose names begin with `sasl_`."""
+
+    mechanism: str
+    username: str | None
+    password: str | None
+    token_provider: object
+    kerberos_service_name: str
+    kerberos_domain_name: str | None
+
+
+def security_options(security_protocol: str, ssl_context: object, sasl: SaslArguments) -> ProducerOptions:
     """Return aiokafka's options of secured connections as those of a `Producer`.
 
     Raises:
@@ -111,11 +114,19 @@ def security_options(
         options["ssl_context"] = ssl_context
     if security_protocol.startswith("SASL"):
         # aiokafka sends passwords in the clear if it is asked to, with a warning of its own.
-        options |= {"sasl_mechanism": mechanism, "allow_plaintext_credentials": True}
-        if mechanism == "OAUTHBEARER":
-            options["sasl_token_provider"] = token_provider
+        options |= {"sasl_mechanism": sasl.mechanism, "allow_plaintext_credentials": True}
+        if sasl.mechanism == "OAUTHBEARER":
+            options["sasl_token_provider"] = sasl.token_provider
+        elif sasl.mechanism == "GSSAPI":
+            if sasl.kerberos_domain_name is not None:
+                raise ConfigurationError(
+                    "sasl_kerberos_domain_name is not supported: each broker's ticket is for the name that the cluster "
+                    "advertises",
+                    option="sasl_kerberos_domain_name",
+                )
+            options["sasl_kerberos_service_name"] = sasl.kerberos_service_name
         else:
-            options |= {"sasl_username": username, "sasl_password": password}
+            options |= {"sasl_username": sasl.username, "sasl_password": sasl.password}
     return cast("ProducerOptions", options)
 
 

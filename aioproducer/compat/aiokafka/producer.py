@@ -25,6 +25,7 @@ from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_erro
 from aioproducer.compat.aiokafka.options import (
     ACKS_NOT_GIVEN,
     NEVER_IDLE_MS,
+    SaslArguments,
     as_milliseconds,
     as_whole,
     buffer_for,
@@ -89,11 +90,11 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
         enable_idempotence: needs acks of all.
         transactional_id: implies idempotence, and so acks of all; every record then belongs to a transaction.
         transaction_timeout_ms: how long one may stay open before the broker aborts it.
-        sasl_mechanism: all of aiokafka's but "GSSAPI".
+        sasl_mechanism: as aiokafka's; "GSSAPI" takes tickets from the ticket cache.
         sasl_plain_password: for PLAIN and SCRAM.
         sasl_plain_username: for PLAIN and SCRAM.
-        sasl_kerberos_service_name: not used.
-        sasl_kerberos_domain_name: not used.
+        sasl_kerberos_service_name: for GSSAPI, the first part of the brokers' principals.
+        sasl_kerberos_domain_name: refused with GSSAPI: the second part is the name that the cluster advertises.
         sasl_oauth_token_provider: an `AbstractTokenProvider` of aiokafka's; its token is asked for once for all
             connections, and again before it expires.
 
@@ -128,17 +129,21 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
         sasl_mechanism: str = "PLAIN",
         sasl_plain_password: str | None = None,
         sasl_plain_username: str | None = None,
-        sasl_kerberos_service_name: str = "kafka",  # noqa: ARG002  # of GSSAPI, as the next
-        sasl_kerberos_domain_name: str | None = None,  # noqa: ARG002
+        sasl_kerberos_service_name: str = "kafka",
+        sasl_kerberos_domain_name: str | None = None,
         sasl_oauth_token_provider: object = None,
     ) -> None:
         security = security_options(
             security_protocol,
             ssl_context,
-            mechanism=sasl_mechanism,
-            username=sasl_plain_username,
-            password=sasl_plain_password,
-            token_provider=sasl_oauth_token_provider,
+            SaslArguments(
+                mechanism=sasl_mechanism,
+                username=sasl_plain_username,
+                password=sasl_plain_password,
+                token_provider=sasl_oauth_token_provider,
+                kerberos_service_name=sasl_kerberos_service_name,
+                kerberos_domain_name=sasl_kerberos_domain_name,
+            ),
         )
         refuse_uncallable(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
         refuse_unknown(acks, compression_type)

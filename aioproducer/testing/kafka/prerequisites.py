@@ -15,6 +15,10 @@ JAVA_MINIMUM = 17
 
 INSTALL_JAVA = "sudo apt-get install -y openjdk-17-jre-headless"
 INSTALL_MAVEN = "sudo apt-get install -y maven"
+INSTALL_KERBEROS = "sudo apt-get install -y krb5-kdc krb5-admin-server krb5-user libkrb5-dev"
+
+_KERBEROS_PROGRAMS = ("krb5kdc", "kadmin.local", "kdb5_util", "kinit", "krb5-config")
+_OF_ADMINISTRATORS = "/usr/local/sbin:/usr/sbin:/sbin"  # not on everyone's PATH
 
 
 def missing_for_kafka(*, jars_cached: bool = False) -> list[str]:
@@ -32,6 +36,21 @@ def missing_for_kafka(*, jars_cached: bool = False) -> list[str]:
     if not jars_cached and shutil.which("mvn") is None:
         missing.append(f"Maven is missing (it fetches real Kafka): {INSTALL_MAVEN}")
     return missing
+
+
+def missing_for_kerberos() -> list[str]:
+    """One line if a realm for tests (`aioproducer.testing.kafka.Kdc`) or the client's library cannot be had here."""
+    missing = [program for program in _KERBEROS_PROGRAMS if _kerberos_path(program) is None]
+    return [f"MIT Kerberos is missing ({', '.join(missing)}): {INSTALL_KERBEROS}"] if missing else []
+
+
+def kerberos_program(name: str) -> str:
+    """Path of one of MIT's programs; its bare name if it is not there."""
+    return _kerberos_path(name) or name
+
+
+def _kerberos_path(name: str) -> str | None:
+    return shutil.which(name) or shutil.which(name, path=_OF_ADMINISTRATORS)
 
 
 def java_program() -> str | None:

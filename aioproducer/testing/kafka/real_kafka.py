@@ -315,7 +315,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         if self.security is not None:
             write_broker_files(self.security, self.security_folder)
             write_client_files(self.security, self.security_folder)
-            options = (*options, *jvm_options(self.security_folder))
+            options = (*options, *jvm_options(self.security, self.security_folder))
         program = NodeProgram(jars, options)
         cluster_id = new_uuid()
         quorum = self._ports_of_all()

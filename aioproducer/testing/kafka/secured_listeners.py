@@ -1,9 +1,9 @@
 """The settings of a node's secured listeners, and the files they name."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from aioproducer.testing.cluster_security import LISTENERS, LOGIN_MODULES, ClusterSecurity
+from aioproducer.testing.cluster_security import LISTENERS, LOGIN_MODULES, SERVICE_NAME, ClusterSecurity
+from aioproducer.testing.kafka.kdc import BROKER_PRINCIPAL
 from aioproducer.testing.kafka.server_properties import NodePorts
 from aioproducer.testing.tokens import DEFAULT_AUDIENCE, DEFAULT_ISSUER
 
@@ -26,9 +26,10 @@ def replace_file(path: Path, text: str) -> None:
     arriving.replace(path)
 
 
-def jvm_options(folder: Path) -> tuple[str, ...]:
-    """Kafka 4 reads keys of tokens only from where this allows it."""
-    return (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{folder / JWKS_FILE}",)
+def jvm_options(security: ClusterSecurity, folder: Path) -> tuple[str, ...]:
+    """Kafka 4 reads keys of tokens only from where this allows it; Java reads its realm from this file alone."""
+    realm = () if security.kdc is None else (f"-Djava.security.krb5.conf={security.kdc.config}",)
+    return (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{folder / JWKS_FILE}", *realm)
 
 
 def secured_properties(security: ClusterSecurity, ports: NodePorts, folder: Path) -> dict[str, str]:
@@ -40,6 +41,7 @@ def secured_properties(security: ClusterSecurity, ports: NodePorts, folder: Path
         "connections.max.reauth.ms": str(security.session_lifetime_ms),
         "connection.failed.authentication.delay.ms": str(security.failed_authentication_delay_ms),
         "ssl.enabled.protocols": ",".join(security.tls_versions),
+        "sasl.kerberos.service.name": SERVICE_NAME,
         "delegation.token.secret.key": "delegation",  # makes brokers hand out such tokens
     }
     for listener in ports.secured:
@@ -60,23 +62,27 @@ def _sasl_properties(security: ClusterSecurity, listener: str, folder: Path) -> 
         handler = f"{prefix}oauthbearer.sasl."
         return {
             f"{prefix}sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{prefix}oauthbearer.sasl.jaas.config": _jaas("OAUTHBEARER", security.users),
+            f"{prefix}oauthbearer.sasl.jaas.config": _jaas("OAUTHBEARER", security),
             f"{handler}server.callback.handler.class": TOKEN_VALIDATOR,
             f"{handler}oauthbearer.jwks.endpoint.url": f"file://{folder / JWKS_FILE}",
             f"{handler}oauthbearer.expected.audience": DEFAULT_AUDIENCE,
             f"{handler}oauthbearer.expected.issuer": DEFAULT_ISSUER,
         }
     return {
-        f"{prefix}{mechanism.lower()}.sasl.jaas.config": _jaas(mechanism, security.users)
-        for mechanism in security.mechanisms
+        f"{prefix}{mechanism.lower()}.sasl.jaas.config": _jaas(mechanism, security) for mechanism in security.mechanisms
     }
 
 
-def _jaas(mechanism: str, users: Mapping[str, str]) -> str:
+def _jaas(mechanism: str, security: ClusterSecurity) -> str:
     """What the broker's side of a mechanism is configured with."""
     arguments = ""
     if mechanism == "PLAIN":
-        arguments = "".join(f' user_{name}="{password}"' for name, password in users.items())
+        arguments = "".join(f' user_{name}="{password}"' for name, password in security.users.items())
     elif mechanism == "OAUTHBEARER":
         arguments = ' unsecuredLoginStringClaim_sub="broker"'
+    elif mechanism == "GSSAPI":
+        assert security.kdc is not None  # `ClusterSecurity` says so
+        keytab = security.kdc.keytab(BROKER_PRINCIPAL)
+        principal = f"{BROKER_PRINCIPAL}@{security.kdc.realm}"
+        arguments = f' useKeyTab=true storeKey=true keyTab="{keytab}" principal="{principal}"'
     return f"{LOGIN_MODULES[mechanism]} required{arguments};"
