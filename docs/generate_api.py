@@ -98,7 +98,7 @@ _CHAPTERS: Final = {
             *("FakeCluster", "FakeClusterOptions", "Faults", "Where", "Fault", "FaultKind", "ApiKey", "LoggedRecord"),
             *("ThreadedFakeCluster", "SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
             *("ClusterSecurity", "SeenAuthentication", "CertificateAuthority", "Certificate", "TokenSigner"),
-            "unsecured_token",
+            *("unsecured_token", "MetricsSubscription"),
         ],
     ),
     "Real Kafka: aioproducer.testing.kafka": (
