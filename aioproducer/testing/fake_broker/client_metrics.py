@@ -62,9 +62,10 @@ class ClientInstance:
     __slots__ = ("asked_at", "has_ended", "pushed_at", "subscription")
 
     def __init__(self, subscription: MetricsSubscription) -> None:
-        self.subscription = subscription
-        self.asked_at = self.pushed_at = float("-inf")
-        self.has_ended = False
+        self.subscription: MetricsSubscription = subscription
+        self.asked_at: float = float("-inf")
+        self.pushed_at: float = float("-inf")
+        self.has_ended: bool = False
 
     def may_ask(self, now: float) -> bool:
         """Note a question for subscriptions, unless it comes too early."""
@@ -85,7 +86,7 @@ class ClientMetrics:
     """The subscription of the cluster, which may change at any time, and all pushes."""
 
     def __init__(self, subscription: MetricsSubscription | None, random: Random) -> None:
-        self.subscription = subscription
+        self.subscription: MetricsSubscription | None = subscription
         self.pushes: list[PushedMetrics] = []
         """Accepted pushes, oldest first."""
         self._random = random
