@@ -9,6 +9,7 @@ from dataclasses import replace
 from tests.benchmarks.bench_run import Bench, Contestant
 from tests.benchmarks.brokers import embedded_broker
 from tests.benchmarks.job import Job
+from tests.benchmarks.observed_scenario import observed
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
 from tests.benchmarks.spark_scenario import spark
 from tests.benchmarks.tls_scenario import tls
@@ -299,6 +300,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "partitions": partitions,
     "stalled": stalled,
     "import": import_time,
+    "observed": observed,
     "tls": tls,
     "spark": spark,
 }

@@ -42,6 +42,7 @@ WORKS = [
     *(f"ours_with_hooks.{work}" for work in HOOKS.values()),
     *TRANSACTIONS.values(),
     *("confluent.enqueue_text", "ours.await_sends", "aiokafka.await_sends", "ours.enqueue_in_turn"),
+    *(f"ours_observed.{work}" for work in ("plain", "scraped", "traced", "avro", "explain")),
     *("ours.latency", "aiokafka.latency", "raw_socket.latency"),
 ]
 
