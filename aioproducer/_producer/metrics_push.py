@@ -148,14 +148,14 @@ class MetricsPush:
             if pause_s == math.inf:
                 await asyncio.Event().wait()  # a task of the producer does not end
 
-    async def finish(self) -> None:
+    async def finish(self, *, within_s: float) -> None:
         """Push once more, unless nothing is subscribed to; the producer closes."""
         self._is_ending = True
         subscription, self._subscription = self._subscription, None
         if subscription is None:
             return
         try:
-            async with asyncio.timeout(LAST_PUSH_S):
+            async with asyncio.timeout(min(LAST_PUSH_S, within_s)):
                 await self._push(subscription, is_last=True)
         except Exception as error:  # noqa: BLE001  # as in `_step`
             self._log.debug("metrics_push_failed", reason=f"{type(error).__name__}: {error}")

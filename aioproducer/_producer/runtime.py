@@ -190,7 +190,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 "close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished, why=self._why_late
             )
         elif self.metrics_push is not None:
-            await self.metrics_push.finish()
+            await self.metrics_push.finish(within_s=self.flushes.drain_by - self.loop.time())
 
     def _fail_rest(self) -> None:
         if self.generations.unfinished:
