@@ -120,6 +120,7 @@ class MetricsPush:
         self._readings: Readings = {}  # of the last push
         self._is_known = asyncio.Event()  # `instance_id`
         self._is_ending = False
+        self._is_size_logged = False
 
     @property
     def instance_id(self) -> str:
@@ -141,12 +142,12 @@ class MetricsPush:
         return self.instance_id
 
     async def run(self) -> None:
-        pause_s = 0.0
         while not self._is_ending:
-            await asyncio.sleep(pause_s)
             pause_s = await self._step()
             if pause_s == math.inf:
-                await asyncio.Event().wait()  # a task of the producer does not end
+                break
+            await asyncio.sleep(pause_s)
+        await asyncio.Event().wait()  # a task of the producer does not end
 
     async def finish(self, *, within_s: float) -> None:
         """Push once more, unless nothing is subscribed to; the producer closes."""
@@ -224,7 +225,8 @@ class MetricsPush:
             return subscription.interval_s
         self._readings = before
         self._subscription = None
-        if answer.error_code == ErrorCode.TELEMETRY_TOO_LARGE:
+        if answer.error_code == ErrorCode.TELEMETRY_TOO_LARGE and not self._is_size_logged:
+            self._is_size_logged = True
             self._log.warning("metrics_too_large", size=len(payload), allowed=subscription.max_bytes)
         return self._refused(answer.error_code, subscription.interval_s)
 

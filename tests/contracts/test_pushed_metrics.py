@@ -174,3 +174,10 @@ async def refusals_of(client: RawClient, instance_id: uuid.UUID, subscription: i
         "asked after the last push": await ask(other_id),
         "not asked before": await push(uuid.uuid4(), 5),
     }
+
+
+async def test_broker_without_a_plug_in_takes_no_metrics(broker: str) -> None:
+    async with Producer(broker, enable_metrics_push=True) as producer:
+        with pytest.raises(TimeoutError, match="the broker does not speak GetTelemetrySubscriptions at all"):
+            await producer.client_instance_id(2)
+        await producer.send("t", b"v")

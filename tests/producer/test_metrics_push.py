@@ -222,7 +222,8 @@ async def test_push_that_is_too_large_is_reported_and_tried_again() -> None:
         async with producing(one_topic(subscription), enable_metrics_push=True) as (cluster, _):
             await until(lambda: len(asked_at(cluster, ApiKey.PUSH_TELEMETRY)) >= 2)
 
-    assert "allowed=10" in log.naming("metrics_too_large")[0]
+    (warned,) = log.naming("metrics_too_large")
+    assert "allowed=10" in warned
     assert pushes(cluster) == []
 
 
@@ -270,6 +271,17 @@ async def test_close_pushes_what_is_new() -> None:
 
     (last,) = pushes(cluster)
     assert (last.is_last, last.value(ACKNOWLEDGED)) == (True, 1)
+
+
+@pytest.mark.slow
+async def test_pause_that_ends_while_the_producer_closes_ends_no_task() -> None:
+    with LogCapture() as log:
+        async with producing(one_topic(often()), enable_metrics_push=True) as (cluster, producer):
+            await until(lambda: pushes(cluster))
+            cluster.faults.stall(PUSH)  # the close waits for longer than an interval
+            await producer.send("t", b"v")
+
+    assert not log.naming("producer_failed")
 
 
 @pytest.mark.slow
