@@ -90,8 +90,7 @@ class Why(NamedTuple):
         return f"node {node_id} could not be sent to ({self.detail or _OF_NODES.get(self.reason, self.reason.value)})"
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A batch, or a record that is in no batch yet."""
 
     topic: str
@@ -129,13 +128,6 @@ class Waiting:
 
     deadline_s: float
     """Seconds until it fails: `delivery_timeout_ms`, or `max_block_ms` outside a batch."""
-
-    @classmethod
-    def _of(cls, fields: dict[str, object]) -> Waiting:
-        # A frozen dataclass sets its fields one by one, which takes longer than to find out all that they say.
-        waiting = cls.__new__(cls)
-        object.__setattr__(waiting, "__dict__", fields)
-        return waiting
 
     @property
     def text(self) -> str:

@@ -109,7 +109,7 @@ _CHAPTERS: Final = {
                 "ErrorCode",
             ),
             *("ClusterSecurity", "SeenAuthentication", "CertificateAuthority", "Certificate", "TokenSigner"),
-            "unsecured_token",
+            *("unsecured_token", "MetricsSubscription"),
         ],
     ),
     "Real Kafka: aioproducer.testing.kafka": (

@@ -140,7 +140,7 @@ async with Producer(config.replace(client_id="billing")) as producer:
 - Kafka's own serializers (except `ListSerializer`) and partitioners are known by the names of their Java classes.
   Other classes cannot be loaded: leave them out, and pass an object to `replace`.
 - Options that do not exist here are refused, unless their value asks for the behaviour of this producer,
-  such as `enable.metrics.push=false` or `metadata.recovery.strategy=rebootstrap`.
+  such as `metadata.recovery.strategy=rebootstrap`.
 - For names of librdkafka's, aiokafka's and kafka-python's, the error names the option to use,
   or says why there is none.
 - Errors name the file, the line and the option. Values of refused options are not shown, as they may be passwords.

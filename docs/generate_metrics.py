@@ -15,17 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from aioproducer._producer.kafka_metrics import (
-    APP,
-    COUNT,
-    HISTOGRAMS,
-    NODE,
-    OWN,
-    OWN_TABLE,
-    PRODUCER,
-    TOPIC,
-    reason_not_read,
-)
+from aioproducer._producer.kafka_metrics import HISTOGRAMS, OWN_TABLE, reason_not_read
+from aioproducer._producer.metric_groups import APP, COUNT, NODE, OWN, PRODUCER, TOPIC
 from aioproducer.metrics import ProducerStatistics
 
 PAGE = Path(__file__).parent / "reference" / "metrics.md"

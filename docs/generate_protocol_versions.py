@@ -12,6 +12,7 @@ from typing import Final
 from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Api
 from aioproducer._protocol.offset_messages import OFFSET_FETCH, TXN_OFFSET_COMMIT
+from aioproducer._protocol.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
@@ -36,6 +37,8 @@ APIS: Final = (
     END_TXN,
     DESCRIBE_TRANSACTIONS,
     OFFSET_FETCH,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_TELEMETRY,
 )
 
 _INTRODUCTION = """\
@@ -43,7 +46,7 @@ _INTRODUCTION = """\
 
 # Protocol versions
 
-The producer sends four kinds of requests, and seven more for transactions.
+The producer sends four kinds of requests, seven more for transactions, and two to push metrics.
 When it connects to a broker, it chooses the highest version of each that both support.
 Nothing needs to be configured, and brokers of several versions in one cluster are fine.
 
@@ -63,6 +66,8 @@ _PURPOSES: Final = {
     END_TXN: "commit or abort",
     DESCRIBE_TRANSACTIONS: "whether a successor has a transaction open, before an identity in doubt is renewed",
     OFFSET_FETCH: "where a group stands, for `committed_offsets`",
+    GET_TELEMETRY_SUBSCRIPTIONS: "which metrics brokers want; only those with a plug-in for metrics list it",
+    PUSH_TELEMETRY: "the metrics, with `enable_metrics_push`",
 }
 
 _BETWEEN = """

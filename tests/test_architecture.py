@@ -24,7 +24,18 @@ MAX_FILE_LINES = 600
 ROWS = {"errors.py", "error_codes.py"}  # files of one short class or table row after another: they may be longer
 
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
-LOADED_LAZILY = {"aiokafka", "kio", "msgspec", "pyarrow", "pydantic", "rich", "structlog", "typer"}
+LOADED_LAZILY = {
+    "aiokafka",
+    "google",
+    "kio",
+    "msgspec",
+    "opentelemetry",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "structlog",
+    "typer",
+}
 """Libraries that `import aioproducer` must not load: slow to import, or brought by an extra."""
 
 CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?:cp?def|def)\b(?!.*\bclass\b)[^=]*\(")

@@ -23,6 +23,8 @@ with aioproducer.BlockingProducer(sys.argv[1]) as producer:
 print(sorted({"kio", "uvloop", "aiokafka", "typer", "rich"} & set(sys.modules)))
 """
 TESTING = "from aioproducer.testing import FakeCluster; FakeCluster(1)"
+PUSHING = "from aioproducer import Producer; Producer('h:1', enable_metrics_push=True)"
+MISSING = "enable_metrics_push=True needs opentelemetry-proto: pip install '.[telemetry]'"
 COMMAND = "from aioproducer.cli.main import app; app()"
 
 
@@ -81,10 +83,14 @@ def test_bare_install_sends(bare: Path) -> None:
 @pytest.mark.parametrize(
     "program, said",
     [
+        (
+            PUSHING,
+            f"aioproducer.errors.ConfigurationError: {MISSING}",
+        ),
         (TESTING, "ModuleNotFoundError: FakeCluster needs kio: install aioproducer[testing]"),
         (COMMAND, "aioproducer: typer is not installed; in its clone, run: pip install '.[cli]'"),
     ],
-    ids=["testing", "command"],
+    ids=["telemetry", "testing", "command"],
 )
 def test_missing_extra_is_named(bare: Path, program: str, said: str) -> None:
     ended = run(bare, program)

@@ -84,7 +84,7 @@ def test_property_for_a_default_is_accepted(name: str) -> None:
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("enable_metrics_push", False),
+        ("metadata_cluster_check_enable", False),
         ("metric_reporters", []),
         ("metric_reporters", None),
         ("partitioner_availability_timeout_ms", 0),
@@ -99,7 +99,7 @@ def test_python_value_for_a_default_is_accepted(name: str, value: object) -> Non
 
 @pytest.mark.parametrize("value", [True, None, 1, ["false"], b"false", {}], ids=repr)
 def test_python_value_that_asks_for_something_else_is_refused(value: object) -> None:
-    assert "never pushed to brokers" in refusal_of("enable_metrics_push", value)
+    assert "not supported in this version" in refusal_of("metadata_cluster_check_enable", value)
 
 
 @pytest.mark.parametrize(

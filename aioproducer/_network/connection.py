@@ -320,7 +320,9 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._oldest_since = self._last_used = now
         self.answers += 1
         counters.responses += 1
-        counters.request_latency_s += now - request.sent_at
+        latency_s = now - request.sent_at
+        counters.request_latency_s += latency_s
+        counters.request_latency_max_s = max(counters.request_latency_max_s, latency_s)
         try:
             if not self._stream.has_left(request):
                 # The pool would get the memory back while the transport still sends it.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aioproducer._network.refusals import Refusals
@@ -99,10 +100,22 @@ class NetworkCounters:
     reauthentication_failures: int = 0  # Kafka: failed-reauthentication-total
     reauthentication_latency_s: float = 0.0  # sum over `reauthentications`
 
-    def add(self, other: NetworkCounters) -> None:
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+    request_latency_max_s: float = 0.0  # the longest since the start
 
+    def add(self, other: NetworkCounters) -> None:
+        total = self.total_of((self, other))
+        for each in fields(self):
+            setattr(self, each.name, getattr(total, each.name))
+
+    @classmethod
+    def total_of(cls, rows: Iterable[NetworkCounters]) -> NetworkCounters:
+        rows = list(rows)
+        total = cls(*map(sum, zip(*map(_values, rows), strict=True)))
+        total.request_latency_max_s = max((row.request_latency_max_s for row in rows), default=0.0)
+        return total
+
+
+_values: Final = attrgetter(*(each.name for each in fields(NetworkCounters)))  # one call for all fields of a row
 
 MAX_NODE_ROWS: Final = 1000
 
@@ -130,7 +143,7 @@ class NodeCounters:
         if row is None:
             return
         if before is not None:
-            row.add(before)
+            row.add(before)  # in place: the node's connections count in this row
         self._rows[new_id] = row
 
     def rows(self) -> dict[int | None, NetworkCounters]:
@@ -141,10 +154,7 @@ class NodeCounters:
         return rows
 
     def total(self) -> NetworkCounters:
-        total = NetworkCounters()
-        for row in self.rows().values():
-            total.add(row)
-        return total
+        return NetworkCounters.total_of(self.rows().values())
 
 
 @dataclass(slots=True)

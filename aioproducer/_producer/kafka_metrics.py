@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
+from aioproducer._producer.metric_groups import APP, COUNT, NODE, OWN, PRODUCER, TOPIC
 from aioproducer._producer.statistics import take_snapshot
 from aioproducer._transactions.waiting import TransactionCounts
 from aioproducer._version import VERSION
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
     from aioproducer._network.context import NetworkCounters
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer.metrics import ProducerStatistics
-
-PRODUCER: Final = "producer-metrics"
-NODE: Final = "producer-node-metrics"
-TOPIC: Final = "producer-topic-metrics"
-OWN: Final = "aioproducer-metrics"
-APP: Final = "app-info"
-COUNT: Final = "kafka-metrics-count"
 
 OTHER_NODES: Final = "(other nodes)"
 _NS: Final = 1e9
@@ -115,6 +109,7 @@ NODE_TABLE: Final[Table[NetworkCounters]] = {
     "incoming-byte-total": lambda of: of.bytes_in,
     "outgoing-byte-total": lambda of: of.bytes_out,
     "request-latency-avg": lambda of: _per(of.request_latency_s, of.responses) * _MS,
+    "request-latency-max": lambda of: of.request_latency_max_s * _MS,
     "request-size-avg": lambda of: _per(of.bytes_out, of.requests),
     "request-total": lambda of: of.requests,
     "response-total": lambda of: of.responses,
@@ -170,7 +165,6 @@ NOT_READ: Final[tuple[tuple[str, str], ...]] = (
     ("network-io-", _SELECTOR),
     ("successful-authentication-no-reauth-total", "no such broker: those before 2.2 cannot renew a session"),
     ("reauthentication-latency-max", _LONGEST_RENEWAL),
-    ("request-latency-max", _MAX),
     ("request-size-max", _MAX),
     ("commit-id", "only a build of Kafka has one"),
 )

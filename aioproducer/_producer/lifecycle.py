@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 import weakref
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproducer._logs import EventLog
+    from aioproducer._producer.metrics_push import MetricsPush
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.wiring import PartClasses
     from aioproducer.config import ProducerConfig
@@ -139,6 +141,8 @@ class LifecycleMethods:
             log=log,
             classes=self._part_classes(),
         )
+        if self._config.enable_metrics_push:
+            running.metrics_push = self._metrics_push(running, log)
         self._running = running
         try:
             await running.start(wait=wait)
@@ -152,6 +156,21 @@ class LifecycleMethods:
         from aioproducer._producer.wiring import PartClasses  # noqa: PLC0415  # as the runtime
 
         return PartClasses()
+
+    def _metrics_push(self, running: ProducerRuntime, log: EventLog) -> MetricsPush:
+        from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
+        from aioproducer._producer.metrics_push import MetricsPush  # noqa: PLC0415  # as above
+
+        name = self._config.transactional_id
+        return MetricsPush(
+            running.client,
+            running.metadata,
+            partial(read_metrics, running),
+            resource={} if name is None else {"transactional_id": name},
+            clock=running.appender.wall_clock_ms,
+            random=self._random,
+            log=log,
+        )
 
     def _opened(self, running: ProducerRuntime) -> None:
         """Take records from now on."""

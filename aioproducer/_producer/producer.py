@@ -17,11 +17,13 @@ from aioproducer._producer.arguments import group_of, owned, owned_headers, part
 from aioproducer._producer.component_settings import retry_backoff
 from aioproducer._producer.handoff import NonBlockingEnqueue
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
+from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.send_methods import SendMethods
 from aioproducer._producer.statistics import take_snapshot
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
+from aioproducer.errors import IllegalStateError
 from aioproducer.metrics import Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
 
@@ -167,6 +169,27 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
 
         return read_metrics(self._running)
+
+    async def client_instance_id(self, timeout: float | None = None) -> str:  # noqa: ASYNC109  # part of the promise
+        """Return the id under which brokers get this producer's metrics, to be found there (KIP-714).
+
+        Waits until a broker has given it; Kafka's client returns null when the time is over.
+
+        Args:
+            timeout: seconds; None is `max_block_ms`.
+
+        Raises:
+            TimeoutError: no broker has given an id, with the reason: usually, that no broker takes metrics.
+            IllegalStateError: `enable_metrics_push` is not set, or the producer is not started.
+            ProducerClosedError: it is closed, or closes meanwhile.
+            TypeError, ValueError: an invalid timeout.
+        """
+        check_timeout(timeout)
+        running = self._open_running()
+        if running.metrics_push is None:
+            raise IllegalStateError("there is no client instance id without enable_metrics_push=True")
+        timeout_s = running.max_block_s if timeout is None else timeout
+        return await running.metrics_push.known_instance_id(running.calls, timeout_s)
 
     def explain(self, topic: str | None = None) -> Explanation:
         """Return what waits and why, since and until when: each batch, and each record that is in no batch yet.

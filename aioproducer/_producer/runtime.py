@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
+    from aioproducer._producer.metrics_push import MetricsPush
     from aioproducer._producer.used_serializers import UsedSerializers
     from aioproducer._producer.wiring import PartClasses
     from aioproducer.cluster import Cluster
@@ -104,6 +105,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.sender = parts.sender
         self.record_hooks = parts.record_hooks
         self._producer_ids = parts.producer_ids
+        self.metrics_push: MetricsPush | None = None  # given before the start, if wanted
         self._supervisor = Supervisor(lifecycle.name, self.fail)
         self.metadata.on_update(self._cluster_changed)
         self.metadata.on_refusal(self._client_refused)
@@ -145,6 +147,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         elif self.identity.is_enabled:
             jobs["producer-id"] = self._producer_ids.run
             self._producer_ids.ask()
+        if self.metrics_push is not None:
+            jobs["metrics-push"] = self.metrics_push.run
         self._supervisor.start(jobs)
 
     def stop_taking(self) -> None:
@@ -189,6 +193,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             self._log.warning(
                 "close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished, why=self._why_late
             )
+        elif self.metrics_push is not None:
+            await self.metrics_push.finish(within_s=self.flushes.drain_by - self.loop.time())
 
     def _fail_rest(self) -> None:
         if self.generations.unfinished:

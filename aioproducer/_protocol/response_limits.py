@@ -25,6 +25,8 @@ _BY_REQUEST: Final = {
     25: _PER_REQUEST_BYTE,  # AddOffsetsToTxn
     26: _PER_REQUEST_BYTE,  # EndTxn
     28: _PER_REQUEST_BYTE,  # TxnOffsetCommit
+    71: _PER_REQUEST_BYTE,  # GetTelemetrySubscriptions
+    72: 0,  # PushTelemetry
 }
 """Response bytes per request byte, by api key; other requests describe any number of topics, nodes or transactions."""
 

@@ -17,7 +17,7 @@ class FlushWaiters:
         self._loop = loop
         self._waiting: dict[asyncio.Future[None], int] = {}
         self.drain_timeout_s = math.inf  # the shortest timeout of all calls of `close`
-        self._drain_by = math.inf
+        self.drain_by = math.inf  # monotonic seconds
         self._draining: asyncio.Timeout | None = None
 
     async def wait_for(self, generation: int) -> None:
@@ -42,9 +42,9 @@ class FlushWaiters:
     def drain_within(self, timeout_s: float) -> None:
         """Bound the wait of `drain`, also of one that is under way; the shortest bound counts."""
         self.drain_timeout_s = min(self.drain_timeout_s, timeout_s)
-        self._drain_by = min(self._drain_by, self._loop.time() + timeout_s)
+        self.drain_by = min(self.drain_by, self._loop.time() + timeout_s)
         if self._draining is not None and not self._draining.expired():
-            self._draining.reschedule(self._drain_by)
+            self._draining.reschedule(self.drain_by)
 
     async def drain(self, before: Callable[[], Awaitable[None]] | None = None) -> bool:
         """Wait until everything accepted has ended.
@@ -56,7 +56,7 @@ class FlushWaiters:
             False if the time ran out.
         """
         try:
-            async with asyncio.timeout_at(self._drain_by) as self._draining:
+            async with asyncio.timeout_at(self.drain_by) as self._draining:
                 if before is not None:
                     await before()
                 await self.wait_for(self.generations.current)

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
 
+# Looked up once: these are asked for each of ten thousand batches, and an enum's members are slow to find.
+_OPEN, _QUEUED, _ON_WIRE = BatchState.OPEN, BatchState.QUEUED, BatchState.ON_WIRE
+_WAITS_FOR_LINGER, _WAITS_FOR_RESPONSE = WaitReason.LINGER, WaitReason.RESPONSE
+_tuple: Final = tuple.__new__
+
 _LINGER: Final = Why(WaitReason.LINGER)  # its end follows from the batch
 _COMPRESSION: Final = Why(WaitReason.COMPRESSION)
 _READY: Final = Why(WaitReason.READY)
@@ -42,20 +47,22 @@ class WaitReasons:
         self._client = client
         self._metadata = metadata
         self._now = now
+        self._linger_s = accumulator.open_batches.linger_s
+        self._delivery_timeout_s = accumulator.delivery_timeout_s
         self._blocks: dict[int, Why | None] = {}
         self._no_id: Why | None = None
         if identity.is_missing:
             self._no_id = Why(WaitReason.PRODUCER_ID, detail=str(identity.last_error or "none has answered"))
 
     def of(self, batch: ProducerBatch) -> Why:
-        queue = batch.queue
-        if batch.state is BatchState.ON_WIRE:
-            return Why(WaitReason.RESPONSE, batch.sent_at)
+        queue, state = batch.queue, batch.state
+        if state is _ON_WIRE:
+            return Why(_WAITS_FOR_RESPONSE, batch.sent_at)
         if queue.leader_id is None:
             return self._no_leader()
         if self._no_id is not None and not batch.is_stamped:
             return self._no_id
-        if batch.state is not BatchState.QUEUED or batch.not_before > self._now:
+        if state is not _QUEUED or batch.not_before > self._now:
             own = self._of_own(batch)
             if own is not None:
                 return own
@@ -67,7 +74,7 @@ class WaitReasons:
             return _COMPRESSION
         if batch.not_before > self._now:
             return Why(WaitReason.BACK_OFF, batch.sent_at or None, batch.not_before, _last_attempt(batch))
-        if batch.state is BatchState.OPEN and not batch.is_ready:
+        if batch.state is _OPEN and not batch.is_ready:
             return _LINGER
         return None
 
@@ -109,28 +116,29 @@ class WaitReasons:
     def _waiting(self, queue: PartitionQueue, batch: ProducerBatch) -> Waiting:
         now, (reason, since, until, detail) = self._now, self.of(batch)
         contents: ProducerBatch | RecordBatchBuilder = batch
-        if batch.state is BatchState.OPEN:
+        if batch.state is _OPEN:
             assert queue.slot.builder is not None, "an open batch has a builder"
             contents = queue.slot.builder
-            if reason is WaitReason.LINGER:
-                until = batch.called_at + self._accumulator.open_batches.linger_s
+            if reason is _WAITS_FOR_LINGER:
+                until = batch.called_at + self._linger_s
         topic, partition = queue.topic_partition
         age_s = now - batch.called_at
-        return Waiting._of(
-            {
-                "topic": topic,
-                "partition": partition,
-                "node_id": batch.node_id if reason is WaitReason.RESPONSE else queue.leader_id,
-                "records": contents.count,
-                "size": contents.size,
-                "attempts": batch.attempts_before + batch.attempts,
-                "reason": reason,
-                "detail": detail,
-                "age_s": age_s,
-                "since_s": age_s if since is None else now - since,
-                "until_s": None if until is None else until - now,
-                "deadline_s": self._accumulator.delivery_timeout_s - age_s,
-            }
+        return _tuple(  # as Waiting(...), whose call takes as long as all of the above
+            Waiting,
+            (
+                topic,
+                partition,
+                batch.node_id if reason is _WAITS_FOR_RESPONSE else queue.leader_id,
+                contents.count,
+                contents.size,
+                batch.attempts_before + batch.attempts,
+                reason,
+                detail,
+                age_s,
+                age_s if since is None else now - since,
+                None if until is None else until - now,
+                self._delivery_timeout_s - age_s,
+            ),
         )
 
     def records(self, wait_queues: WaitQueues, topic: str | None) -> Iterator[Waiting]:

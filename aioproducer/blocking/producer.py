@@ -311,6 +311,16 @@ class BlockingProducer(BlockingTransactions):
 
     # Looking
 
+    def client_instance_id(self, timeout: float | None = None) -> str:
+        """Return the id under which brokers get this producer's metrics; errors as `Producer.client_instance_id`.
+
+        Args:
+            timeout: seconds; None is `max_block_ms`.
+        """
+        check_timeout(timeout)
+        limit = Limit(self._max_block_s if timeout is None else timeout, TimeoutError)
+        return self._background.call(partial(self._producer.client_instance_id, timeout), limit)
+
     def statistics(self) -> ProducerStatistics:
         """Return a frozen snapshot of counters and gauges."""
         try:

@@ -23,7 +23,7 @@ def check_properties(properties: object) -> None:
 def in_python_spelling(options: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
     """Return the options under their Python names, `linger_ms` for `linger.ms`.
 
-    An option of Kafka without effect here, such as `enable.metrics.push=false`, is left out.
+    An option of Kafka without effect here, such as `metadata.recovery.strategy=rebootstrap`, is left out.
     """
     result: dict[str, object] = {}
     spelled: dict[str, str] = {}

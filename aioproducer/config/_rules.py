@@ -9,6 +9,7 @@ org.apache.kafka.clients.CommonClientConfigs.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from importlib.util import find_spec
 from typing import Final, NamedTuple, Protocol
 
 from aioproducer.config._option_types import INT32_MAX
@@ -29,6 +30,9 @@ class _Options(Protocol):
 
     @property
     def enable_idempotence(self) -> bool: ...
+
+    @property
+    def enable_metrics_push(self) -> bool: ...
 
     @property
     def linger_ms(self) -> int: ...
@@ -136,6 +140,16 @@ def check_rules(config: _Options) -> None:
         if first > maximum:
             text = f"{name}_max_ms must be at least {name}_ms = {first}, not {maximum}"
             raise ConfigurationError(text, option=f"{name}_max_ms")
+    if config.enable_metrics_push and not _can_encode_metrics():
+        text = "enable_metrics_push=True needs opentelemetry-proto: pip install '.[telemetry]'"
+        raise ConfigurationError(text, option="enable_metrics_push")
+
+
+def _can_encode_metrics() -> bool:
+    try:
+        return find_spec("opentelemetry.proto.metrics") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _check_idempotence(config: _Options) -> None:

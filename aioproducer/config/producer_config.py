@@ -388,6 +388,12 @@ class ProducerConfig(Presets):
     """The only brokers that metadata may lead to, as patterns of host or host:port such as `"kafka-*.internal"` or
     `"10.0.0.*:9092"`; with none, all are allowed. Bootstrap servers always are. Not an option of Kafka."""
 
+    enable_metrics_push: Annotated[bool, BoolOption()] = False
+    """Push metrics to a broker that asks for them (KIP-714): those that the cluster's operators have subscribed to, as
+    `client-metrics` resources say. Needs `pip install '.[telemetry]'`. Kafka's default is true. Here it is off, since
+    metrics name topics to people who do not run the application, and since a broker answers a connection's requests in
+    order: records wait behind a push that its plug-in is slow to take."""
+
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
     Of two live producers with the same name the older is fenced: give each worker its own, `"billing-1"`.

@@ -89,5 +89,6 @@ class ProducerOptions(TypedDict, total=False):
     proxy_url: str | Secret | None
     address_map: Mapping[str, str] | Callable[[str], str | None] | None
     allowed_brokers: str | Sequence[str] | None
+    enable_metrics_push: bool
     transactional_id: str | None
     transaction_timeout_ms: int

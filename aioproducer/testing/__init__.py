@@ -7,6 +7,7 @@ from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.testing.certificates import Certificate, CertificateAuthority
 from aioproducer.testing.cluster_options import FakeClusterOptions
 from aioproducer.testing.cluster_security import ClusterSecurity
+from aioproducer.testing.fake_broker.client_metrics import MetricsSubscription
 from aioproducer.testing.fake_broker.exchange import SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Where
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
@@ -31,6 +32,7 @@ __all__ = [
     "FaultKind",
     "Faults",
     "LoggedRecord",
+    "MetricsSubscription",
     "MockProducer",
     "SeenAuthentication",
     "SeenRequest",

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from typing import TypedDict
 
 from aioproducer.records import check_topic_name
+from aioproducer.testing.fake_broker.client_metrics import MetricsSubscription
 
 _CLUSTERS_DEFAULT = -1
 
@@ -33,6 +34,7 @@ class FakeClusterOptions(TypedDict, total=False):
     marker_delay_s: float
     group_min_session_timeout_s: float
     group_max_session_timeout_s: float
+    metrics_subscription: MetricsSubscription
     max_request_bytes: int
 
 

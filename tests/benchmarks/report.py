@@ -26,6 +26,8 @@ FIGURES = {
     "accepted": ("accepted", 0),
     "refused": ("refused", 0),
     "import_ms": ("import ms", 1),
+    "explain_us": ("explain us", 0),
+    "pass_us": ("pass us", 0),
     "jvm_us_per_record": ("JVM us/record", 2),
     "python_us_per_record": ("Python us/record", 2),
     "batch_ms": ("p50 ms/batch", 0),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from tests.benchmarks.bench_run import Bench, Contestant
 from tests.benchmarks.brokers import embedded_broker
 from tests.benchmarks.job import Job
+from tests.benchmarks.observed_scenario import observed
 from tests.benchmarks.preset_scenario import mock, presets
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
 from tests.benchmarks.spark_scenario import spark
@@ -302,6 +303,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "presets": presets,
     "mock": mock,
     "import": import_time,
+    "observed": observed,
     "tls": tls,
     "spark": spark,
 }

@@ -1,5 +1,6 @@
 """Spans of records, with the SDK of OpenTelemetry."""
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator
 
@@ -8,13 +9,21 @@ import pyarrow as pa
 import pytest
 from opentelemetry import propagate, trace
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 
-from aioproducer import BrokerError, Producer, ProducerInterceptor, ProducerRecord, RecordTooLargeError
+from aioproducer import (
+    BrokerError,
+    Producer,
+    ProducerInterceptor,
+    ProducerRecord,
+    RecordMetadata,
+    RecordTooLargeError,
+    TopicPartition,
+)
 from aioproducer.integrations.opentelemetry import OpenTelemetryInterceptor
 from aioproducer.integrations.opentelemetry.interceptor import DURATIONS_S, NAMES
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
@@ -180,6 +189,35 @@ async def test_metrics_have_the_names_and_buckets_of_the_conventions(one_broker:
     assert (point.count, tuple(point.explicit_bounds)) == (1, DURATIONS_S)
     assert attributes.keys() >= {NAMES.system, NAMES.destination, NAMES.client_id, NAMES.partition, NAMES.server_port}
     assert len(tracing.points(NAMES.sent_messages)) == 1
+
+
+def counted(tracing: Tracing) -> float:
+    points = [point for _, point in tracing.points(NAMES.sent_messages)]
+    return sum(point.value for point in points if isinstance(point, NumberDataPoint))
+
+
+async def test_counter_has_every_record_of_many_batches(one_broker: FakeCluster, tracing: Tracing) -> None:
+    """The records of a batch are added at once, in the next turn of the loop."""
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()], batch_size=500) as producer:
+        for number in range(200):
+            await producer.enqueue("orders", b"x", partition=number % 2)
+        await producer.flush()
+        await asyncio.sleep(0)
+        at_once = counted(tracing)
+        await producer.send("orders", b"x")
+
+    assert (at_once, counted(tracing)) == (200, 201)
+
+
+def test_counter_needs_no_event_loop(tracing: Tracing) -> None:
+    """As in a test that calls the interceptor itself."""
+    interceptor = tracing.interceptor()
+    record = interceptor.on_send(ProducerRecord("orders", b"x"))
+    interceptor.on_acknowledgement(
+        RecordMetadata("orders", 0, TopicPartition("orders", 0), 7, 0, 0, -1), record.headers
+    )
+
+    assert counted(tracing) == 1
 
 
 class AddsHeader(ProducerInterceptor):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from aioproducer import BlockingProducer, HistogramValue, KafkaError, Metric, MetricKind, Producer
 from aioproducer._native.measures import OTHER_TOPICS, TIMES, Histogram, Measures
 from aioproducer._network.context import MAX_NODE_ROWS, NetworkCounters, NodeCounters
-from aioproducer._producer.kafka_metrics import NODE, OWN, PRODUCER, TOPIC, reason_not_read
+from aioproducer._producer.kafka_metrics import reason_not_read
+from aioproducer._producer.metric_groups import NODE, OWN, PRODUCER, TOPIC
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from docs.generate_metrics import names_of_kafka
 from tests.fakes.cluster_elsewhere import cluster_elsewhere

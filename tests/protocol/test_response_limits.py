@@ -6,6 +6,7 @@ from aioproducer._protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METAD
 from aioproducer._protocol.offset_messages import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from aioproducer._protocol.produce import largest_produce_response
 from aioproducer._protocol.response_limits import SMALL_RESPONSE, largest_response
+from aioproducer._protocol.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from aioproducer._protocol.transaction_admin_messages import LIST_TRANSACTIONS
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
@@ -37,6 +38,12 @@ def test_answer_with_committed_offsets_has_their_metadata() -> None:
 
     assert limit is not None
     assert limit > 1_000 * 4_096
+
+
+def test_answers_to_telemetry_are_small() -> None:
+    """A list of prefixes that operators have typed, however large the push was."""
+    assert largest_response(GET_TELEMETRY_SUBSCRIPTIONS.key, 30) == SMALL_RESPONSE + 30 * 64
+    assert largest_response(PUSH_TELEMETRY.key, 1_000_000) == SMALL_RESPONSE
 
 
 def test_answer_to_produce_has_a_reason_for_each_record() -> None:

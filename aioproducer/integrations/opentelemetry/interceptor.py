@@ -6,6 +6,7 @@ one table, `NAMES`. Only the API of OpenTelemetry is used; without an SDK nothin
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opentelemetry import metrics, propagate, trace
+from opentelemetry.context import get_current
 from opentelemetry.propagators.textmap import Setter
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
@@ -23,6 +25,7 @@ from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.records import with_headers
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
     from opentelemetry.util.types import AttributeValue
@@ -58,6 +61,7 @@ NAMES: Final = Names()
 DURATIONS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """The buckets that the conventions advise."""
 
+_OFFSET: Final = NAMES.offset
 _PARENT: Final = "traceparent"
 _MAX_KNOWN: Final = 10_000  # topics, and partitions, whose attributes are kept
 
@@ -75,9 +79,10 @@ class _Topic:
 class _Place:
     """What all records of a partition have: attributes of their spans, and of the metrics."""
 
-    __slots__ = ("measured", "traced")
+    __slots__ = ("delivered", "measured", "traced")
 
     def __init__(self, topic: _Topic, cluster: Cluster | None, where: tuple[str, int]) -> None:
+        self.delivered = 0  # records that the counter does not have yet
         traced: _Attributes = {NAMES.partition: str(where[1])} if where[1] >= 0 else {}
         leader = None if cluster is None else cluster.leader_of(*where)
         if cluster is not None and leader is not None:
@@ -89,16 +94,13 @@ class _Place:
         self.traced = traced
 
 
-class _Open:
-    """A record or a call of `send_many` that has not ended."""
+class _Open(NamedTuple):
+    """A record that has not ended."""
 
-    __slots__ = ("began_at", "bulk", "mark", "span")
-
-    def __init__(self, span: Span, bulk: _Bulk | None, mark: object) -> None:
-        self.span = span
-        self.bulk = bulk
-        self.mark = mark  # the value of a header; kept, so that no other object gets its id
-        self.began_at = time.perf_counter()
+    span: Span
+    bulk: _Bulk | None
+    mark: object  # the value of a header; kept, so that no other object gets its id
+    began_at: float
 
 
 class _Bulk:
@@ -161,6 +163,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         self._seen: Cluster | None = None
         self._topics: dict[str, _Topic] = {}
         self._places: dict[tuple[str, int], _Place] = {}
+        self._uncounted: list[_Place] = []  # with records that the counter does not have yet
 
     # Called by the producer
 
@@ -173,18 +176,18 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Begin the record's span, and put its context into the headers."""
-        bulk = _BULK.get()
+        bulk, current = _BULK.get(), get_current()  # looked up once: each call of the API would do so again
         given = _parent_in(record.headers) if record.headers else None
-        span = self._begin(record, given) if bulk is None else self._begin_in(bulk, record)
+        span = self._begin(record, given, current) if bulk is None else self._begin_in(bulk, record)
         if given is not None:
             mark, headers = _own_copy(record.headers, given)
         else:
             added: list[tuple[str, bytes]] = []
-            propagate.inject(added, trace.set_span_in_context(span), _CARRIER)
+            propagate.inject(added, trace.set_span_in_context(span, current), _CARRIER)
             if not added:  # no SDK
                 return record if bulk is None else self._untraced(bulk, record)
             mark, headers = added[0][1], (*record.headers, *added)
-        self._open[id(mark)] = _Open(span, bulk, mark)
+        self._open[id(mark)] = _Open(span, bulk, mark, time.perf_counter())
         return with_headers(record, headers)
 
     @contextmanager
@@ -205,17 +208,17 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         """End the record's span with its place in the log."""
         ended = self._take(headers)
         place = self._place_of(metadata.topic, metadata.partition)
-        self._sent.add(1, place.measured)
+        self._count_delivered(place)
         if ended is None:
             return
-        if ended.bulk is None:
-            self._duration.record(time.perf_counter() - ended.began_at, place.measured)
-        else:
-            ended.bulk.left -= 1
-            self._end_if_over(ended.bulk)
+        span, bulk, _, began_at = ended
+        if bulk is not None:
+            bulk.left -= 1
+            self._end_if_over(bulk)
             return
-        ended.span.set_attributes({**place.traced, NAMES.offset: metadata.offset})
-        ended.span.end()
+        self._duration.record(time.perf_counter() - began_at, place.measured)
+        span.set_attributes({**place.traced, _OFFSET: metadata.offset})
+        span.end()
 
     def on_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
         """End the record's span with its error."""
@@ -239,14 +242,35 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     def close(self) -> None:
         """End the spans of records whose headers another interceptor has removed."""
+        self._add_delivered()
         left, self._open = self._open, {}
         for each in left.values():
             if each.span.is_recording():  # that of a bulk ends once
                 each.span.end()
 
+    # The counter: one call for the records of a batch, since each call costs a third of a span
+
+    def _count_delivered(self, place: _Place) -> None:
+        place.delivered += 1
+        if place.delivered > 1:
+            return
+        self._uncounted.append(place)
+        if len(self._uncounted) > 1:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self._add_delivered)
+        except RuntimeError:  # no loop: a test calls the interceptor
+            self._add_delivered()
+
+    def _add_delivered(self) -> None:
+        uncounted, self._uncounted = self._uncounted, []
+        for place in uncounted:
+            delivered, place.delivered = place.delivered, 0
+            self._sent.add(delivered, place.measured)
+
     # Spans
 
-    def _begin(self, record: ProducerRecord, given: bytes | None) -> Span:
+    def _begin(self, record: ProducerRecord, given: bytes | None, current: Context) -> Span:
         topic = self._topic(record.topic)
         attributes = topic.attributes
         if record.partition is not None or record.value is None or self._with_keys:
@@ -255,7 +279,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
                 attributes[NAMES.partition] = str(record.partition)
             self._add_contents(attributes, record)
         links = None if given is None else _links_to(given)
-        return self._tracer.start_span(topic.name, kind=SpanKind.PRODUCER, attributes=attributes, links=links)
+        return self._tracer.start_span(topic.name, current, SpanKind.PRODUCER, attributes, links)
 
     def _begin_in(self, bulk: _Bulk, record: ProducerRecord) -> Span:
         """Count a record of a bulk; its span is that of the bulk, or one of its own that ends at once."""

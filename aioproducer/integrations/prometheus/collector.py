@@ -23,18 +23,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import REGISTRY
 
-from aioproducer._producer.kafka_metrics import (
-    APP,
-    HISTOGRAMS,
-    NODE,
-    NODE_TABLE,
-    OWN,
-    OWN_TABLE,
-    PRODUCER,
-    PRODUCER_TABLE,
-    TOPIC,
-    TOPIC_TABLE,
-)
+from aioproducer._producer.kafka_metrics import HISTOGRAMS, NODE_TABLE, OWN_TABLE, PRODUCER_TABLE, TOPIC_TABLE
+from aioproducer._producer.metric_groups import APP, NODE, OWN, PRODUCER, TOPIC
 from aioproducer.metrics import HistogramValue, MetricKind
 
 if TYPE_CHECKING:

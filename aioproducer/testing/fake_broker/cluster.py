@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from aioproducer.testing.cluster_security import LISTENERS
 from aioproducer.testing.fake_broker.broker import Broker
+from aioproducer.testing.fake_broker.client_metrics import ClientMetrics
 from aioproducer.testing.fake_broker.effects import Effect
 from aioproducer.testing.fake_broker.exchange import Exchange, SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, Faults
@@ -66,6 +67,7 @@ class ModelCluster:
             coordinator_epoch=partial(self.coordinators.epoch_of, CoordinatorKind.TRANSACTION),
             settings=settings,
         )
+        self.client_metrics: ClientMetrics = ClientMetrics(settings.metrics_subscription, random)
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
         self.authentications: deque[SeenAuthentication] = deque(maxlen=REQUESTS_KEPT)
         self.intruders: list[SeenRequest] = []

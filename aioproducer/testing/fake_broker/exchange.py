@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Mapping, Sequence
 
+    from aioproducer.testing.fake_broker.client_metrics import ClientMetrics
     from aioproducer.testing.fake_broker.effects import Buffer, Effect
     from aioproducer.testing.fake_broker.features import Features
     from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
@@ -67,6 +68,7 @@ class SharedState(Protocol):
     coordinators: Coordinators
     markers: MarkerWriter
     transactions: TransactionCoordinator
+    client_metrics: ClientMetrics
     observe: Callable[[Exchange, object, float], None]
     authentications: deque[SeenAuthentication]
     requests: deque[SeenRequest]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from aioproducer.testing.cluster_security import ClusterSecurity
+from aioproducer.testing.fake_broker.client_metrics import MetricsSubscription
 from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_DEFAULTS
 from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
 
@@ -59,6 +60,9 @@ class ClusterSettings:
     Lower it for a test that waits until a consumer's session expires."""
 
     group_max_session_timeout_s: float = 1800.0  # the longest one, `group.max.session.timeout.ms`
+    metrics_subscription: MetricsSubscription | None = None
+    """What clients shall push of their metrics (KIP-714); None: no broker has a plug-in that takes them."""
+
     max_request_bytes: int = 100 * 1024 * 1024  # a larger frame closes the connection, `socket.request.max.bytes`
     security: ClusterSecurity | None = None  # of the listeners beside the plaintext one
     wall_clock_at_zero_ms: float = 0.0  # wall-clock time, in ms since 1970, when `now` was 0

@@ -51,7 +51,12 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_PRODUCERS:      "0-0    0-0    0-0    -      -",
     ApiKey.DESCRIBE_TRANSACTIONS:   "0-0    0-0    -      -      -",
     ApiKey.LIST_TRANSACTIONS:       "0-2    0-1    -      -      -",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "0-0 0-0   -      -      -",
+    ApiKey.PUSH_TELEMETRY:          "0-0    0-0    -      -      -",
 }  # fmt: skip
+
+
+_OF_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,10 @@ class VersionProfile:
         rows = self.versions.items()
         listed = tuple({"api_key": api, "min_version": low, "max_version": high} for api, (low, high) in rows)
         object.__setattr__(self, "listed", listed)
+
+    def listed_apis(self, *, takes_metrics: bool) -> Sequence[Mapping[str, int]]:
+        """Return the rows of ApiVersions; those of telemetry only with a plug-in that takes metrics."""
+        return self.listed if takes_metrics else [row for row in self.listed if row["api_key"] not in _OF_TELEMETRY]
 
     def supports(self, api: ApiKey, version: int) -> bool:
         if api not in self.versions:

@@ -27,13 +27,19 @@ EXIT_POLL_S = 0.02  # how often a waiting call looks whether a process ended
 
 
 def java_command(
-    jars: Path, main_class: str, arguments: Sequence[str] = (), *, options: Sequence[str] = ()
+    jars: Path,
+    main_class: str,
+    arguments: Sequence[str] = (),
+    *,
+    options: Sequence[str] = (),
+    plugins: Path | None = None,
 ) -> list[str]:
     """Return the command line of a Java program of Kafka, such as "kafka.Kafka" or "kafka.tools.DumpLogSegments"."""
     java = java_program()
     if java is None:
         raise MissingToolError([f"Java is missing: {INSTALL_JAVA}"])
-    return [java, *options, "-cp", f"{jars}/*", main_class, *arguments]
+    classes = f"{jars}/*" if plugins is None else f"{jars}/*{os.pathsep}{plugins}"
+    return [java, *options, "-cp", classes, main_class, *arguments]
 
 
 class JavaProcess:

@@ -36,6 +36,9 @@ class NodeProgram:
     options: Sequence[str]
     """The JVM's: `SMALL_HEAP` or `PERFORMANCE_HEAP`, and an archive of classes."""
 
+    plugins: Path | None = None
+    """Further classes: a jar or a folder."""
+
 
 class KafkaNode:
     """One broker that can be started, killed, paused and started again on the same folder and ports."""
@@ -93,7 +96,11 @@ class KafkaNode:
         logging = ("-Dlog4j2.level=INFO", f"-Dlog4j.configuration=file:{log4j}")
         settings = str(self.folder / "server.properties")
         command = java_command(
-            self._program.jars, "kafka.Kafka", [settings], options=(*self._program.options, *logging)
+            self._program.jars,
+            "kafka.Kafka",
+            [settings],
+            options=(*self._program.options, *logging),
+            plugins=self._program.plugins,
         )
         self._process = JavaProcess(command, self.folder / "broker.log")
         self.is_paused = False

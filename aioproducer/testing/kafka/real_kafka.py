@@ -75,6 +75,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         properties: Mapping[str, str] | None = None,
         features: Mapping[str, int] | None = None,
         security: ClusterSecurity | None = None,
+        plugins: Path | None = None,
         performance: bool = False,
     ) -> None:
         """Describe a cluster; `start` makes it.
@@ -89,6 +90,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
             features: levels to format with by Kafka's names, `{"transaction.version": 0}` for a 4.x without KIP-890.
             security: secured listeners beside the plaintext one, by the names of `LISTENERS` in
                 `aioproducer.testing.cluster_security`.
+            plugins: a jar, or a folder of classes, that settings of the brokers name, such as `metric.reporters`.
             performance: the heap and collector of a production broker instead of those of a test.
 
         Raises:
@@ -107,6 +109,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         self._properties = dict(properties or {})
         self._features = dict(features or {})
         self.security = security
+        self._plugins = plugins
         self._is_for_measuring = performance
         self._nodes: dict[int, KafkaNode] = {}
         self._folder: WorkingFolder | None = None
@@ -316,7 +319,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
             write_broker_files(self.security, self.security_folder)
             write_client_files(self.security, self.security_folder)
             options = (*options, *jvm_options(self.security, self.security_folder))
-        program = NodeProgram(jars, options)
+        program = NodeProgram(jars, options, self._plugins)
         cluster_id = new_uuid()
         quorum = self._ports_of_all()
         for ports in quorum:

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from aioproducer.testing import ApiKey
+from aioproducer.testing import ApiKey, MetricsSubscription
 from aioproducer.testing.fake_broker.version_profiles import PROFILES, profile_named
 from tests.testing.model_network import ModelClient, ModelNetwork, batch, schema
 
@@ -64,15 +64,21 @@ def test_dead_broker_is_not_listed() -> None:
     assert (int(partition.error_code), partition.leader_id, partition.offline_replicas) == (5, -1, (1,))
 
 
+OF_TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+
+
+@pytest.mark.parametrize("subscription", [None, MetricsSubscription()], ids=["no metrics", "metrics"])
 @pytest.mark.parametrize("release", PROFILES)
-def test_api_versions_lists_the_profile(release: str) -> None:
+def test_api_versions_lists_the_profile(release: str, subscription: MetricsSubscription | None) -> None:
+    """Those of telemetry only where something takes metrics."""
     profile = profile_named(release)
+    listed = {api: range_ for api, range_ in profile.versions.items() if subscription or api not in OF_TELEMETRY}
     for version in range(profile.versions[ApiKey.API_VERSIONS][1] + 1):
-        client = ModelNetwork(profile=profile).client()
+        client = ModelNetwork(profile=profile, metrics_subscription=subscription).client()
         software = {"client_software_name": "t", "client_software_version": "1"} if version >= 3 else {}
         answer = client.ask(ApiKey.API_VERSIONS, version, **software)
 
-        assert {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys} == profile.versions
+        assert {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys} == listed
 
 
 def test_api_versions_too_new_is_answered_in_version_0() -> None:

@@ -21,14 +21,14 @@ _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def answer_api_versions(exchange: Exchange) -> None:
-    profile = exchange.cluster.settings.profile
+    profile, takes_metrics = exchange.cluster.settings.profile, exchange.cluster.client_metrics.subscription is not None
     if not profile.supports(ApiKey.API_VERSIONS, exchange.version):
         exchange.reply([_refusal(profile.versions[ApiKey.API_VERSIONS])], exchange.now)
         return
     error = exchange.injected_error() or _software_error(exchange)
     tree: Tree = {
         "error_code": error,
-        "api_keys": () if error else profile.listed,
+        "api_keys": () if error else profile.listed_apis(takes_metrics=takes_metrics),
         **({} if error else exchange.cluster.features.tree(exchange.version)),
     }
     if not error and exchange.session is not None:

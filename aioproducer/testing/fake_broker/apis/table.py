@@ -16,6 +16,7 @@ from aioproducer.testing.fake_broker.apis import (
     metadata,
     produce,
     sasl,
+    telemetry,
     topic_admin,
     transaction_admin,
     transactions,
@@ -60,4 +61,6 @@ ANSWERS: dict[ApiKey, Answer] = {
     ApiKey.DESCRIBE_PRODUCERS: transaction_admin.answer_describe_producers,
     ApiKey.DESCRIBE_TRANSACTIONS: transaction_admin.answer_describe_transactions,
     ApiKey.LIST_TRANSACTIONS: transaction_admin.answer_list_transactions,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: telemetry.answer_get_telemetry_subscriptions,
+    ApiKey.PUSH_TELEMETRY: telemetry.answer_push_telemetry,
 }

@@ -76,7 +76,7 @@ def _decoded(api: ApiKey, version: int, payload: memoryview) -> object:
     schema = _schema(api, version, "request")
     schema.check_counts(payload)
     try:
-        entity, _ = schema.read(payload, 0)
+        entity, _ = schema.read(payload.toreadonly(), 0)  # that of a large frame is writable
     except Exception as error:
         # kio raises what its native readers meet: over-reads, bad text, numbers out of range.
         raise MalformedRequestError(f"{api.name} v{version}: {error}") from error
