@@ -5,6 +5,7 @@ own doing. It has no word for "not written", so the outcome of a record that it 
 """
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -18,9 +19,6 @@ from aiokafka.errors import KafkaError as AiokafkaError
 from aioproducer import KafkaError, Outcome, Producer, RecordMetadata, TopicPartition
 
 OnDelivery = Callable[[RecordMetadata | None, BaseException | None], None]
-
-WAITING_RECORDS: Final = 10_000
-"""Records of `send` that wait for room in a peer, at most."""
 
 POLL_S: Final = 0.005
 """Pause between two looks for what librdkafka reports, or for room in its queue."""
@@ -79,8 +77,9 @@ class Peer(ABC):
     def __init__(self, *, max_block_ms: int) -> None:
         self._max_block_s = max_block_ms / 1000
         self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Queue[PeerRecord] = asyncio.Queue(WAITING_RECORDS)
+        self._waiting: asyncio.Queue[PeerRecord] = asyncio.Queue()  # no longer than `max_block_ms`
         self._giving: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     async def start(self) -> None:
         await self._connect()
@@ -89,29 +88,14 @@ class Peer(ABC):
     async def enqueue(
         self, topic: str, value: bytes, *, partition: int | None, timestamp: int, on_delivery: OnDelivery
     ) -> None:
-        record = self._record(topic, value, partition=partition, timestamp=timestamp, on_delivery=on_delivery)
-        await self._waiting.put(record)
-        await record.taken
+        await self.send(topic, value, partition=partition, timestamp=timestamp, on_delivery=on_delivery)
 
-    def send(self, topic: str, value: bytes, *, partition: int | None, timestamp: int, on_delivery: OnDelivery) -> None:
-        record = self._record(topic, value, partition=partition, timestamp=timestamp, on_delivery=on_delivery)
-        try:
-            self._waiting.put_nowait(record)
-        except asyncio.QueueFull as full:
-            raise KafkaError("too many records wait", outcome=Outcome.NOT_WRITTEN) from full
-
-    async def close(self, timeout: float) -> None:  # noqa: ASYNC109  # as `Producer.close`
-        if self._giving is not None:
-            self._giving.cancel()
-            await asyncio.wait([self._giving])
-        while not self._waiting.empty():
-            self._refuse(self._waiting.get_nowait(), "the producer closes")
-        await self._end(timeout)
-
-    def _record(
+    def send(
         self, topic: str, value: bytes, *, partition: int | None, timestamp: int, on_delivery: OnDelivery
-    ) -> PeerRecord:
-        return PeerRecord(
+    ) -> asyncio.Future[None]:
+        if self._is_closing:
+            raise KafkaError("the producer closes", outcome=Outcome.NOT_WRITTEN)
+        record = PeerRecord(
             topic=topic,
             value=value,
             partition=partition,
@@ -120,6 +104,20 @@ class Peer(ABC):
             until=self._loop.time() + self._max_block_s,
             taken=self._loop.create_future(),
         )
+        self._waiting.put_nowait(record)
+        return record.taken
+
+    async def close(self, timeout: float) -> None:  # noqa: ASYNC109  # as `Producer.close`
+        self._is_closing, until = True, self._loop.time() + timeout
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._waiting.join()
+        if self._giving is not None:
+            self._giving.cancel()
+            await asyncio.wait([self._giving])
+        while not self._waiting.empty():
+            self._refuse(self._waiting.get_nowait(), "the producer closes")
+        await self._end(until - self._loop.time())
 
     async def _give(self) -> None:
         while True:
@@ -134,6 +132,8 @@ class Peer(ABC):
                 raise
             else:
                 record.taken.set_result(None)
+            finally:
+                self._waiting.task_done()
 
     def _refuse(self, record: PeerRecord, reason: object) -> None:
         record.failed(reason, Outcome.NOT_WRITTEN)
@@ -277,7 +277,7 @@ class Aiokafka(Peer):
 
     async def _end(self, timeout_s: float) -> None:
         stopping = asyncio.create_task(self._producer.stop())
-        await asyncio.wait([stopping], timeout=timeout_s)
+        await asyncio.wait([stopping], timeout=max(timeout_s, 0))
         stopping.cancel()
         for sent in list(self._unfinished):
             self._unfinished.pop(sent).failed("not sent when it was closed", Outcome.UNKNOWN)
