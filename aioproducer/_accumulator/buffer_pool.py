@@ -109,8 +109,7 @@ class BufferPool:
 
     def give_back(self, chunk: Chunk) -> None:
         """Take the chunk back once no memoryview of it is alive; until then its bytes count."""
-        holders = self._holders.pop(chunk, 1)
-        if holders > 1:
+        if self._holders and (holders := self._holders.pop(chunk, 1)) > 1:
             self._holders[chunk] = holders - 1
             return
         # Neither the response nor the end of a request frees memory: only the last view does (KAFKA-19012).
@@ -207,8 +206,7 @@ class BufferPool:
     def _returned(self, chunk: Chunk) -> None:
         if getattr(self, "_lent", None) is None:
             return  # the producer is being garbage collected, the pool before the chunk
-        payer = self._lent.pop(chunk)
-        self._count(payer, -chunk.capacity)
+        self._count(self._lent.pop(chunk), -chunk.capacity)
         self._keep(chunk)
         if self.is_awaited:
             self._on_return()

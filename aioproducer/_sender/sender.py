@@ -20,7 +20,7 @@ from aioproducer._network.requests import Answered, Lost, OutgoingRequest
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer._protocol.produce import decode_produce_response, request_is_flexible
-from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide, decide_lost
+from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide_lost
 from aioproducer._sender.produce_request import ProduceRequest
 from aioproducer._timing.timers import TICK_S
 from aioproducer.cluster import Node, PartitionView
@@ -312,8 +312,7 @@ class Sender:
                 affects_connection = True
                 if answer.leader_id >= 0:
                     hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
-            outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
-            self._settlement.apply(batch, outcome, now)
+            self._settlement.apply(batch, self._settlement.outcome(batch, answer, self._policy), now)
         if affects_connection:
             self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
         if hints:  # in one call: there may be thousands
