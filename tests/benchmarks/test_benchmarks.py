@@ -42,7 +42,7 @@ WORKS = [
     *(f"ours_with_hooks.{work}" for work in HOOKS.values()),
     *TRANSACTIONS.values(),
     *("confluent.enqueue_text", "ours.await_sends", "aiokafka.await_sends", "ours.enqueue_in_turn"),
-    *("ours.latency", "aiokafka.latency", "raw_socket.latency"),
+    *("ours.latency", "aiokafka.latency", "raw_socket.latency", "raw_socket.transact"),
 ]
 
 
