@@ -109,7 +109,8 @@ class BufferPool:
 
     def give_back(self, chunk: Chunk) -> None:
         """Take the chunk back once no memoryview of it is alive; until then its bytes count."""
-        if self._holders and (holders := self._holders.pop(chunk, 1)) > 1:
+        holders = self._holders.pop(chunk, 1)
+        if holders > 1:
             self._holders[chunk] = holders - 1
             return
         # Neither the response nor the end of a request frees memory: only the last view does (KAFKA-19012).
@@ -213,9 +214,10 @@ class BufferPool:
 
     def _keep(self, chunk: Chunk) -> None:
         free = self._free.get(chunk.capacity)
-        if free is not None and not chunk.exports and self.unallocated_bytes >= chunk.capacity:
+        free_bytes = self._free_bytes + chunk.capacity
+        if free is not None and not chunk.exports and self.lent_bytes + free_bytes <= self.total_bytes:
             free.append(chunk)
-            self._free_bytes += chunk.capacity
+            self._free_bytes = free_bytes
 
 
 def _chunk_sizes(batch_size: int) -> tuple[int, ...]:

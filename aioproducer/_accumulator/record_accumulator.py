@@ -123,7 +123,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self.delivery_timeout_s = settings.delivery_timeout_s
         self.measures = dependencies.measures
         self.deadlines = DeliveryDeadlines(dependencies.timers, settings.delivery_timeout_s)
-        self._unsealed: list[ProducerBatch] = []
+        self.unsealed: list[ProducerBatch] = []  # to compress; `take_unsealed` takes them
         self.ready = ReadyNodes(dependencies.events.wake)
         self.offer = self.ready.offer
         self.partitions = TopicPartitions(
@@ -206,12 +206,12 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         if batch.is_sealed or not self._settings.compression:
             return True
         batch.move_to(BatchState.SEALING)
-        self._unsealed.append(batch)
+        self.unsealed.append(batch)
         return False
 
     def take_unsealed(self) -> list[ProducerBatch]:
         """Take the batches to compress; each comes back by `sealed`."""
-        unsealed, self._unsealed = self._unsealed, []
+        unsealed, self.unsealed = self.unsealed, []
         return unsealed
 
     def sealed(self, batch: ProducerBatch, data: bytes | None) -> None:

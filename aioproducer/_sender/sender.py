@@ -142,7 +142,8 @@ class Sender:
         self._ask_for_what_is_missing(now)
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
-        self._seal(now)
+        if self._accumulator.unsealed:
+            self._seal(now)
 
     def _end_overdue(self, now: float) -> None:
         deadlines = self._accumulator.deadlines
@@ -236,7 +237,7 @@ class Sender:
             )
             self._client.send(request.node_id, outgoing)
             self._measure(request, now)
-            for topic in request.topics:  # after sending, while the broker works
+            for topic in request.topic_ids:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
         except KafkaError as error:
             self._not_sent(request, error)
@@ -270,10 +271,7 @@ class Sender:
     # Sealing: compression, in a thread where it is large
 
     def _seal(self, now: float) -> None:
-        unsealed = self._accumulator.take_unsealed()
-        if not unsealed:
-            return
-        self._compressor.seal(unsealed)
+        self._compressor.seal(self._accumulator.take_unsealed())
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
 

@@ -151,7 +151,7 @@ class Settlement:
                 batch.move_to(BatchState.DONE)
                 self._completion.complete(batch, outcome, now)
                 self._accumulator.batch_acknowledged(batch)
-                self._end_part(batch)
+                batch.queue.parts -= batch.keeps_sequences
             case Retry():
                 self._retry(batch, outcome, now)
             case Split():
@@ -256,13 +256,9 @@ class Settlement:
         batch.move_to(BatchState.DONE)
         if batch.is_stamped and not is_acknowledged:
             batch.queue.identity.leave_gap(batch)
-        self._end_part(batch)
+        batch.queue.parts -= batch.keeps_sequences
         if not was_sealing:  # else the thread that compresses it owns the memory
             self._completion.release(batch)
-
-    def _end_part(self, batch: ProducerBatch) -> None:
-        if batch.keeps_sequences:
-            batch.queue.parts -= 1
 
     def _resume(self, queue: PartitionQueue, now: float) -> None:
         """Let the partition continue: with a new epoch if that was pending, then with the next batch."""
