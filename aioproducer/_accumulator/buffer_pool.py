@@ -207,17 +207,17 @@ class BufferPool:
     def _returned(self, chunk: Chunk) -> None:
         if getattr(self, "_lent", None) is None:
             return  # the producer is being garbage collected, the pool before the chunk
-        payer = self._lent.pop(chunk)
-        self._count(payer, -chunk.capacity)
+        self._count(self._lent.pop(chunk), -chunk.capacity)
         self._keep(chunk)
         if self.is_awaited:
             self._on_return()
 
     def _keep(self, chunk: Chunk) -> None:
         free = self._free.get(chunk.capacity)
-        if free is not None and not chunk.exports and self.unallocated_bytes >= chunk.capacity:
+        free_bytes = self._free_bytes + chunk.capacity
+        if free is not None and not chunk.exports and self.lent_bytes + free_bytes <= self.total_bytes:
             free.append(chunk)
-            self._free_bytes += chunk.capacity
+            self._free_bytes = free_bytes
 
 
 def _chunk_sizes(batch_size: int) -> tuple[int, ...]:

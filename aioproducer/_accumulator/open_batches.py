@@ -244,7 +244,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def _begin(self, queue: PartitionQueue, chunk: Chunk, limit: int) -> ProducerBatch:
         result = BatchResult(self._loop, queue.topic_partition)
-        result.on_wanted = self._wanted
+        result.on_wanted = partial(self._wanted, queue)
         batch = ProducerBatch(queue, result, chunk, order=queue.next_order, called_at=self.clock())
         builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0), self.measures.record_size)
         batch.write_with(builder)
@@ -328,9 +328,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             self._open[queue].pop(queue, None)
             self._offer(queue)
 
-    def _wanted(self, result: BatchResult) -> None:
-        assert result.topic_partition is not None
-        queue = self.partitions.queue(result.topic_partition)
+    def _wanted(self, queue: PartitionQueue, result: BatchResult) -> None:
         if queue.open_batch is not None and queue.open_batch.result is result:
             self._make_ready(queue, queue.open_batch)
 

@@ -21,7 +21,7 @@ from aioproducer._accumulator.partition_queue import BatchState, DeliveryDeadlin
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable
 
     from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
     from aioproducer._accumulator.partition_queue import PartitionQueue
@@ -41,7 +41,7 @@ class ReadyNodes:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._by_node: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}
+        self.leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}  # by topic
 
     def offer(self, queue: PartitionQueue) -> None:
         if queue.first_sendable() is not None:
@@ -62,7 +62,7 @@ class ReadyNodes:
             return
         queue.is_offered = True
         if queue.leader_id is None:
-            self._leaderless.setdefault(queue.topic_partition.topic, OrderedDict())[queue] = None
+            self.leaderless.setdefault(queue.topic_partition.topic, OrderedDict())[queue] = None
         else:
             self._of(queue.leader_id)[queue] = None
 
@@ -88,9 +88,9 @@ class ReadyNodes:
         queue.is_offered = False
         if queue.leader_id is None:
             topic = queue.topic_partition.topic
-            del self._leaderless[topic][queue]
-            if not self._leaderless[topic]:
-                del self._leaderless[topic]
+            del self.leaderless[topic][queue]
+            if not self.leaderless[topic]:
+                del self.leaderless[topic]
         else:
             del self._by_node[queue.leader_id][queue]
 
@@ -105,15 +105,12 @@ class ReadyNodes:
         return [node_id for node_id, ready in self._by_node.items() if ready]
 
     def count(self, node_id: int) -> int:
-        return len(self._by_node.get(node_id, ()))
-
-    @property
-    def leaderless(self) -> Mapping[str, Collection[PartitionQueue]]:
-        return self._leaderless
+        ready = self._by_node.get(node_id)
+        return len(ready) if ready else 0
 
     def __repr__(self) -> str:
         counts = {node_id: len(ready) for node_id, ready in self._by_node.items() if ready}
-        return f"<ReadyNodes {counts} leaderless={sum(map(len, self._leaderless.values()))}>"
+        return f"<ReadyNodes {counts} leaderless={sum(map(len, self.leaderless.values()))}>"
 
 
 class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement ask
@@ -126,7 +123,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self.delivery_timeout_s = settings.delivery_timeout_s
         self.measures = dependencies.measures
         self.deadlines = DeliveryDeadlines(dependencies.timers, settings.delivery_timeout_s)
-        self._unsealed: list[ProducerBatch] = []
+        self.unsealed: list[ProducerBatch] = []  # to compress; `take_unsealed` takes them
         self.ready = ReadyNodes(dependencies.events.wake)
         self.offer = self.ready.offer
         self.partitions = TopicPartitions(
@@ -209,12 +206,12 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         if batch.is_sealed or not self._settings.compression:
             return True
         batch.move_to(BatchState.SEALING)
-        self._unsealed.append(batch)
+        self.unsealed.append(batch)
         return False
 
     def take_unsealed(self) -> list[ProducerBatch]:
         """Take the batches to compress; each comes back by `sealed`."""
-        unsealed, self._unsealed = self._unsealed, []
+        unsealed, self.unsealed = self.unsealed, []
         return unsealed
 
     def sealed(self, batch: ProducerBatch, data: bytes | None) -> None:

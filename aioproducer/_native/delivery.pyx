@@ -153,7 +153,7 @@ cdef object find_part(list parts, int index):
 
 
 cdef object make_metadata(BatchResult result, int index, int64_t timestamp):
-    cdef object place = result.topic_partition
+    cdef tuple place = <tuple>result.topic_partition  # a named tuple, whose own indexing is slow
     cdef bint append_time = result.log_append_time >= 0
     # A named tuple is made here without its own __new__, which is Python code.
     return tuple.__new__(RecordMetadata, (

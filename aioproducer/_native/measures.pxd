@@ -15,6 +15,12 @@ cdef class Histogram:
     cdef void add(self, double value, long long count) noexcept
 
 
+cdef class LatencyHistogram:
+    cdef list _counts
+    cdef long long _count
+    cdef double _max_s
+
+
 cdef class RecordSizes:
     cdef long long counts[13]                # of sizes up to 16, 64, 256, ... bytes; the last has no bound
     cdef long long total                     # bytes

@@ -79,23 +79,22 @@ _BOUNDS_S = [                                # where each bucket but the first b
 ]
 
 
-class LatencyHistogram:
+cdef class LatencyHistogram:
 
-    __slots__ = ("_count", "_counts", "_max_s")
-
-    def __init__(self):
+    def __cinit__(self):
         self._counts = [0] * (len(_BOUNDS_S) + 1)
-        self._count = 0
-        self._max_s = 0.0
 
     @property
     def count(self):
         return self._count
 
-    def record(self, latency_s, count=1):
-        self._counts[bisect_right(_BOUNDS_S, latency_s)] += count
+    def record(self, double latency_s, long long count=1):
+        cdef list counts = self._counts
+        cdef Py_ssize_t place = bisect_right(_BOUNDS_S, latency_s)
+        counts[place] += count
         self._count += count
-        self._max_s = max(self._max_s, latency_s)
+        if latency_s > self._max_s:
+            self._max_s = latency_s
 
     def quantile_s(self, fraction):
         if self._count == 0:

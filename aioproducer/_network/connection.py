@@ -125,7 +125,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def can_send(self) -> bool:
         if self._is_paused or self._retires_with is not None or self._state is not ConnectionState.READY:
             return False
-        return self.in_flight < self._max_in_flight and not self._transport.is_closing()
+        in_flight = self._conversation.in_flight + self._stream.unwritten
+        return in_flight < self._max_in_flight and not self._transport.is_closing()
 
     @property
     def is_open(self) -> bool:
@@ -229,7 +230,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                     return
             if self._retires_with is not None:
                 self._close_if_drained()
-            self._note_held()
+            if self._conversation.held_bytes != self._held_bytes:
+                self._note_held()
         except KafkaError as error:
             self.close(error)
         except Exception as error:
@@ -275,10 +277,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         return f"<BrokerConnection {self.label} {self._state.value} in_flight={self._conversation.in_flight}>"
 
     def _note_held(self) -> None:
-        held = self._conversation.held_bytes
-        if held != self._held_bytes:
-            self._held_bytes = held
-            self._context.held_answers.note(self.close, held)
+        self._held_bytes = self._conversation.held_bytes
+        self._context.held_answers.note(self.close, self._held_bytes)
 
     # Handshake
 

@@ -317,15 +317,13 @@ class ConnectionPool:
     def __init__(self, bootstrap: Sequence[Node], context: NetworkContext) -> None:
         self._context = context
         self._node_connections: dict[int, NodeConnection] = {}
+        self.get = self._node_connections.get  # by node id; None if metadata does not name the node
         self._leaving: set[NodeConnection] = set()  # not in `_node_connections` any more, requests still in flight
         self._uses_known = True
         self._is_closed = False
         self._waiting: dict[asyncio.Future[None], None] = {}
         for node in bootstrap:
             self._add(node)
-
-    def get(self, node_id: int) -> NodeConnection | None:
-        return self._node_connections.get(node_id)
 
     def candidates(self) -> list[NodeConnection]:
         """Return the nodes for requests that any node can answer; none after `close`."""

@@ -16,7 +16,7 @@ from aioproducer._protocol.produce import (
 from aioproducer.errors import UnsupportedVersionError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._protocol.produce import Buffer
@@ -50,16 +50,15 @@ class ProduceRequest:
         self._transaction = transaction
         self.version = 0  # version of request and response, set when the connection is known
         self.topic_ids: dict[str, bytes] = {}  # by name, from the metadata at the time of the request
+        self._names: dict[bytes, str] = {}  # by id
+        self._records = 0
         for batch in batches:
+            self._records += batch.count
             topic = batch.queue.topic_partition.topic
             if topic not in self.topic_ids:
                 view = cluster.topics.get(topic)
-                self.topic_ids[topic] = NO_TOPIC_ID if view is None else view.topic_id
-        self._names = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
-
-    @property
-    def topics(self) -> Collection[str]:
-        return self.topic_ids.keys()
+                self.topic_ids[topic] = topic_id = NO_TOPIC_ID if view is None else view.topic_id
+                self._names[topic_id] = topic
 
     @property
     def highest_version(self) -> int:
@@ -70,7 +69,7 @@ class ProduceRequest:
 
     @property
     def largest_response(self) -> int:
-        return largest_produce_response(len(self.batches), sum(batch.count for batch in self.batches))
+        return largest_produce_response(len(self.batches), self._records)
 
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
         """Return the body in pieces, without a copy of the records."""

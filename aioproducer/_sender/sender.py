@@ -20,7 +20,7 @@ from aioproducer._network.requests import Answered, Lost, OutgoingRequest
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer._protocol.produce import decode_produce_response, request_is_flexible
-from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide, decide_lost
+from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide_lost
 from aioproducer._sender.produce_request import ProduceRequest
 from aioproducer._timing.timers import TICK_S
 from aioproducer.cluster import Node, PartitionView
@@ -142,7 +142,8 @@ class Sender:
         self._ask_for_what_is_missing(now)
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
-        self._seal(now)
+        if self._accumulator.unsealed:
+            self._seal(now)
 
     def _end_overdue(self, now: float) -> None:
         deadlines = self._accumulator.deadlines
@@ -236,7 +237,7 @@ class Sender:
             )
             self._client.send(request.node_id, outgoing)
             self._measure(request, now)
-            for topic in request.topics:  # after sending, while the broker works
+            for topic in request.topic_ids:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
         except KafkaError as error:
             self._not_sent(request, error)
@@ -270,10 +271,7 @@ class Sender:
     # Sealing: compression, in a thread where it is large
 
     def _seal(self, now: float) -> None:
-        unsealed = self._accumulator.take_unsealed()
-        if not unsealed:
-            return
-        self._compressor.seal(unsealed)
+        self._compressor.seal(self._accumulator.take_unsealed())
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
 
@@ -312,8 +310,7 @@ class Sender:
                 affects_connection = True
                 if answer.leader_id >= 0:
                     hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
-            outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
-            self._settlement.apply(batch, outcome, now)
+            self._settlement.apply(batch, self._settlement.outcome(batch, answer, self._policy), now)
         if affects_connection:
             self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
         if hints:  # in one call: there may be thousands

@@ -16,7 +16,18 @@ from aioproducer._accumulator.partition_queue import BatchState
 from aioproducer._network.refusals import is_refusal
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import deadline_error
-from aioproducer._sender.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
+from aioproducer._sender.produce_outcome import (
+    NO_OFFSET,
+    BatchFacts,
+    Complete,
+    Fail,
+    Policy,
+    ProduceOutcome,
+    Refuse,
+    Retry,
+    Split,
+    decide,
+)
 from aioproducer._sender.produce_request import topic_of
 from aioproducer._sender.why_waiting import WaitReasons
 from aioproducer._timing.retry_backoff import SOON_AT_MOST, SOON_MS
@@ -92,6 +103,18 @@ class Settlement:
 
     # Outcomes
 
+    def outcome(self, batch: ProducerBatch, answer: PartitionResponse | None, policy: Policy) -> ProduceOutcome:
+        """Decide what a response means for a batch; `answer` is None if it left the batch's partition out."""
+        is_unusual = batch.maybe_written or answer is None or answer.error_code or answer.base_offset < NO_OFFSET
+        if answer is None or is_unusual or self._repeats_offset(batch, answer):
+            return decide(answer, self.facts(batch, answer), policy)
+        # Nearly every response: to collect all facts would cost as much as to complete the batch.
+        return Complete(answer.base_offset, answer.log_append_time, answer.log_start_offset)
+
+    def _repeats_offset(self, batch: ProducerBatch, answer: PartitionResponse) -> bool:
+        has_seen = batch.queue.identity.has_seen
+        return batch.is_stamped and has_seen(answer.base_offset, batch, log_append_time=answer.log_append_time)
+
     def facts(self, batch: ProducerBatch, answer: PartitionResponse | None) -> BatchFacts:
         """Collect what is known of a batch; `answer` is None if the response left its partition out."""
         identity = batch.queue.identity
@@ -102,9 +125,7 @@ class Settlement:
             is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
             successor_acked=identity.last_acked_order > batch.order,
             is_behind_gap=identity.is_changing,
-            repeats_offset=answer is not None
-            and batch.is_stamped
-            and identity.has_seen(answer.base_offset, batch, log_append_time=answer.log_append_time),
+            repeats_offset=answer is not None and self._repeats_offset(batch, answer),
             max_timestamp=batch.times.max_timestamp,
         )
 
@@ -130,7 +151,7 @@ class Settlement:
                 batch.move_to(BatchState.DONE)
                 self._completion.complete(batch, outcome, now)
                 self._accumulator.batch_acknowledged(batch)
-                self._end_part(batch)
+                batch.queue.parts -= batch.keeps_sequences
             case Retry():
                 self._retry(batch, outcome, now)
             case Split():
@@ -235,13 +256,9 @@ class Settlement:
         batch.move_to(BatchState.DONE)
         if batch.is_stamped and not is_acknowledged:
             batch.queue.identity.leave_gap(batch)
-        self._end_part(batch)
+        batch.queue.parts -= batch.keeps_sequences
         if not was_sealing:  # else the thread that compresses it owns the memory
             self._completion.release(batch)
-
-    def _end_part(self, batch: ProducerBatch) -> None:
-        if batch.keeps_sequences:
-            batch.queue.parts -= 1
 
     def _resume(self, queue: PartitionQueue, now: float) -> None:
         """Let the partition continue: with a new epoch if that was pending, then with the next batch."""

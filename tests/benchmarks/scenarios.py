@@ -176,7 +176,10 @@ async def latency(bench: Bench) -> ScenarioReport:
     rows = await bench.measure(contestants)
     ours, raw = median_of(rows, OURS, "linger 5 ms", "p50_us"), median_of(rows, RAW_SOCKET, "linger 0", "p50_us")
     above = None if ours is None or raw is None else ours - raw
-    comparisons = [Comparison("p50 above the raw socket's", above, "us")]
+    comparisons = [
+        Comparison("p50 above the raw socket's", above, "us"),
+        Comparison("p50 above the raw socket's / the raw socket's p50", ratio(above, raw)),
+    ]
     return ScenarioReport("latency", "One task awaiting one record after another", rows, comparisons)
 
 
@@ -193,11 +196,14 @@ async def transactions(bench: Bench) -> ScenarioReport:
         for variant, count, each in ((SMALL, small, 1), (LARGE, large, LARGE_TRANSACTION))
         for client in TRANSACTIONS
     ]
+    raw = Job(work="raw_socket.transact", records=small, per_transaction=1)
+    contestants.append(Contestant(RAW_SOCKET, SMALL, raw))
     # a broker reaches its full speed only after some thousand transactions
     await bench.warm_up(Job(work=TRANSACTIONS[OURS], records=5 * small, per_transaction=1))
     rows = await bench.measure(contestants)
     comparisons = [
         Comparison(f"{SMALL}: rate / {CONFLUENT}", _rate_ratio(rows, SMALL, CONFLUENT)),
+        Comparison(f"{SMALL}: rate / {RAW_SOCKET}", _rate_ratio(rows, SMALL, RAW_SOCKET)),
         Comparison(f"{LARGE}: rate / {CONFLUENT} with callback", _rate_ratio(rows, LARGE, CONFLUENT)),
         Comparison(f"{LARGE}: rate / {AIOKAFKA}", _rate_ratio(rows, LARGE, AIOKAFKA)),
     ]

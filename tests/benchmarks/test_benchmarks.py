@@ -47,7 +47,7 @@ WORKS = [
     "ours_mock.send",
     *("confluent.enqueue_text", "ours.await_sends", "aiokafka.await_sends", "ours.enqueue_in_turn"),
     *(f"ours_observed.{work}" for work in ("plain", "scraped", "traced", "avro", "explain")),
-    *("ours.latency", "aiokafka.latency", "raw_socket.latency"),
+    *("ours.latency", "aiokafka.latency", "raw_socket.latency", "raw_socket.transact"),
 ]
 
 

@@ -60,7 +60,7 @@ def test_topics_are_named_as_long_as_the_id_of_one_is_not_known(known: tuple[str
     cluster = replace(Cluster(), topics=MappingProxyType(views))
     core = CoreParts()
     batches = [
-        SimpleNamespace(queue=PartitionQueue(TopicPartition(topic, 0), core.queue().identity, max_in_flight=5))
+        SimpleNamespace(count=1, queue=PartitionQueue(TopicPartition(topic, 0), core.queue().identity, max_in_flight=5))
         for topic in ("t", "u")
     ]
 

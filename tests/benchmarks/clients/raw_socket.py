@@ -10,15 +10,37 @@ from contextlib import closing
 from itertools import count
 from time import perf_counter
 
-from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchTimes, encode_header
-from aioproducer._protocol.messages import PRODUCE
+from aioproducer._accumulator.record_batch_header import (
+    HEADER_SIZE,
+    NO_IDENTITY,
+    BatchIdentity,
+    BatchTimes,
+    encode_header,
+)
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import (
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    Api,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer._protocol.produce import (
     BatchToSend,
     decode_produce_response,
     encode_produce_request,
 )
-from tests.benchmarks.job import Job, Outcome, Stopwatch, as_text, latency_figures
+from aioproducer._protocol.transaction_messages import (
+    END_TXN,
+    FIND_COORDINATOR,
+    CoordinatorType,
+    TransactionIdentity,
+    decode_end_txn_response,
+    encode_end_txn_request,
+    encode_find_coordinator_request,
+)
+from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, latency_figures
 
 VERSION = 9
 """The first version with compact lengths."""
@@ -30,6 +52,16 @@ DEFAULT_BATCH_SIZE = 262_144
 """The same as ours."""
 
 REQUEST_TIMEOUT_MS = 30_000
+
+TRANSACTIONAL_VERSION = 12
+"""The first version of Produce that adds its partitions to the transaction."""
+
+END_TXN_VERSION = 5
+"""The first that returns the identity of the next transaction."""
+
+INIT_PRODUCER_ID_VERSION = 4
+FIND_COORDINATOR_VERSION = 4
+START_PAUSE_S = 0.1
 
 _FRAME = struct.Struct(">ihhih")  # size, API key, version, correlation id, length of the client id: -1, none
 _SIZE_BYTES = 4
@@ -64,6 +96,63 @@ def latency(job: Job) -> Outcome:
     return Outcome(job.warmup_records + job.records, latency_figures(latencies_s), {"acks": "-1"})
 
 
+def transact(job: Job) -> Outcome:
+    """Send the records of a transaction in one batch, then commit; needs transactions of version 2 and one broker."""
+    records = b"".join([_record(job.value, number) for number in range(job.per_transaction)])
+    with closing(RawConnection(job)) as connection:
+        identity = _first_identity(connection, job.topic)
+        for _ in range(WARMUP_TRANSACTIONS):
+            identity = _transact_once(connection, job, records, identity)
+        stopwatch = Stopwatch()
+        for _ in range(job.transactions):
+            identity = _transact_once(connection, job, records, identity)
+        figures = stopwatch.figures(job.records)
+    marked = job.per_transaction + 1  # with the marker of its only partition
+    return Outcome((WARMUP_TRANSACTIONS + job.transactions) * marked, figures, {"transactional_id": job.topic})
+
+
+def _first_identity(connection: "RawConnection", transactional_id: str) -> TransactionIdentity:
+    """Have the coordinator made, which takes a moment on a new broker, and ask it for a producer id."""
+    look_up = encode_find_coordinator_request(FIND_COORDINATOR_VERSION, transactional_id, CoordinatorType.TRANSACTION)
+    request = encode_init_producer_id_request(
+        INIT_PRODUCER_ID_VERSION, transactional_id=transactional_id, transaction_timeout_ms=REQUEST_TIMEOUT_MS
+    )
+    while True:
+        connection.ask(FIND_COORDINATOR, FIND_COORDINATOR_VERSION, look_up)
+        answer = connection.ask(INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, request)
+        given = decode_init_producer_id_response(INIT_PRODUCER_ID_VERSION, answer)
+        if not given.error_code:
+            return TransactionIdentity(transactional_id, given.producer_id, given.producer_epoch)
+        time.sleep(START_PAUSE_S)
+
+
+def _transact_once(
+    connection: "RawConnection", job: Job, records: bytes, identity: TransactionIdentity
+) -> TransactionIdentity:
+    """Run one transaction; returns the identity of the next one."""
+    now_ms = time.time_ns() // 1_000_000
+    stamp = BatchIdentity(identity.producer_id, identity.producer_epoch, 0, is_transactional=True)
+    header = encode_header(
+        records, job.per_transaction, times=BatchTimes(now_ms, now_ms), identity=stamp, compression=0
+    )
+    pieces = encode_produce_request(
+        TRANSACTIONAL_VERSION,
+        acks=-1,
+        timeout_ms=REQUEST_TIMEOUT_MS,
+        transactional_id=identity.transactional_id,
+        batches=[BatchToSend(job.topic, NO_TOPIC_ID, 0, header, records)],
+    )
+    request, code = b"".join(pieces), int(ErrorCode.CONCURRENT_TRANSACTIONS)
+    while code == ErrorCode.CONCURRENT_TRANSACTIONS:  # the markers of the last transaction are not written yet
+        answer = connection.ask(PRODUCE, TRANSACTIONAL_VERSION, request)
+        code = decode_produce_response(TRANSACTIONAL_VERSION, answer).partitions[0].error_code
+    commit = encode_end_txn_request(END_TXN_VERSION, identity, is_commit=True)
+    ended = decode_end_txn_response(END_TXN_VERSION, connection.ask(END_TXN, END_TXN_VERSION, commit))
+    if code or ended.error_code:
+        raise RuntimeError(f"the broker refused a transaction: {code}, {ended.error_code}")
+    return identity._replace(producer_id=ended.producer_id, producer_epoch=ended.producer_epoch)
+
+
 class RawConnection:
     """A socket to the leader, the only broker of the measured cluster."""
 
@@ -89,10 +178,15 @@ class RawConnection:
             self.receive()
         return times
 
-    def send(self, request: bytes) -> None:
+    def ask(self, api: Api, version: int, request: bytes) -> bytes:
+        """Send one request, and return the response behind its header."""
+        self.send(request, api, version)
+        return self._receive()
+
+    def send(self, request: bytes, api: Api = PRODUCE, version: int = VERSION) -> None:
         """Send one request after its header; blocks while the socket's buffer is full."""
         size = _FRAME.size - _SIZE_BYTES + len(_NO_TAGGED_FIELDS) + len(request)
-        header = _FRAME.pack(size, PRODUCE.key, VERSION, next(self._correlation_ids), -1) + _NO_TAGGED_FIELDS
+        header = _FRAME.pack(size, api.key, version, next(self._correlation_ids), -1) + _NO_TAGGED_FIELDS
         sent = self._socket.sendmsg([header, request])
         if sent < len(header) + len(request):
             self._socket.sendall(memoryview(request)[sent - len(header) :])
@@ -103,11 +197,14 @@ class RawConnection:
         Raises:
             RuntimeError: the broker refused a batch.
         """
-        size = int.from_bytes(self._answers.read(_SIZE_BYTES), "big")
-        answer = decode_produce_response(VERSION, self._answers.read(size)[_RESPONSE_HEADER_SIZE:])
+        answer = decode_produce_response(VERSION, self._receive())
         refused = [partition for partition in answer.partitions if partition.error_code != 0]
         if refused or not answer.partitions:
             raise RuntimeError(f"the broker refused a prepared batch: {refused}")
+
+    def _receive(self) -> bytes:
+        size = int.from_bytes(self._answers.read(_SIZE_BYTES), "big")
+        return self._answers.read(size)[_RESPONSE_HEADER_SIZE:]
 
 
 def prepared_request(job: Job, batch_size: int, *, partitions: int | None = None) -> tuple[bytes, int]:

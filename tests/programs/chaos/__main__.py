@@ -3,6 +3,7 @@
     --gate          four cells of 30 s that have every kind of fault between them
     --seed N        the first cell's; each later cell has the next one
     --faults a,b    only these kinds
+    --client NAME   cells that other clients can run, by this one: aioproducer, confluent-kafka or aiokafka
 
 Prints each cell as it goes, and a summary at the end; `--json FILE` writes the summary, too.
 """
@@ -22,7 +23,8 @@ from pathlib import Path
 from aioproducer.testing.kafka import MissingToolError
 from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
 from tests.programs.chaos.cell import run_cell
-from tests.programs.chaos.plans import PATIENT, VERSIONS, Plan, Scale, drawn, gate, planned
+from tests.programs.chaos.plans import PATIENT, VERSIONS, Plan, Scale, compared, drawn, gate, planned
+from tests.programs.chaos.producing.peers import CLIENTS
 from tests.programs.chaos.summary import Summary, cell_lines
 from tests.programs.timestamp import now
 
@@ -42,6 +44,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=4_000, help="records a second, at most")
     parser.add_argument("--producers", type=float, default=6, help="short-lived producers a second")
     parser.add_argument("--faults", default="", help="only these kinds, separated by commas; with patient deadlines")
+    parser.add_argument("--client", choices=CLIENTS, help="compare: one idempotent producer, deadlines of 4 s")
     parser.add_argument("--folder", type=Path, default=None, help="where cells keep their files while they run")
     parser.add_argument("--json", type=Path, default=None, help="write the summary there too")
     return parser.parse_args(given)
@@ -49,13 +52,15 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 def plans(asked: argparse.Namespace, seed: int) -> Iterator[Plan]:
     """The cells to run, in order; ends by itself only for a number of cells."""
-    if asked.gate or not (asked.minutes or asked.cells):
+    if asked.gate or not (asked.minutes or asked.cells or asked.client):
         yield from gate(seed, GATE)
         return
     scale = Scale(asked.cell_seconds, 40, asked.rate, asked.producers)
     number = 0
-    while asked.minutes or number < asked.cells:
-        if asked.faults:
+    while asked.minutes or number < max(asked.cells, 1):
+        if asked.client:
+            yield compared(seed + number, scale, asked.kafka or VERSIONS[0], client=asked.client)
+        elif asked.faults:
             version = asked.kafka or VERSIONS[0]
             yield planned(seed + number, scale, version, limits=PATIENT, faults=asked.faults.split(","))
         else:

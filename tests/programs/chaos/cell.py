@@ -154,6 +154,7 @@ def _start_senders(plan: Plan, arena: Arena) -> None:
             rate=workload.rate,
             seed=f"{plan.seed}/{workload.name}",
             options=plan.options(workload),
+            client=plan.client,
         )
         arena.start_sender(orders)
 

@@ -50,6 +50,7 @@ class Plan:
     longest_stop_s: float
     limits: Limits
     workloads: Sequence[Workload]
+    client: str = "aioproducer"
 
     def topic(self, workload: Workload) -> Topic:
         return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)
@@ -89,6 +90,10 @@ HASTY = Limits(request_timeout_ms=5_000, delivery_timeout_ms=5_500, max_block_ms
 No recovery is bounded with a shorter request timeout: on a busy machine followers alone take longer."""
 
 
+SHORT = Limits(request_timeout_ms=3_900, delivery_timeout_ms=4_000, max_block_ms=4_000)
+"""Deadlines of a comparison: most faults outlive them."""
+
+
 def workloads(scale: Scale) -> list[Workload]:
     rate, short = scale.records_per_s, scale.producers_per_s
     return [
@@ -108,6 +113,13 @@ def planned(seed: int, scale: Scale, version: str, *, limits: Limits, faults: Se
     if limits is PATIENT:  # a process would have to be stopped for minutes
         faults = [fault for fault in faults if fault != "stop_producer"]
     return Plan(seed, version, scale.seconds, faults, scale.longest_stop_s, limits, workloads(scale))
+
+
+def compared(seed: int, scale: Scale, version: str, *, client: str) -> Plan:
+    """A cell that any client can run: one idempotent producer, and the faults that delete nothing."""
+    faults = [fault for fault in ALL_FAULTS if fault != "make_topic_again"]
+    steady = [workload for workload in workloads(scale) if workload.kind == "steady" and workload.idempotent]
+    return Plan(seed, version, scale.seconds, faults, scale.longest_stop_s, SHORT, steady, client)
 
 
 def gate(seed: int, scale: Scale) -> list[Plan]:

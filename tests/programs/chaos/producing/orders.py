@@ -18,6 +18,7 @@ class Orders:
     rate: float  # records a second ("steady"), or producers a second ("short")
     seed: str
     options: dict[str, Any]  # options of `Producer`
+    client: str  # in `peers.CLIENTS`
 
     def dumps(self) -> str:
         return json.dumps(dataclasses.asdict(self))

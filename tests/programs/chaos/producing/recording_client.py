@@ -6,12 +6,13 @@ import time
 from functools import partial
 from typing import Any
 
-from aioproducer import KafkaError, Outcome, Producer, RecordMetadata
+from aioproducer import KafkaError, Outcome, RecordMetadata
 from aioproducer.errors import UndeliveredError
 from tests.programs.chaos.checker.cell_description import Close
 from tests.programs.chaos.checker.history_file import HistoryWriter, Kind
 from tests.programs.chaos.checker.payload import Payload, encode
 from tests.programs.chaos.producing.orders import Orders
+from tests.programs.chaos.producing.peers import CLIENTS
 
 FILLER = bytes(range(256))
 FILLER_MAX_BYTES = 80
@@ -22,7 +23,7 @@ class RecordingClient:
     """One producer object and its part of the history."""
 
     def __init__(self, orders: Orders, client: int, history: HistoryWriter) -> None:
-        self.producer = Producer(orders.bootstrap, client_id=f"chaos-{client}", **orders.options)
+        self.producer = CLIENTS[orders.client](orders.bootstrap, client_id=f"chaos-{client}", **orders.options)
         self.client = client
         self.partitions = 1  # spread records evenly, at random, over this many partitions
         self._topic = orders.topic
