@@ -61,6 +61,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._config = config
         self._log = log
         self.max_block_s = config.max_block_ms / 1000
+        self.delivery_timeout_ms = config.delivery_timeout_ms
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for

@@ -21,7 +21,7 @@ from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.arrow import ArrowRecords, ColumnNames
 from aioproducer._producer.bulk import BulkDelivery, append_all, enqueue_all
 from aioproducer._producer.bulk_rows import rows_of
-from aioproducer._producer.topic import Topic, TopicRecords
+from aioproducer._producer.topic import Topic, TopicRecords, limits_of
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class SendMethods(EnqueueMethod):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> Delivery:
         """Accept a record; `await` the delivery for the broker's acknowledgement.
 
@@ -74,6 +75,8 @@ class SendMethods(EnqueueMethod):
             headers: (str, bytes | None) pairs.
             on_delivery: called with (metadata, None) or (None, error), in record order and in the caller's context;
                 never ends the linger.
+            deadline: seconds until the record fails unless it is acknowledged, for one that is of no use later; at most
+                `delivery_timeout_ms`, which is the default. Records of the same batch go on. Above 0.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
@@ -85,6 +88,11 @@ class SendMethods(EnqueueMethod):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
+        if deadline is not None:
+            admission = self._open_admission()
+            limit = admission.deadline(deadline)
+            prepared = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
+            return admission.send(prepared, limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
@@ -101,6 +109,7 @@ class SendMethods(EnqueueMethod):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> RecordMetadata:
         """Send, and wait for the acknowledgement; arguments and errors as `send`.
 
@@ -108,7 +117,14 @@ class SendMethods(EnqueueMethod):
         record still waits for metadata or memory, it withdraws the record; an accepted record is still sent.
         """
         delivery = await self.enqueue(
-            topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=on_delivery,
+            **limits_of(deadline),
         )
         return await delivery
 
@@ -122,6 +138,7 @@ class SendMethods(EnqueueMethod):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> Delivery:
         """Accept a record if it can be appended now; arguments and errors as `send`.
 
@@ -132,6 +149,11 @@ class SendMethods(EnqueueMethod):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
+        if deadline is not None:
+            admission = self._open_admission()
+            limit = admission.deadline(deadline)
+            prepared = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
+            return admission.send_nowait(prepared, limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
@@ -308,6 +330,11 @@ class SendMethods(EnqueueMethod):
     def _enqueue_slowly(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
         admission = self._open_admission()
         return admission.enqueue(admission.take(*arguments))
+
+    def _enqueue_within(self, deadline: float, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
+        admission = self._open_admission()
+        limit = admission.deadline(deadline)
+        return admission.enqueue(admission.limited(admission.pipeline.take_or_wait(*arguments), limit), limit)
 
     def _enqueue_prepared(self, record: PreparedRecord | UnfinishedRecord) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(record)

@@ -14,8 +14,8 @@ from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
-from aioproducer.blocking._handoff_queue import QueuedRecord, queued_record
-from aioproducer.blocking.topic import BlockingTopic, SendMany
+from aioproducer.blocking._handoff_queue import CallDeadline, QueuedRecord, left_of, queued_record
+from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
 from aioproducer.records import check_payload, check_topic_name
@@ -89,6 +89,7 @@ class BlockingProducer(BlockingTransactions):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> RecordMetadata:
         """Send a record and wait for the broker's acknowledgement; arguments and errors as `Producer.send`.
 
@@ -103,6 +104,7 @@ class BlockingProducer(BlockingTransactions):
                 timestamp=timestamp,
                 headers=headers,
                 on_delivery=on_delivery,
+                deadline=deadline,
             )
         )
 
@@ -116,24 +118,24 @@ class BlockingProducer(BlockingTransactions):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send without waiting; arguments as `enqueue`, errors by the future, which may be dropped.
 
         Raises:
             ProducerClosedError: closing or closed.
         """
-        return self._in_turn(
-            partial(
-                self._producer.send_and_wait,
-                topic,
-                owned(value),
-                key=owned(key),
-                partition=partition,
-                timestamp=timestamp,
-                headers=owned_headers(headers),
-                on_delivery=on_delivery,
-            )
+        sending = partial(
+            self._producer.send_and_wait,
+            topic,
+            owned(value),
+            key=owned(key),
+            partition=partition,
+            timestamp=timestamp,
+            headers=owned_headers(headers),
+            on_delivery=on_delivery,
         )
+        return self._send_in_turn(sending, deadline)
 
     def enqueue(  # noqa: PLR0913  # as send
         self,
@@ -145,6 +147,7 @@ class BlockingProducer(BlockingTransactions):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> None:
         """Accept a record as soon as there is room.
 
@@ -160,6 +163,7 @@ class BlockingProducer(BlockingTransactions):
             timestamp: ms since the epoch; None is now.
             headers: (str, bytes | None) pairs.
             on_delivery: called with (metadata, None) or (None, error).
+            deadline: seconds, from this call on.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
@@ -180,6 +184,7 @@ class BlockingProducer(BlockingTransactions):
                 timestamp=timestamp,
                 headers=headers,
                 on_delivery=on_delivery,
+                deadline=self._call_deadline(deadline),
             )
         )
 
@@ -338,6 +343,15 @@ class BlockingProducer(BlockingTransactions):
         return f"<BlockingProducer of {self._producer!r}>"
 
     # Inside
+
+    def _call_deadline(self, seconds: float | None) -> CallDeadline | None:
+        return CallDeadline.of(seconds, self._config.delivery_timeout_ms)
+
+    def _send_in_turn(self, send: SendAndWait, seconds: float | None) -> concurrent.futures.Future[RecordMetadata]:
+        if seconds is None:
+            return self._in_turn(send)
+        deadline = self._call_deadline(seconds)
+        return self._in_turn(lambda: send(**left_of(deadline)), limit=delivery_limit(seconds))
 
     def _put(self, record: QueuedRecord) -> None:
         self._background.check_caller()
