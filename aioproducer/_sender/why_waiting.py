@@ -125,7 +125,7 @@ class WaitReasons:
                 "topic": topic,
                 "partition": partition,
                 "node_id": batch.node_id if reason is WaitReason.RESPONSE else queue.leader_id,
-                "records": contents.count,
+                "records": contents.count - len(batch.detached),
                 "size": contents.size,
                 "attempts": batch.attempts_before + batch.attempts,
                 "reason": reason,
