@@ -13,7 +13,7 @@ Source: the `waiters` of BufferPool and `waitOnMetadata` of KafkaProducer in Apa
 from __future__ import annotations
 
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer._accumulator.memory_wait_queues import BufferWaiters
@@ -222,13 +222,13 @@ class WaitQueues:
 
     # Leaving
 
-    def fail_all(self, error: KafkaError) -> None:
-        """Fail every waiting record, because the producer closes or has failed."""
-        for line in list(self._topics.values()):
-            for record in line:
-                self._fail(record, error)
-        for record in self._memory:
+    def fail_all(self, error: KafkaError, topic: str | None = None) -> int:
+        """Fail every waiting record, or every one for a topic; return how many."""
+        lines = chain(*self._topics.values(), self._memory)
+        records = [record for record in lines if topic in {None, record.topic}]
+        for record in records:
             self._fail(record, error)
+        return len(records)
 
     def _fail(self, record: WaitingRecord, error: KafkaError) -> None:
         topic, partition = record.topic, record.partition

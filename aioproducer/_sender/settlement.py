@@ -338,6 +338,23 @@ class Settlement:
                     self._give_up(batch, error, now)
             self._resume(queue, now)
 
+    def purge(self, topic: str | None, error: KafkaError) -> int:
+        """Fail the records of a topic, or of all, that are known not to be in the log; return how many.
+
+        A batch that may be in the log goes on, so that it is not written twice, nor reported as not written.
+        """
+        now = self._clock()
+        purged = 0
+        for queue in self._accumulator.partitions.queues():
+            if topic not in {None, queue.topic_partition.topic}:
+                continue
+            self._accumulator.close_open(queue)
+            for batch in [batch for batch in queue.queued if not batch.maybe_written]:
+                purged += batch.callers
+                self._give_up(batch, error, now)
+            self._resume(queue, now)
+        return purged
+
     def fail_lost_batches(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
         """Fail the batches that a defect of our own has lost: their waiters must be woken."""
         for batch in batches:

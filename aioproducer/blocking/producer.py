@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator, Sized
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Final, overload
 
 from aioproducer._producer.arguments import owned, owned_headers
 from aioproducer._producer.lifecycle import caller
@@ -14,7 +16,7 @@ from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
-from aioproducer.blocking._handoff_queue import CallDeadline, QueuedRecord, left_of, queued_record
+from aioproducer.blocking._handoff_queue import Barrier, CallDeadline, QueuedRecord, left_of, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from aioproducer.explanation import Explanation
     from aioproducer.metrics import Metric, ProducerStatistics
     from aioproducer.records import RecordMetadata
+
+PURGE_AGAIN_S: Final = 0.001
+"""How long `purge` waits for the records of the queue: those that the producer has taken meanwhile are in their way."""
 
 
 class BlockingProducer(BlockingTransactions):
@@ -299,6 +304,31 @@ class BlockingProducer(BlockingTransactions):
         failed = self._queue.take_errors(undelivered, outside_too=True)
         if failed is not None:
             raise failed
+
+    def purge(self, topic: str | None = None) -> int:
+        """As `Producer.purge`, of all records accepted before this call, of all threads.
+
+        Raises:
+            TypeError, ValueError: an invalid topic name.
+            ProducerClosedError: closing or closed.
+        """
+        if topic is not None:
+            check_topic_name(topic)
+        barrier = Barrier()
+
+        async def purge() -> int:
+            purged = self._producer.purge(topic)
+            while not barrier.reached.is_set():  # records that are handed over now, as others make room
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PURGE_AGAIN_S):
+                        await barrier.reached.wait()
+                purged += self._producer.purge(topic)
+            return purged
+
+        self._check_open()
+        self._background.check_caller()
+        self._queue.put_barrier(barrier)
+        return self._background.call(purge, metadata_limit(self._max_block_s))
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, asking a broker if need be; errors as `Producer.partitions_for`."""

@@ -105,7 +105,9 @@ async def test_record_without_memory_ends_at_its_deadline(verb: str) -> None:
             if producer.statistics().records_waiting:
                 break
 
-        with pytest.raises(BufferTimeoutError, match=r"within deadline=2: .* raise buffer_memory or deadline") as caught:
+        with pytest.raises(
+            BufferTimeoutError, match=r"within deadline=2: .* raise buffer_memory or deadline"
+        ) as caught:
             await give(producer, verb, "orders", b"late", deadline=2)
 
         assert caught.value.outcome is Outcome.NOT_WRITTEN
@@ -219,13 +221,15 @@ async def test_flush_raises_what_ended_and_waits_for_the_others() -> None:
 @in_virtual_time
 async def test_transaction_with_a_record_that_ended_is_aborted() -> None:
     async with producing(FakeCluster(1, topics={"orders": 1}), transactional_id="t") as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.faults.delay(3, PRODUCE)
+        await producer.begin_transaction()
+        producer.send("orders", b"kept")
+        producer.send("orders", b"late", deadline=1)
+        await asyncio.sleep(2)
         with pytest.raises(TransactionAbortableError):
-            async with producer.transaction() as transaction:
-                transaction.send("orders", b"kept")
-                await producer.partitions_for("orders")
-                cluster.faults.delay(3, PRODUCE)
-                transaction.send("orders", b"late", deadline=1)
-                await asyncio.sleep(2)
+            await producer.commit_transaction()
+        await producer.abort_transaction()
 
         async with producer.transaction() as transaction:
             await transaction.send("orders", b"next", deadline=1)
