@@ -12,11 +12,11 @@ from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedVerbs
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import mark_as_coroutine_functions
-from aioproducer._producer.bulk_rows import rows_of
+from aioproducer._producer.bulk_rows import Columns, CommonParts
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 
     from aioproducer._accumulator.partition_queue import RecordDeadline
     from aioproducer._native.append import Headers
@@ -153,7 +153,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         producer: TopicProducer,
         *,
         admission: Callable[[], Admission],
-        enqueue_each: Callable[[Iterable[Row], EnqueueRow], Awaitable[BulkDelivery]],
+        enqueue_each: Callable[[Iterable[Row] | AsyncIterator[Row], EnqueueRow], Awaitable[BulkDelivery]],
         asks_producer: bool,
     ) -> None:
         # A Protocol cannot say that the producer is a native class as well.
@@ -241,19 +241,23 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         arguments = (value, key, partition, timestamp, headers, on_delivery)
         return self._dispatch(taken, arguments, limit, admit=Admission.send_nowait, override=self._producer.send_nowait)
 
-    async def send_many(
+    async def send_many(  # noqa: PLR0913  # a record has that many parts
         self,
-        values: Iterable[ValueT | None],
+        values: Iterable[ValueT | None] | AsyncIterable[ValueT | None],
         *,
-        keys: Iterable[KeyT | None] | None = None,
+        keys: Iterable[KeyT | None] | AsyncIterable[KeyT | None] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
+        timestamps: Iterable[int | None] | AsyncIterable[int | None] | None = None,
+        record_headers: Iterable[Headers | None] | AsyncIterable[Headers | None] | None = None,
     ) -> BulkDelivery:
         """As `Producer.send_many`; a key or value of another type is an error in the result."""
-        pairs = None if headers is None else normalize_headers(headers)
-        rows = rows_of(values, keys, partition=partition, timestamp=timestamp, headers=pairs)
+        common = CommonParts(partition, timestamp, None if headers is None else normalize_headers(headers))
+        others = {"keys": keys, "timestamps": timestamps, "record_headers": record_headers}
+        columns = Columns(values, common, others)
         await self.partitions_for()
+        rows = columns.async_rows() if columns.is_async else columns.rows()
         return await self._enqueue_each(rows, self._enqueue_row)
 
     def _enqueue_row(  # noqa: PLR0917  # a row

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Final, overload
 
 from aioproducer._producer.arguments import owned, owned_headers
+from aioproducer._producer.bulk_rows import is_async
 from aioproducer._producer.lifecycle import caller
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
@@ -193,7 +194,7 @@ class BlockingProducer(BlockingTransactions):
             )
         )
 
-    def send_many(
+    def send_many(  # noqa: PLR0913  # as Producer.send_many
         self,
         topic: str,
         values: Iterable[object],
@@ -202,6 +203,8 @@ class BlockingProducer(BlockingTransactions):
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
+        timestamps: Iterable[int | None] | None = None,
+        record_headers: Iterable[Headers | None] | None = None,
     ) -> BulkResult:
         """Send one record for each value and wait until all have ended; arguments and errors as `Producer.send_many`.
 
@@ -211,14 +214,16 @@ class BlockingProducer(BlockingTransactions):
             Counts, offsets and errors; failed records raise nothing.
         """
         send_many = partial(self._producer.send_many, topic, partition=partition, timestamp=timestamp, headers=headers)
-        return self._send_columns(send_many, values, keys)
+        return self._send_columns(send_many, values, keys=keys, timestamps=timestamps, record_headers=record_headers)
 
-    def _send_columns(self, send_many: SendMany, values: Iterable[object], keys: Iterable[object] | None) -> BulkResult:
+    def _send_columns(
+        self, send_many: SendMany, values: Iterable[object], **others: Iterable[object] | None
+    ) -> BulkResult:
         self._check_open()  # before anything is taken out of an iterator
-        values, keys = read_columns(values, keys)
+        values, columns = read_columns(values, others)
 
         async def send() -> BulkResult:
-            return await (await send_many(values, keys=keys))
+            return await (await send_many(values, **columns))
 
         return wait_for(self._in_turn(send))
 
@@ -389,14 +394,21 @@ class BlockingProducer(BlockingTransactions):
 
 
 def read_columns(
-    values: Iterable[object], keys: Iterable[object] | None
-) -> tuple[Iterable[object], Iterable[object] | None]:
+    values: Iterable[object], others: Mapping[str, Iterable[object] | None]
+) -> tuple[Iterable[object], dict[str, Iterable[object] | None]]:
     """Read iterators on the calling thread: they may belong to it, as a database's cursor does, or be slow.
 
     Keys may be endless, as those of `itertools.repeat`: one more than there are values is enough to refuse them.
+
+    Raises:
+        TypeError: the values are an asynchronous iterable, which no thread can read.
     """
+    if is_async(values):
+        raise TypeError(f"values must be an iterable of values, got {type(values).__name__}, which is asynchronous")
     if isinstance(values, Iterator):
         values = list(values)
-    if isinstance(keys, Iterator) and isinstance(values, Sized):
-        keys = list(islice(keys, len(values) + 1))
-    return values, keys
+    columns = dict(others)
+    for name, column in others.items():
+        if isinstance(column, Iterator) and isinstance(values, Sized):
+            columns[name] = list(islice(column, len(values) + 1))
+    return values, columns

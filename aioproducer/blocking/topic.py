@@ -27,7 +27,7 @@ ValueT = TypeVar("ValueT")
 class SendMany(Protocol):
     """`send_many` of a producer or a topic, with all but the columns."""
 
-    def __call__(self, values: Iterable[object], *, keys: Iterable[object] | None) -> Awaitable[BulkDelivery]:
+    def __call__(self, values: Iterable[object], **others: Iterable[object] | None) -> Awaitable[BulkDelivery]:
         """Enqueue one record for each value."""
         ...
 
@@ -54,7 +54,7 @@ class TopicQueue(Protocol):
     def _put(self, record: QueuedRecord) -> None: ...
 
     def _send_columns(
-        self, send_many: SendMany, values: Iterable[object], keys: Iterable[object] | None
+        self, send_many: SendMany, values: Iterable[object], **others: Iterable[object] | None
     ) -> BulkResult: ...
 
 
@@ -167,7 +167,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
             )
         )
 
-    def send_many(
+    def send_many(  # noqa: PLR0913  # as BlockingProducer.send_many
         self,
         values: Iterable[ValueT | None],
         *,
@@ -175,10 +175,14 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
+        timestamps: Iterable[int | None] | None = None,
+        record_headers: Iterable[Headers | None] | None = None,
     ) -> BulkResult:
         """As `BlockingProducer.send_many`; a key or value of another type is an error in the result."""
         send_many = partial(self._topic.send_many, partition=partition, timestamp=timestamp, headers=headers)
-        return self._producer._send_columns(send_many, values, keys)
+        return self._producer._send_columns(
+            send_many, values, keys=keys, timestamps=timestamps, record_headers=record_headers
+        )
 
     def partitions_for(self) -> list[int]:
         """As `BlockingProducer.partitions_for`."""
