@@ -35,29 +35,33 @@ def outcome_of(delivery: Delivery, kind: type[KafkaError]) -> Outcome | None:
 
 
 @pytest.mark.parametrize("release", ["3.9.1", "4.3.1"])
-async def test_log_holds_what_the_outcomes_say(request: pytest.FixtureRequest, topic: str, release: str) -> None:
-    """`max_in_flight` is one, so that what follows the first batch is certainly not sent."""
+async def test_log_holds_what_the_outcomes_say(  # noqa: PLR0915  # one story
+    request: pytest.FixtureRequest, topic: str, release: str
+) -> None:
+    """Records that no caller awaits linger, so that they are certainly not sent; what is left of their batch is."""
     kafka: KafkaCluster = request.getfixturevalue(f"kafka_{release.replace('.', '')}")
     [node_id] = kafka.node_ids
-    async with Producer(kafka.bootstrap_servers, linger_ms=0, max_in_flight_requests_per_connection=1) as producer:
+    async with Producer(kafka.bootstrap_servers, linger_ms=10_000) as producer:
         await producer.send(topic, b"first", partition=0)
         await asyncio.to_thread(kafka.pause, node_id)
         try:
             on_wire = [producer.send(topic, b"on the wire", partition=0, deadline=limit) for limit in (1.0, None)]
+            told = asyncio.ensure_future(asyncio.wait(on_wire, return_when=asyncio.FIRST_COMPLETED))
             await asyncio.sleep(0.2)
-            late = producer.send(topic, b"late", partition=0, deadline=1.0)
+            ended = asyncio.Event()
+            late = producer.send(topic, b"late", partition=0, deadline=1.0, on_delivery=lambda *_: ended.set())
             kept = producer.send(topic, b"kept", partition=0)
-            await asyncio.wait([late, on_wire[0]])
+            await asyncio.gather(told, ended.wait())
             purged = producer.send(topic, b"purged", partition=0)
-            assert producer.purge() == 2
-            after = producer.send(topic, b"after", partition=0)
+            assert producer.purge() == 1
         finally:
             await asyncio.to_thread(kafka.resume, node_id)
-        await asyncio.gather(on_wire[1], after)
+        await asyncio.gather(on_wire[1], kept)
         await producer.send(topic, b"last", partition=0)
-        assert outcome_of(on_wire[0], DeliveryTimeoutError) is Outcome.UNKNOWN
+        if on_wire[0].exception() is not None:  # else the broker answered just before it was frozen
+            assert outcome_of(on_wire[0], DeliveryTimeoutError) is Outcome.UNKNOWN
         assert outcome_of(late, DeliveryTimeoutError) is Outcome.NOT_WRITTEN
-        assert [outcome_of(each, PurgedError) for each in (kept, purged)] == [Outcome.NOT_WRITTEN] * 2
+        assert outcome_of(purged, PurgedError) is Outcome.NOT_WRITTEN
 
     found = await read_until(kafka, topic, b"last")
-    assert found == [b"first", b"on the wire", b"on the wire", b"after", b"last"]
+    assert found == [b"first", b"on the wire", b"on the wire", b"kept", b"last"]
