@@ -140,12 +140,13 @@ cdef class BatchResult:
 
 
 cdef object find_part(list parts, int index):
+    """The last part that begins at `index` or before; there may be thousands."""
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = len(parts)
     cdef Py_ssize_t middle
     while high - low > 1:
         middle = (low + high) // 2
-        if parts[middle][0] > index:
+        if (<tuple>parts[middle])[0] > index:
             high = middle
         else:
             low = middle

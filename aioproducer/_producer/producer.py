@@ -20,6 +20,7 @@ from aioproducer._producer.lifecycle import LifecycleMethods, caller
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.send_methods import SendMethods
 from aioproducer._producer.statistics import take_snapshot
+from aioproducer._producer.topic import limits_of
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
@@ -81,6 +82,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send from any thread; arguments as `send`, errors by the returned future.
 
@@ -103,6 +105,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             timestamp=timestamp,
             headers=owned_headers(headers),
             on_delivery=on_delivery,
+            **limits_of(deadline),
         )
         config, running = self._config, self._running
         limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)

@@ -68,6 +68,10 @@ class WaitReasons:
                 return own
         return self._of_place(queue, batch, queue.leader_id)
 
+    def in_words(self, batch: ProducerBatch) -> str:
+        node_id = batch.node_id if batch.state is BatchState.ON_WIRE else batch.queue.leader_id
+        return self.of(batch).words(node_id)
+
     def _of_own(self, batch: ProducerBatch) -> Why | None:
         """What the batch itself waits for, apart from its node and partition."""
         if batch.state is BatchState.SEALING:
@@ -129,7 +133,7 @@ class WaitReasons:
                 topic,
                 partition,
                 batch.node_id if reason is _WAITS_FOR_RESPONSE else queue.leader_id,
-                contents.count,
+                contents.count - len(batch.detached),
                 contents.size,
                 batch.attempts_before + batch.attempts,
                 reason,
@@ -137,7 +141,7 @@ class WaitReasons:
                 age_s,
                 age_s if since is None else now - since,
                 None if until is None else until - now,
-                self._delivery_timeout_s - age_s,
+                min(self._delivery_timeout_s - age_s, batch.first_deadline - now),
             ),
         )
 
@@ -151,6 +155,9 @@ class WaitReasons:
         self, record: WaitingRecord, reason: WaitReason, detail: str, max_block_s: float
     ) -> Waiting:
         age_s, partition = self._now - record.called_at, record.partition
+        until = record.called_at + max_block_s
+        if record.deadline is not None:
+            until = min(until, record.deadline.at)
         return Waiting(
             record.topic,
             partition,
@@ -163,7 +170,7 @@ class WaitReasons:
             age_s,
             self._now - record.since,
             None,
-            max_block_s - age_s,
+            until - self._now,
         )
 
 

@@ -189,7 +189,7 @@ class SentRecords:
         """Complete a run as a leader's acknowledgement does."""
         outcome = Complete(run.base_offset, log_start_offset=0)
         latency_s = self._loop.time() - run.called_at
-        self._completion.complete_result(run.result, outcome, count=run.count, latency_s=latency_s)
+        self._completion.complete_result(run.result, outcome, count=run.count, callers=run.count, latency_s=latency_s)
         self._generations.leave(run.generation)
 
     def fail(self, run: Run, error: KafkaError) -> None:
