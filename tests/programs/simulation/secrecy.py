@@ -1,5 +1,7 @@
 """SECRECY: no payload in what the producer says of itself: events, errors and what hangs on them, and every `repr`.
 
+Nor is there a password, a token or a key.
+
 Payloads of a simulation begin with the name of their record and a bar, and most go on with words that are used
 nowhere else. So a text that quotes one, from its beginning or out of its middle, is recognized.
 """
@@ -9,8 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 LOOKS_FOR_PAYLOADS: Final = 16  # one in so many seeds makes events and searches errors, which costs a tenth of a run
+LOOKS_FOR_SECRETS: Final = 4  # the same, of those with secrets
 
 _PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog")
+
+
+_SECRET: Final = re.compile(r"alice-secret|eyJ[\w-]{10,}|PRIVATE KEY")
 
 
 class Secrecy:
@@ -21,6 +27,9 @@ class Secrecy:
 
     def look_at(self, what: str, text: str) -> None:
         """Look at a text of the producer's."""
+        secret = _SECRET.search(text)
+        if secret is not None:
+            self._violated("SECRECY", f"{what} holds a secret ({secret[0]:.12}...)")
         if "|" not in text and "brown fox" not in text and "lazy dog" not in text:
             return  # as almost always, and to know it takes less time than to search
         found = _PAYLOAD.search(text)
