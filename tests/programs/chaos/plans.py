@@ -50,6 +50,7 @@ class Plan:
     longest_stop_s: float
     limits: Limits
     workloads: Sequence[Workload]
+    is_secured: bool = False  # whether producers connect by SASL over TLS, with sessions of ten seconds
 
     def topic(self, workload: Workload) -> Topic:
         return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)
