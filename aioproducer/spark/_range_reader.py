@@ -22,6 +22,7 @@ from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._offsets import OffsetRange, Offsets, Place, lost_ranges, ranges
 from aioproducer.spark._options import FIRST_ANSWER_TIMEOUT_S, SourceOptions, consumer_arguments
+from aioproducer.spark._python_worker import reused_worker
 
 if TYPE_CHECKING:
     from aiokafka.structs import ConsumerRecord
@@ -112,6 +113,7 @@ class RangeReader:
             return
         wanted: OffsetRange = partition.value
         with (
+            reused_worker(),
             start_blocking_portal() as portal,
             portal.wrap_async_context_manager(consumer_of(self._options)) as consumer,
         ):

@@ -28,6 +28,7 @@ from aioproducer.spark._commit import BatchAction, Preparation, WrittenTask, bat
 from aioproducer.spark._coordinators import prepared, with_sink
 from aioproducer.spark._decision import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._python_worker import reused_worker
 from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._report import batch_report, publish
 from aioproducer.spark._row_groups import rows_of_splits
@@ -73,6 +74,10 @@ class SinkWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one attempt of a task."""
+        with reused_worker():
+            return self._write(iterator)
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> "SinkMessage":
         context = TaskContext.get()
         assert context is not None
         task, attempt = context.partitionId(), context.attemptNumber()

@@ -17,7 +17,7 @@ from tests.benchmarks.worker import READY
 ROOT = Path(__file__).parents[2]
 """Folder from which `python -m tests.benchmarks...` runs."""
 
-WORK_TIMEOUT_S = 180.0
+WORK_TIMEOUT_S = 600.0
 ERROR_LINES = 8
 """Lines of a failed worker's standard error that its error repeats."""
 

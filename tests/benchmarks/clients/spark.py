@@ -85,13 +85,22 @@ def write_to_stalled(job: Job) -> Outcome:
         save = writer.options(**_sink(job), **{"kafka.buffer.memory": str(job.buffer_memory)}).save
         save()  # its Python worker is used again
         wait_for_go()
-        writing = threading.Thread(target=save)
-        before = most = _largest_python_mib()
-        writing.start()
-        while writing.is_alive():
-            most = max(most, _largest_python_mib())
-            time.sleep(0.05)
-    return Outcome(2 * job.records, {"rss_growth_mib": most - before})
+        before = _largest_python_mib()
+        sizes = [before]
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.05):
+                sizes.append(_largest_python_mib())
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        try:
+            save()  # on this thread: it has the active session
+        finally:
+            done.set()
+            watching.join()
+    return Outcome(2 * job.records, {"rss_growth_mib": max(sizes) - before})
 
 
 def read(job: Job) -> Outcome:
