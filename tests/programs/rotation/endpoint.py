@@ -19,13 +19,13 @@ class TokenEndpoint:
 
     def __init__(self, subject: str) -> None:
         self.tokens = self.failures = 0
-        endpoint, began = self, time.monotonic()
+        self._began: float | None = None
+        endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
-                is_down = (time.monotonic() - began) % LIFETIME_S > LIFETIME_S / 2
-                if is_down:
+                if endpoint.is_down:
                     endpoint.failures += 1
                     self.send_error(DOWN)
                     return
@@ -42,6 +42,14 @@ class TokenEndpoint:
                 """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def begin(self) -> None:
+        """Be down for half of the time from now on."""
+        self._began = time.monotonic()
+
+    @property
+    def is_down(self) -> bool:
+        return self._began is not None and (time.monotonic() - self._began) % LIFETIME_S > LIFETIME_S / 2
 
     @property
     def url(self) -> str:

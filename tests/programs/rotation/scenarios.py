@@ -64,6 +64,7 @@ async def play(name: str, kafka: KafkaCluster, folder: Path, *, extent: Extent) 
     result = Result(scenario=name, kafka=kafka.version)
     stage = Stage(kafka, scenario.listener, options, extent=extent)
     with TokenEndpoint(USER) as endpoint:
+        stage.endpoint = endpoint
         if scenario.act is token_endpoint_down:
             client = ClientCredentials(endpoint.url, client_id=USER, client_secret=f"{USER}-secret")
             options |= {"sasl_token_provider": client}
@@ -109,6 +110,8 @@ async def _change_passwords(stage: Stage, *, broker_first: bool) -> None:
 
 async def token_endpoint_down(stage: Stage) -> None:
     """The token endpoint is down for half of each token's life."""
+    assert stage.endpoint is not None
+    stage.endpoint.begin()
     await asyncio.sleep(stage.extent.times * LIFETIME_S)
 
 

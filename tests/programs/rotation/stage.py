@@ -18,6 +18,7 @@ from tests.programs.rotation.ways import FIRST, SECOND, Way, moving_loop
 if TYPE_CHECKING:
     from aioproducer.config.producer_options import ProducerOptions
     from aioproducer.testing.kafka import KafkaCluster
+    from tests.programs.rotation.endpoint import TokenEndpoint
 
 PLAIN_PRODUCERS: Final = 3
 MEASURE_S: Final = 2.0
@@ -90,6 +91,7 @@ class Stage:
         self.ways = {address: Way(address, port) for address in (FIRST, SECOND)}
         self.password = str(options.get("sasl_password", ""))
         self.extent = extent
+        self.endpoint: TokenEndpoint | None = None
         self._servers = kafka.secured_servers(listener)
         self._loads: list[Load] = []
 
