@@ -204,6 +204,12 @@ def chaos(session: nox.Session) -> None:
     run_beside_tests(session, "tests.programs.chaos", *session.posargs)
 
 
+@nox.session(python=False)
+def rotation(session: nox.Session) -> None:
+    """Let sessions end and secrets change under load on real brokers: `nox -s rotation [-- --kafka 4.3.1]`."""
+    run_beside_tests(session, "tests.programs.rotation", *session.posargs)
+
+
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Fuzz every decoder: `-- --minutes 10`, by libFuzzer with `--engine atheris`."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.connection import BrokerConnection, ConnectionState, IdleConnectionError, OnClosed
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
+from aioproducer._protocol.framing import AnswerOutOfOrderError
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
 from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session
 from aioproducer._protocol.sasl.steps import BearerWanted, NextAnswer, PasswordWanted, Send, Step, TicketWanted, Work
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 EARLIEST_FRACTION: Final = 0.85  # of a session's lifetime, after which a request authenticates again; as in Kafka
 LATEST_FRACTION: Final = 0.95
 SHORTEST_INTERVAL_S: Final = 1.0  # brokers refuse to authenticate again sooner
+_LAST_FRACTION: Final = 0.02  # of a lifetime, in which nothing but an authentication is sent, ...
+_LAST_MOMENT_S: Final = 1.0  # ... and the longest such time
 _LONGEST_LIFETIME_S: Final = 10 * 365 * 86_400.0
 
 
@@ -111,6 +114,10 @@ class SaslConnection(BrokerConnection):
     def close(self, error: KafkaError) -> None:
         """Close at once, and end the authentication."""
         if self._state is ConnectionState.CLOSED:
+            return
+        if isinstance(error, AnswerOutOfOrderError) and self._is_session_open and self._phase is _Phase.BEHIND:
+            # Brokers serve what is behind the token of another principal before they refuse the token.
+            self._fail(PrincipalChangedError(f"the credentials are now those of another principal: {error}"))
             return
         super().close(error)
         if self._asking is not None and self._asking is not asyncio.current_task(self._context.loop):
@@ -283,7 +290,9 @@ class SaslConnection(BrokerConnection):
             # Counted from the token, not from the answer: the broker's clock started in between.
             lifetime_s = min(session.lifetime_ms / 1000, _LONGEST_LIFETIME_S)
             fraction = self._context.random.uniform(EARLIEST_FRACTION, LATEST_FRACTION)
-            self._expires_at = self._token_sent_at + lifetime_s
+            # What is sent at the last moment may arrive behind the end, on which the broker closes.
+            margin_s = min(_LAST_FRACTION * lifetime_s, _LAST_MOMENT_S)
+            self._expires_at = self._token_sent_at + lifetime_s - margin_s
             due_at = self._token_sent_at + fraction * lifetime_s
             self._look_at = min(max(due_at, self._not_before), self._expires_at)
         else:

@@ -48,6 +48,10 @@ _OTHER_PROTOCOLS: Final[dict[bytes, str]] = {
 _TLS_RECORDS: Final = frozenset((b"\x15\x03", b"\x16\x03"))  # alert, handshake; then the version
 
 
+class AnswerOutOfOrderError(ProtocolError):
+    """The broker has answered another request than the oldest."""
+
+
 class FrameProtocol(Generic[ContextT]):
     """Numbers requests, cuts the broker's bytes into responses, and matches the two.
 
@@ -208,7 +212,8 @@ class FrameProtocol(Generic[ContextT]):
             raise ProtocolError(f"the broker answered (correlation id {correlation_id}) and was not asked")
         expected, has_tags, context, _, _ = self._unanswered[0]
         if correlation_id != expected:
-            raise ProtocolError(f"the broker answered request {correlation_id}, the oldest unanswered is {expected}")
+            text = f"the broker answered request {correlation_id}, the oldest unanswered is {expected}"
+            raise AnswerOutOfOrderError(text)
         body = frame[_tags_end(frame) if has_tags else _SMALLEST_FRAME :]
         self._unanswered.popleft()
         return context, body

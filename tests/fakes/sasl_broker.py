@@ -35,6 +35,7 @@ class SaslBroker(ScriptedBroker):
         self.says: tuple[int, str] | None = None  # instead of the verdict
         self.too_soon_s = 1.0
         self.closes_on_what_follows = False
+        self.serves_what_follows = False  # before it says so
         self.crimes: list[str] = []
         self.order: list[int] = []  # api keys
         self.served: list[int] = []  # numbers of requests
@@ -73,9 +74,12 @@ class SaslBroker(ScriptedBroker):
             elif self._now() >= self._expires_at:
                 self._close("a request after the end of the session")
             else:
-                self.served.append(int.from_bytes(heard.body[-4:], "big"))
-                if heard.version != 99:  # of a request without a response
-                    self.answer(heard, heard.body[-4:])
+                self._serve(heard)
+
+    def _serve(self, heard: Heard) -> None:
+        self.served.append(int.from_bytes(heard.body[-4:], "big"))
+        if heard.version != 99:  # of a request without a response
+            self.answer(heard, heard.body[-4:])
 
     def _hello(self, heard: Heard) -> None:
         if self._expects == TOKEN:
@@ -95,6 +99,8 @@ class SaslBroker(ScriptedBroker):
             await asyncio.sleep(self.verdict_after_s)
         token = _token_of(heard)
         if self.says is not None:
+            if self.serves_what_follows:
+                self._serve(await self._queue.get())
             self._refuse(heard, *self.says)
         elif self.mechanism == "PLAIN":
             self._plain(heard, token)

@@ -201,9 +201,12 @@ async def test_patient_renewal_sends_nothing_before_the_verdict() -> None:
     assert requests.answered == [0, 1, 2]
 
 
+@pytest.mark.parametrize("serves_what_follows", [False, True])
 @in_virtual_time
-async def test_changed_principal_replaces_the_connection_and_is_no_failure() -> None:
+async def test_changed_principal_replaces_the_connection_and_is_no_failure(*, serves_what_follows: bool) -> None:
+    """Real brokers answer what is behind the token first, and so out of order."""
     broker = SaslBroker(10_000)
+    broker.serves_what_follows = serves_what_follows
     secured = await authenticated(broker)
     broker.says = (58, "Cannot change principals during re-authentication from User.alice: User.bob")
     requests = Requests(secured)
@@ -258,6 +261,22 @@ async def test_requests_are_held_when_the_session_ends_while_the_password_is_ask
 
     assert secured.broker.crimes == []
     assert requests.answered == list(range(requests.sent))
+
+
+@in_virtual_time
+async def test_request_of_the_last_moment_waits_for_the_next_session() -> None:
+    """It might arrive behind the end of the session, on which brokers close the connection."""
+    password, _ = passwords(1)
+    secured = await authenticated(SaslBroker(10_000), password)
+    requests = Requests(secured)
+    await asyncio.sleep(9.9)
+    requests.send()
+    await asyncio.sleep(0.5)
+    assert requests.answered == []
+    await asyncio.sleep(1)
+
+    assert requests.answered == [0]
+    assert secured.broker.sessions == 2
 
 
 @in_virtual_time

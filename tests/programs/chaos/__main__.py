@@ -11,6 +11,7 @@ Prints each cell as it goes, and a summary at the end; `--json FILE` writes the 
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import json
 import random
 import signal
@@ -45,6 +46,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--producers", type=float, default=6, help="short-lived producers a second")
     parser.add_argument("--faults", default="", help="only these kinds, separated by commas; with patient deadlines")
     parser.add_argument("--client", choices=CLIENTS, help="compare: one idempotent producer, deadlines of 4 s")
+    parser.add_argument("--secured", action="store_true", help="SASL over TLS, with sessions of ten seconds")
     parser.add_argument("--folder", type=Path, default=None, help="where cells keep their files while they run")
     parser.add_argument("--json", type=Path, default=None, help="write the summary there too")
     return parser.parse_args(given)
@@ -68,10 +70,15 @@ def plans(asked: argparse.Namespace, seed: int) -> Iterator[Plan]:
         number += 1
 
 
+def secured(plans: Iterator[Plan]) -> Iterator[Plan]:
+    """The same cells, for producers that authenticate."""
+    return (dataclasses.replace(plan, is_secured=True) for plan in plans)
+
+
 async def run(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
     summary = Summary()
     end = time.monotonic() + asked.minutes * 60
-    for plan in plans(asked, seed):
+    for plan in secured(plans(asked, seed)) if asked.secured else plans(asked, seed):
         if asked.minutes and time.monotonic() >= end:
             break
         print(f"{now()} cell {summary.cells + 1}: seed {plan.seed}, Kafka {plan.version}, {plan.limits}")

@@ -64,6 +64,8 @@ class Arena:
     rng: random.Random
     topics: dict[int, TopicInPlay] = field(default_factory=dict)
     senders: dict[str, Sender] = field(default_factory=dict)
+    client_options: Mapping[str, str] = field(default_factory=dict)
+    """Options of producers that connect through the proxies; nothing: they need none."""
 
     @property
     def nodes(self) -> list[KafkaNode]:
@@ -131,7 +133,8 @@ class Arena:
 
     async def _is_healed(self) -> bool:
         direct = [node.ports.broker_port for node in self.nodes]
-        for port in [*direct, *(link.port for link in self.links.values())]:
+        proxied = [] if self.client_options else [link.port for link in self.links.values()]  # these ask in plaintext
+        for port in [*direct, *proxied]:
             view = await ask_for_cluster(LOOPBACK, port)
             if view is None or view.brokers < len(self.nodes):
                 return False

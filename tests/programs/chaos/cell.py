@@ -21,6 +21,7 @@ from typing import Any
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.kafka.server_properties import free_ports
 from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
+from tests.programs.chaos import secured_brokers
 from tests.programs.chaos.administration import Administration
 from tests.programs.chaos.arena import Arena, now_us
 from tests.programs.chaos.checker.cell_description import Cell
@@ -65,7 +66,7 @@ async def run_cell(plan: Plan, folder: Path) -> CellResult:
     folder.mkdir(parents=True)
     began = time.monotonic()
     result = CellResult(plan, Counter(), {}, [], folder, 0)
-    async with open_arena(plan.version, plan.seed, folder) as arena:
+    async with open_arena(plan.version, plan.seed, folder, is_secured=plan.is_secured) as arena:
         try:
             await _fight(plan, arena, result)
         except asyncio.CancelledError:
@@ -83,10 +84,17 @@ async def run_cell(plan: Plan, folder: Path) -> CellResult:
 
 @contextlib.asynccontextmanager
 async def open_arena(
-    version: str, seed: int, folder: Path, *, settings: Mapping[str, str] = MappingProxyType({})
+    version: str,
+    seed: int,
+    folder: Path,
+    *,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    is_secured: bool = False,
 ) -> AsyncIterator[Arena]:
     """Brokers, with more settings than all have, and proxies; gone at the end with every process, however it ends."""
     proxy_ports = free_ports(NODES)
+    if is_secured:
+        settings = {**settings, **secured_brokers.broker_settings(folder)}
     cluster = KafkaCluster(
         version_of_release(version),
         nodes=NODES,
@@ -103,6 +111,9 @@ async def open_arena(
             await links[node].open()
         admin = Administration(cluster.bootstrap_servers)
         arena = Arena(folder, cluster, links, admin, random.Random(seed))
+        if is_secured:
+            await secured_brokers.make_user(cluster)
+            arena.client_options = secured_brokers.client_options(folder)
         try:
             yield arena
         finally:
@@ -153,7 +164,7 @@ def _start_senders(plan: Plan, arena: Arena) -> None:
             first_client=workload.number * CLIENTS_OF_A_PROCESS,
             rate=workload.rate,
             seed=f"{plan.seed}/{workload.name}",
-            options=plan.options(workload),
+            options={**plan.options(workload), **arena.client_options},
             client=plan.client,
         )
         arena.start_sender(orders)

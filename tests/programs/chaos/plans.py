@@ -51,6 +51,7 @@ class Plan:
     limits: Limits
     workloads: Sequence[Workload]
     client: str = "aioproducer"
+    is_secured: bool = False  # whether producers connect by SASL over TLS, with sessions of ten seconds
 
     def topic(self, workload: Workload) -> Topic:
         return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)

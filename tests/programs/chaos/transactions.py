@@ -47,6 +47,7 @@ SETTINGS = {"replica.fetch.min.bytes": "16384", "replica.fetch.wait.max.ms": "20
 class Campaign:
     seconds: float
     folder: Path
+    is_secured: bool = False
 
     async def run_session(self, release: str, seed: int) -> dict[str, Any]:
         folder, at = self.folder / f"{release}-{seed}", time.monotonic()
@@ -61,7 +62,7 @@ class Campaign:
 
     async def _outcome(self, release: str, seed: int, folder: Path) -> dict[str, Any]:
         """Return figures, faults, violations and other problems of a session."""
-        async with open_arena(release, seed, folder, settings=SETTINGS) as arena:
+        async with open_arena(release, seed, folder, settings=SETTINGS, is_secured=self.is_secured) as arena:
             session = Session(arena, random.Random(seed), copies=int(self.seconds * COPIES_PER_S))
             try:
                 verdict = await session.run(self.seconds)
@@ -105,6 +106,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kafka", choices=[*RELEASES], action="append", help="only this release; may be given again")
     parser.add_argument("--minutes", type=float, default=0, help="no session begins after that; 0 for one session")
     parser.add_argument("--seconds", type=float, default=180, help="of each session, its start and end not counted")
+    parser.add_argument("--secured", action="store_true", help="SASL over TLS for W3 and W6, sessions of ten seconds")
     parser.add_argument("--seed", type=int, default=None, help="of the first session; each other has the next one")
     return parser.parse_args(given)
 
@@ -113,7 +115,7 @@ def main(given: Sequence[str]) -> int:
     """0 if nothing was violated and nothing else went wrong, 1 otherwise."""
     asked = arguments(given)
     folder = Path(tempfile.mkdtemp(prefix="chaos-transactions-"))
-    campaign = Campaign(seconds=asked.seconds, folder=folder)
+    campaign = Campaign(seconds=asked.seconds, folder=folder, is_secured=asked.secured)
     seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
     sessions = enumerate(itertools.cycle(asked.kafka or RELEASES), seed)
     totals = by_release(iter(asyncio.run(run(campaign, sessions, asked.minutes))))

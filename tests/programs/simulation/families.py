@@ -70,6 +70,7 @@ class Family:
     max_message_bytes: tuple[int, int] | None = None  # largest batch that the topic takes; None: a megabyte
     bulky: float = 0.0  # share of the seeds that have long records, and batches that are compressed in threads
     integer_edges: bool = False  # sequences, epochs, timestamps and sizes at the ends of their ranges
+    calm_seeds: int = 16  # one in so many seeds has no fault at all: then everything must be acknowledged
     mechanisms: tuple[str, ...] = ()  # of SASL, one for each seed; nothing: brokers ask for no authentication
     is_transactional: bool = False  # the producer has a transactional id; callers send transactions, not records
     sends_offsets: float = 0.0  # share of the transactions that have offsets in them
@@ -82,6 +83,26 @@ class Family:
 
 COORDINATORS = ("busy", "moves", "lost", "late")
 """Faults of transaction and group coordinators: they load, move, lose their answers, or answer late."""
+
+SECURITY = (
+    "sessions end",
+    "sessions end",
+    "password changes",
+    "slow password",
+    "token trouble",
+    "token trouble",
+    "refused login",
+    "lost login",
+    "slow login",
+    "forged login",
+    "strict proxy",
+    "certificates change",
+    "certificates change",
+    "impostor",
+    "broken handshake",
+    "tampered record",
+)
+"""Faults of authentication and TLS; those of what a run does not have are none."""
 
 ALL = (*NETWORK, *LEADERS, *ANSWERS, *SURROUNDINGS)
 
@@ -318,18 +339,16 @@ _ROWS = (
             "crash",
             "retriable code",
             "throttle",
-            "password changes",
-            "refused login",
-            "lost login",
-            "slow login",
+            *SECURITY,
             "user faults",
         ),
-        always=("sessions end",),
+        calm_seeds=6,
         brokers=(1, 3),
         strikes=(4, 16),
         delivery_timeout_ms=(3_000, 30_000),
         profiles=("4.3.1", "4.3.1", "3.9.1", "2.4", "2.1"),
-        mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        acks=(-1, -1, -1, 1, 0),
+        mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
     ),
     Family(
         name="D20",

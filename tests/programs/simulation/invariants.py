@@ -232,7 +232,7 @@ class Watchman:
         IDLE: once it was told, it has one connection to a node at most.
         """
         is_in_scene = "metadata_max_age_ms" not in self._load.plan.options  # all orders of it are tried
-        if not is_in_scene and self._load.plan.seed % RESTS:
+        if not is_in_scene and self._load.plan.seed % (RESTS * 4 if self._load.plan.mechanism else RESTS):
             return
         running = Inside(self.producer)
         before, answers = running.turns, running.ask_for_metadata()
@@ -242,7 +242,7 @@ class Watchman:
         if running.metadata_answers == answers:
             return
         open_ones = [each for each in network.connections.values() if not each.is_closing()]
-        resting = [each for each in open_ones if not getattr(each.protocol, "in_flight", 0)]
+        resting = [each for each in open_ones if not getattr(each.connection, "in_flight", 0)]
         nodes = Counter(each.node.number for each in resting)
         if any(count > 1 for count in nodes.values()):
             self._violated("IDLE", f"connections by node on which nothing is on its way: {dict(nodes)}")

@@ -16,7 +16,7 @@ from tests.programs.simulation.faults import FAULTS, TOPIC, make_topic
 from tests.programs.simulation.history import History
 from tests.programs.simulation.kept_logs import LogKeeper
 from tests.programs.simulation.plan import Plan, Strike
-from tests.programs.simulation.security_faults import USER, Passwords
+from tests.programs.simulation.secured import USER, Secured
 from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 
@@ -28,7 +28,7 @@ class Nemesis:
         self.keeper = keeper
         self.wall_clock_shift_ms = 0
         self.expired_at: list[float] = []  # virtual times when the transactional id has expired
-        self.passwords = Passwords()
+        self.secured = Secured(plan, network.loop.time, history.violated)
         self._history = history
         self._loop = network.loop
         self._is_over = False
@@ -51,8 +51,7 @@ class Nemesis:
             self.model.hold_replication(number, now, held=False)
             self.network.clear_up(node)
         if self.model.credentials is not None:
-            self.set_password(self.passwords.newest)
-            self.give_password(self.passwords.newest)
+            self._secure()
         if self.model.topics.named(TOPIC) is None:
             make_topic(self, self.plan.partitions)
         if "downgrade" in self.plan.enabled:
@@ -61,6 +60,16 @@ class Nemesis:
             if partition.leader == -1:
                 partition.move_leader(partition.isr[0], now)
         self.network.settle()
+
+    def _secure(self) -> None:
+        """Let client and brokers know the same, and meet each other anew where certificates have changed."""
+        self.secured.heal()
+        self.set_password(self.secured.passwords.newest)
+        self.secured.passwords.give(self.secured.passwords.newest)
+        if self.secured.certificates is not None and self.secured.certificates.brokers:
+            self.secured.certificates.trust(self.secured.certificates.brokers)
+            for node in self.network.nodes.values():
+                self.network.cut_all(node, "the node was restarted")
 
     def _strike(self, strike: Strike) -> None:
         if self._is_over:
@@ -87,10 +96,6 @@ class Nemesis:
         """Change the password at the brokers."""
         assert self.model.credentials is not None
         self.model.credentials.change_password(USER, password)
-
-    def give_password(self, password: str) -> None:
-        """Tell the client."""
-        self.passwords.clients = password
 
     def fired(self, fault: str) -> None:
         """Count a fault that needs no request to have an effect."""

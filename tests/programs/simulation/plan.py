@@ -10,8 +10,6 @@ from typing import NamedTuple
 from tests.programs.simulation.families import FAMILIES, Family
 from tests.programs.simulation.rare_options import bulky_family, rare_trouble, with_rare_options
 
-CALM_SEEDS = 16  # one in so many seeds has no fault at all: then everything must be acknowledged
-
 APPEND_TIME = 0.15
 """Share of the topics with `message.timestamp.type=LogAppendTime`; recreated topics lose it, and have none."""
 
@@ -74,6 +72,16 @@ class Plan:
         """The mechanism of SASL; empty where brokers ask for no authentication."""
         mechanisms = self.family.mechanisms
         return Random(f"mechanism-{self.seed}").choice(mechanisms) if mechanisms else ""
+
+    @property
+    def tls(self) -> str:
+        """The version of TLS that brokers speak; empty where connections are not encrypted."""
+        versions = ("TLSv1.3", "TLSv1.3", "TLSv1.2", "", "")
+        return Random(f"tls-{self.seed}").choice(versions) if self.family.mechanisms else ""
+
+    @property
+    def has_client_certificate(self) -> bool:
+        return bool(self.tls) and Random(f"client-certificate-{self.seed}").random() < 0.4
 
     @property
     def is_honest(self) -> bool:
@@ -150,6 +158,8 @@ def _usual_plan(family_name: str, seed: int, schedule: str) -> Plan:
     options = with_rare_options(_options(family, chance), family, seed)
     if not enabled:
         options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
+    if family.mechanisms:
+        options |= _patient_options(options, is_calm=not enabled)
     brokers = min(chance.randint(*family.brokers), chance.randint(*family.brokers))
     replication = min(brokers, chance.choice(family.replication))
     request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # drawn as a number
@@ -189,7 +199,7 @@ def _usual_plan(family_name: str, seed: int, schedule: str) -> Plan:
 
 def _enabled(family: Family, chance: Random) -> tuple[str, ...]:
     """Half of a family's faults; none of them in one seed of some."""
-    is_calm = chance.randrange(CALM_SEEDS) == 0 and not family.max_message_bytes and not family.integer_edges
+    is_calm = chance.randrange(family.calm_seeds) == 0 and not family.max_message_bytes and not family.integer_edges
     half = [fault for fault in family.faults if chance.random() < 0.5]
     return () if is_calm and not family.always else (*family.always, *half)
 
@@ -221,6 +231,15 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
         "metadata_recovery_rebootstrap_trigger_ms": chance.choice((1_000, 5_000)),
         "max_waiting_records": chance.choice((65_536, 65_536, 20)),
     }
+
+
+def _patient_options(options: Mapping[str, object], *, is_calm: bool) -> dict[str, object]:
+    """Return what an authentication, with many round trips, needs where nothing goes wrong."""
+    if is_calm:
+        return {"socket_connection_setup_timeout_ms": 10_000, "socket_connection_setup_timeout_max_ms": 30_000}
+    max_block_ms = options["max_block_ms"]
+    assert isinstance(max_block_ms, int)
+    return {"max_block_ms": max(2_000, max_block_ms)}
 
 
 def _records(family: Family, options: Mapping[str, object], chance: Random) -> int:

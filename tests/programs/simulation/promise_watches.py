@@ -270,7 +270,7 @@ class FrameWatch:
             self._violated("FRAME", f"connection {transport.number} goes on after what cannot be an answer")
 
     def lost(self, transport: SimulatedTransport) -> None:
-        error = getattr(transport.protocol, "error", None)
+        error = getattr(transport.connection, "error", None)
         if not isinstance(error, ProtocolError) or transport.is_spoilt:
             return
         self._omitted += _OMITTED in str(error)

@@ -12,8 +12,8 @@ from tests.programs.simulation.log_events import recorded_in
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.scheduled_loop import ScheduledLoop
 from tests.programs.simulation.schedules import PrioritySchedule
-from tests.programs.simulation.secrecy import LOOKS_FOR_PAYLOADS, Secrecy
-from tests.programs.simulation.simulated_loop import SimulatedLoop
+from tests.programs.simulation.secrecy import LOOKS_FOR_PAYLOADS, LOOKS_FOR_SECRETS, Secrecy
+from tests.programs.simulation.simulated_loop import SimulatedLoop, threads_on
 from tests.programs.simulation.transactional_life import TransactionalRun
 
 __all__ = ["MOST_TURNS", "Life", "Run", "Verdict", "live_on", "live_through"]
@@ -30,11 +30,11 @@ def live_on(loop: SimulatedLoop, plan: Plan, life: "Life | None" = None, *, is_r
     """Live a plan through on a loop of one's own."""
     history = History(is_recording=is_recording)
     history.clock = loop.time
-    if plan.seed % LOOKS_FOR_PAYLOADS == 0:
+    if plan.seed % (LOOKS_FOR_SECRETS if plan.mechanism else LOOKS_FOR_PAYLOADS) == 0:
         history.secrecy = Secrecy(history.violated)
     loop.most_turns = MOST_TURNS
     asyncio.set_event_loop(loop)
-    with recorded_in(history):
+    with recorded_in(history), threads_on(loop):
         run = (life or _life_of(plan))(plan, loop, history)
         try:
             loop.run_until_complete(run.live())

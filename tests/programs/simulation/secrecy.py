@@ -1,4 +1,4 @@
-"""SECRECY: no payload and no password in events, errors and what hangs on them, and every `repr` of the producer.
+"""SECRECY: no payload and no password, token or key in events, errors and what hangs on them, and every `repr`.
 
 Payloads of a simulation begin with the name of their record and a bar, and most go on with words that are used
 nowhere else. So a text that quotes one, from its beginning or out of its middle, is recognized.
@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 LOOKS_FOR_PAYLOADS: Final = 16  # one in so many seeds makes events and searches errors, which costs a tenth of a run
+LOOKS_FOR_SECRETS: Final = 4  # the same, of those with secrets
 
-_PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog|alice-secret")
+_PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog")
 
-_PARTS: Final = ("|", "brown fox", "lazy dog", "-secret")
+_SECRET: Final = re.compile(r"alice-secret|eyJ[\w-]{10,}|PRIVATE KEY")
+_PARTS: Final = ("|", "brown fox", "lazy dog", "-secret", "eyJ", "PRIVATE KEY")
+"""One of them is in each such text."""
 
 
 class Secrecy:
@@ -25,6 +28,9 @@ class Secrecy:
         """Look at a text of the producer's."""
         if not any(part in text for part in _PARTS):
             return  # as almost always, and to know it takes less time than to search
+        secret = _SECRET.search(text)
+        if secret is not None:
+            self._violated("SECRECY", f"{what} holds a secret ({secret[0]:.12}...)")
         found = _PAYLOAD.search(text)
         if found is not None:
             self._violated("SECRECY", f"{what} holds a payload or password ({found[0]!r}): {text[:200]}")

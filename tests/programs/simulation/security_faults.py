@@ -1,7 +1,4 @@
-"""Faults of authentication: sessions end, passwords change, and the steps of an exchange go wrong.
-
-A password that changes is another one for the brokers than for the client for a while, in either order.
-"""
+"""Faults of authentication and TLS: sessions end, secrets change, steps go wrong, and others pretend to be brokers."""
 
 from __future__ import annotations
 
@@ -10,55 +7,16 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from aioproducer.testing import ApiKey, Where
-from aioproducer.testing.cluster_security import ClusterSecurity
+from tests.programs.simulation.secured import USER
+from tests.programs.simulation.simulated_tls import IMPOSTORS, TROUBLES
 
 if TYPE_CHECKING:
     from tests.programs.simulation.nemesis import Nemesis
-    from tests.programs.simulation.plan import Plan
 
-LISTENER = "SASL_PLAINTEXT"
-USER, PASSWORD = "alice", "alice-secret"
 STEPS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.SASL_AUTHENTICATE)
 REFUSALS = (58, 58, 33, 34)
-LONGEST_REFUSAL_S = 12.0
-"""How long a client may wait at most before it asks a broker that has refused it again."""
-
-
-class Passwords:
-    """The password as the client knows it; the brokers have their own."""
-
-    def __init__(self) -> None:
-        self.clients = PASSWORD
-        self.newest = PASSWORD
-
-    def for_client(self) -> str:
-        return self.clients
-
-
-def security_of(plan: Plan) -> ClusterSecurity | None:
-    """What the brokers of a run ask for, drawn apart from everything else."""
-    if not plan.mechanism:
-        return None
-    chance = Random(f"security-{plan.seed}")
-    return ClusterSecurity(
-        users={USER: PASSWORD},
-        session_lifetime_ms=chance.choice((1_200, 1_200, 1_500, 2_000, 5_000, 0)),
-        failed_authentication_delay_ms=chance.choice((0, 100)),
-    )
-
-
-def security_options(plan: Plan, passwords: Passwords) -> dict[str, object]:
-    if not plan.mechanism:
-        return {}
-    return {
-        "security_protocol": LISTENER,
-        "allow_plaintext_credentials": True,
-        "sasl_mechanism": plan.mechanism,
-        "sasl_username": USER,
-        "sasl_password": passwords.for_client,
-        # questions come at every point of an exchange
-        "metadata_max_age_ms": Random(f"questions-{plan.seed}").choice((20, 50, 300)),
-    }
+FORGERIES = ("signature", "no signature", "nonce", "iterations")
+"""What a broker of SCRAM that does not know the password may say."""
 
 
 def sessions_end(nemesis: Nemesis, chance: Random) -> None:
@@ -69,12 +27,32 @@ def sessions_end(nemesis: Nemesis, chance: Random) -> None:
 
 def password_changes(nemesis: Nemesis, chance: Random) -> None:
     """The password is another one from now on, first for the brokers or first for the client."""
-    new = f"{nemesis.passwords.newest}."
-    nemesis.passwords.newest = new
-    steps = [lambda: nemesis.set_password(new), lambda: nemesis.give_password(new)]
+    new = f"{nemesis.secured.passwords.newest}."
+    nemesis.secured.passwords.newest = new
+    steps = [lambda: nemesis.set_password(new), lambda: nemesis.secured.passwords.give(new)]
     chance.shuffle(steps)
     steps[0]()
     nemesis.later(nemesis.a_while(chance), steps[1])
+
+
+def slow_password(nemesis: Nemesis, chance: Random) -> None:
+    """The function that is asked for the password does not return for a while."""
+    passwords = nemesis.secured.passwords
+    passwords.is_silent = True
+    nemesis.later(nemesis.a_while(chance), lambda: setattr(passwords, "is_silent", False))
+
+
+def token_trouble(nemesis: Nemesis, chance: Random) -> None:
+    """The provider of tokens hangs or fails for a while, or gives tokens that are refused, or of another user."""
+    tokens, dice = nemesis.secured.tokens, chance.randrange(4)
+    if dice == 0:
+        tokens.bad_tokens += chance.randint(1, 2)
+    elif dice == 1:
+        tokens.subject = USER if tokens.subject != USER else f"{USER}-2"
+    else:
+        trouble = ("is_hanging", "is_failing")[dice - 2]
+        setattr(tokens, trouble, True)
+        nemesis.later(chance.choice((1, 3)) * nemesis.a_while(chance), lambda: setattr(tokens, trouble, False))
 
 
 def refused_for_a_while(nemesis: Nemesis, chance: Random) -> None:
@@ -95,10 +73,72 @@ def slow_step(nemesis: Nemesis, chance: Random) -> None:
     nemesis.model.faults.delay(delay_s, where, after_append=chance.random() < 0.5, times=chance.randint(1, 3))
 
 
+def forged_step(nemesis: Nemesis, chance: Random) -> None:
+    """Someone who does not know the password answers an authentication with SCRAM."""
+    nemesis.node(chance).forgeries.append(chance.choice(FORGERIES))
+
+
+def strict_proxy(nemesis: Nemesis, chance: Random) -> None:
+    """A connection is cut on requests that follow a token before its answer, from now on."""
+    nemesis.node(chance).is_strict = True
+
+
+def certificates_change(nemesis: Nemesis, chance: Random) -> None:
+    """The client trusts the brokers' next authority, too; then they have its certificates; then it trusts it alone."""
+    certificates = nemesis.secured.certificates
+    if certificates is None:
+        return
+    new = certificates.brokers + 1
+    if certificates.is_changing:
+        return
+    certificates.is_changing = True
+    certificates.give_client(certificates.client + 1)
+    certificates.trust(certificates.brokers, new)
+
+    def trust_new_alone() -> None:
+        certificates.trust(new)
+        certificates.is_changing = False
+
+    def change_brokers() -> None:
+        certificates.brokers = new
+        nemesis.later(nemesis.a_while(chance), trust_new_alone)
+
+    nemesis.later(nemesis.a_while(chance), change_brokers)
+
+
+def impostor(nemesis: Nemesis, chance: Random) -> None:
+    """Who listens at a node's address for a while has a certificate for another name, or a worthless one."""
+    node = nemesis.node(chance)
+    node.impostor = chance.choice(IMPOSTORS)
+    nemesis.network.cut_all(node, "someone else listens there now")
+    nemesis.later(nemesis.a_while(chance), lambda: setattr(node, "impostor", ""))
+
+
+def broken_handshake(nemesis: Nemesis, chance: Random) -> None:
+    """What follows the first message of a TLS handshake is no handshake."""
+    node = nemesis.node(chance)
+    node.handshake_troubles += [chance.choice(TROUBLES)] * chance.randint(1, 2)
+    if chance.random() < 0.5:
+        nemesis.network.cut_all(node, "the node was restarted")
+
+
+def tampered_record(nemesis: Nemesis, chance: Random) -> None:
+    """A bit of an encrypted answer is changed on its way."""
+    nemesis.node(chance).tamper_times += 1
+
+
 SECURITY_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "sessions end": sessions_end,
     "password changes": password_changes,
+    "slow password": slow_password,
+    "token trouble": token_trouble,
     "refused login": refused_for_a_while,
     "lost login": lost_step,
     "slow login": slow_step,
+    "forged login": forged_step,
+    "strict proxy": strict_proxy,
+    "certificates change": certificates_change,
+    "impostor": impostor,
+    "broken handshake": broken_handshake,
+    "tampered record": tampered_record,
 }

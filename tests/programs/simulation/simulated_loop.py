@@ -2,13 +2,16 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import Context
 from functools import partial
 from random import Random
 from typing import TypeVar, TypeVarTuple
 
-from tests.programs.simulation.lean_loop import LeanLoop
+from aioproducer._threads import off_loop
+from tests.programs.simulation.lean_loop import LeanHandle, LeanLoop
 from tests.programs.simulation.simulated_network import SimulatedNetwork
 from tests.programs.simulation.simulated_transport import SimulatedTransport
 
@@ -32,6 +35,16 @@ class SimulatedLoop(LeanLoop):
         super().close()
         self.set_exception_handler(None)
         self.__dict__.pop("network", None)
+
+    def call_soon_threadsafe(  # type: ignore[override]  # as `call_soon`: there is one thread
+        self, callback: Callable[[*ArgumentsT], object], *args: *ArgumentsT, context: Context | None = None
+    ) -> LeanHandle:
+        return self.call_soon(callback, *args, context=context)
+
+    def start_thread(self, function: Callable[[], object], name: str) -> None:
+        """Run what a thread would do as an event of its own, some time later."""
+        del name
+        self.call_later(self._random.uniform(0, LONGEST_JOB_S), function)
 
     async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
         self, host: str, port: int, **_: object
@@ -65,3 +78,15 @@ def finish(done: asyncio.Future[ResultT], job: Callable[[], ResultT]) -> None:
         return
     if not done.cancelled():
         done.set_result(result)
+
+
+@contextmanager
+def threads_on(loop: SimulatedLoop) -> Iterator[None]:
+    """Let the producer's threads be events of the loop."""
+    names = vars(off_loop)
+    real = names["start_thread"]
+    names["start_thread"] = loop.start_thread
+    try:
+        yield
+    finally:
+        names["start_thread"] = real

@@ -22,7 +22,10 @@ from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.effects import Close, Effect, PauseReading, ResumeReading, Send
 from tests.programs.simulation.lean_loop import LeanLoop
 from tests.programs.simulation.promise_watches import FrameWatch
-from tests.programs.simulation.security_faults import LISTENER
+from tests.programs.simulation.secured import Secured
+from tests.programs.simulation.security_answers import forged
+from tests.programs.simulation.session_watch import SessionWatch
+from tests.programs.simulation.simulated_tls import BOOTSTRAP_NAME, Sealed, TlsEnd
 from tests.programs.simulation.simulated_transport import SimulatedTransport
 from tests.programs.simulation.wire_watch import Fate, WireWatch
 
@@ -50,7 +53,7 @@ class Passage:
             self.act()
 
 
-class SimulatedNetwork:
+class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
     """All nodes and connections."""
 
     def __init__(  # noqa: PLR0917  # what it stands between
@@ -73,8 +76,14 @@ class SimulatedNetwork:
         self._lights: list[tuple[Node, asyncio.Future[None]]] = []  # connections that wait for a node
         self._moves = count(1)
         self._ghosts: list[asyncio.TimerHandle] = []
+        self._secured: Secured | None = None
+        self._sessions: SessionWatch | None = None
         for node in self.nodes.values():
             self._place(node)
+
+    def secure(self, secured: Secured, sessions: SessionWatch) -> None:
+        """Let all connections be those of a secured listener; call it before there is one."""
+        self._secured, self._sessions = secured, sessions
 
     # Addresses
 
@@ -96,11 +105,7 @@ class SimulatedNetwork:
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.Protocol]:
         """Connect to the node at an address; a dark one keeps us waiting."""
-        node = None
-        for each in self.nodes.values():
-            if each.host == host and port == PORT:
-                node = each
-                break
+        node = next((each for each in self.nodes.values() if each.host == host and port == PORT), None)
         self.watch.connecting(host)
         now = self.loop.time()
         await asyncio.sleep(self._arrival(node) - now if node is not None else 0.001)
@@ -113,14 +118,32 @@ class SimulatedNetwork:
         protocol = factory()
         transport = SimulatedTransport(self, protocol, node, next(self._numbers))
         self.connections[transport.number] = transport
-        listener = PLAINTEXT if self.model.settings.security is None else LISTENER
+        if self._secured is not None:
+            self._secure(transport, self._secured, began_at=now)
+        listener = PLAINTEXT if self._secured is None else self._secured.listener
         self.model.brokers[node.number].connected(transport.number, listener)
         self.watch.connected(transport)
         protocol.connection_made(transport)
         # One that has lost the race of a name's addresses is closed at once.
-        if not (transport.sends_at_once or transport.is_closing()):
+        if transport.is_closing():
+            transport.lost_race = True
+        elif transport.tls is None and not transport.sends_at_once:
             self.violated("SOCKET", f"connection {transport.number} delays small frames, or does not keep itself alive")
         return transport, protocol
+
+    def _secure(self, transport: SimulatedTransport, secured: Secured, *, began_at: float) -> None:
+        transport.connected_at = began_at
+        certificates, node = secured.certificates, transport.node
+        if certificates is None:
+            return
+        trouble = node.handshake_troubles.pop() if node.handshake_troubles else ""
+        context = certificates.context(node.host, node.impostor)
+        chance = Random(f"tls-{transport.number}")
+        transport.tls = TlsEnd(context, impostor=node.impostor, trouble=trouble, chance=chance)
+        transport.trusts_node = certificates.must_trust_brokers(transport.connected_at)
+        for what, happens in (("broken handshake", trouble), ("impostor", node.impostor)):
+            if happens:
+                self.watch.fired(what)
 
     def closed_by_producer(self, transport: SimulatedTransport) -> None:
         """Let the node see the end, after all that was sent before."""
@@ -141,6 +164,8 @@ class SimulatedNetwork:
         self.connections.pop(transport.number, None)
         self.watch.lost(transport)
         self.frames.lost(transport)
+        if self._sessions is not None:
+            self._sessions.lost(transport)
 
     def _end_at_node(self, transport: SimulatedTransport) -> None:
         if transport.is_open_at_node:
@@ -176,12 +201,49 @@ class SimulatedNetwork:
 
     # Up: from the producer to a broker
 
-    def note_written(self, transport: SimulatedTransport, frame: bytes) -> None:
-        """Look at a frame that the producer writes."""
+    def note_written(self, transport: SimulatedTransport, data: bytes) -> None:
+        """Look at what the producer writes: a frame, or TLS records."""
+        if transport.tls is None:
+            self._note_frame(transport, data)
+            return
+        was_ready = transport.tls.is_ready
+        try:
+            for frame in transport.tls.take(data):
+                self._note_frame(transport, frame)
+        except ValueError as error:
+            self.violated("PEER", f"connection {transport.number} sends what is not encrypted: {error}")
+        if transport.tls.is_ready and not was_ready and self._sessions is not None:
+            self._sessions.shook_hands(transport)
+        if transport.tls.plain_bytes and transport.tls.impostor:
+            self.violated("PEER", f"connection {transport.number} talks to who has {transport.tls.impostor}")
+
+    def _note_frame(self, transport: SimulatedTransport, frame: bytes) -> None:
+        if self._sessions is not None:
+            self._sessions.written(transport, frame)
         is_produce = self.watch.written(transport, frame)
         if is_produce and transport.node.ghost_times > 0:
             transport.node.ghost_times -= 1
             self._plan_ghost(transport, frame, is_last=False)
+
+    def depart(self, transport: SimulatedTransport, data: bytes) -> None:
+        """Let bytes leave the producer."""
+        if transport.tls is None:
+            self.send_up(transport, data)
+            return
+        for record in transport.tls.left(len(data)):
+            if (record.answer or record.is_end) and not transport.is_cut:
+                self._send_later(transport, partial(self._answer_in_tls, transport, record))
+            if record.plain:
+                self.send_up(transport, record.plain)
+
+    def _answer_in_tls(self, transport: SimulatedTransport, record: Sealed) -> None:
+        if not transport.is_open_at_node:
+            return
+        if record.answer:
+            self._answer_later(transport, partial(transport.receive_sealed, record.answer))
+        if record.is_end:
+            self._end_at_node(transport)
+            self._answer_later(transport, transport.receive_end)
 
     def send_up(self, transport: SimulatedTransport, data: bytes) -> None:
         node = transport.node
@@ -206,6 +268,10 @@ class SimulatedNetwork:
 
     def _arrive(self, transport: SimulatedTransport, data: bytes) -> None:
         if not transport.is_open_at_node:
+            return
+        if transport.node.is_strict and self._sessions is not None and self._sessions.was_impatient(transport):
+            self.watch.fired("strict proxy")
+            self.cut(transport, "something follows a token")
             return
         if transport.is_paused_by_broker:
             transport.waiting.append(data)
@@ -290,12 +356,15 @@ class SimulatedNetwork:
             self.watch.answered(transport, data, is_heard=False)
             transport.is_spoilt = True
             data = changed(data, self._random)
+        if transport.node.tamper_times > 0 and transport.tls is not None:
+            self._tamper(transport, data)
+            return
         if transport.node.stranger_times > 0 and not transport.down_at:
             transport.node.stranger_times -= 1
             self.watch.answered(transport, data, is_heard=False)
             self._answer_later(transport, partial(self._speak, transport, self._random.choice(STRANGERS)))
             return
-        last = data
+        last = data = self._forged(transport, data)
         if transport.node.fragment_times > 0:
             *fragments, last = self._pieces(transport.node, data)
             if not is_whole(data):
@@ -307,6 +376,24 @@ class SimulatedNetwork:
             transport.node.echo_times -= 1
             self._answer_later(transport, partial(self._speak, transport, data))
 
+    def _tamper(self, transport: SimulatedTransport, data: bytes) -> None:
+        transport.node.tamper_times -= 1
+        self.watch.fired("tampered record")
+        self.watch.answered(transport, data, is_heard=False)
+        transport.is_spoilt = True
+        self._answer_later(transport, partial(transport.receive, data, is_tampered=True))
+
+    def _forged(self, transport: SimulatedTransport, data: bytes) -> bytes:
+        """Change a proof in an answer, if there is one of the kind that is wanted."""
+        wanted = transport.node.forgeries
+        changed_proof = forged(data, wanted[0]) if wanted else data
+        if changed_proof == data or self._sessions is None:
+            return data
+        wanted.pop(0)
+        self.watch.fired("forged login")
+        self._answer_later(transport, partial(self._sessions.forged, transport))
+        return changed_proof
+
     def _speak(self, transport: SimulatedTransport, data: bytes) -> None:
         """Let the producer read what no broker answers; it may take it for the rest of a frame of a wrong size."""
         is_certain = not transport.is_spoilt
@@ -316,6 +403,8 @@ class SimulatedNetwork:
 
     def _answer(self, transport: SimulatedTransport, frame: bytes, last: bytes) -> None:
         is_bad = self.frames.is_bad(transport, frame)
+        if self._sessions is not None:
+            self._sessions.answered(transport, frame)
         self.watch.answered(transport, frame)
         transport.receive(last)
         self.frames.taken(transport, is_bad=is_bad)
@@ -395,11 +484,14 @@ class Node:
         self.lie_times = 0  # answers that will arrive with bytes changed
         self.stranger_times = 0  # connections on which something that is no broker answers
         self.echo_times = 0  # answers that will arrive a second time
+        self.forgeries: list[str] = []  # proofs that will be changed
+        self.handshake_troubles: list[str] = []  # what will happen instead of TLS handshakes
+        self.impostor = ""  # what is wrong with the certificate of who listens there
+        self.tamper_times = 0  # answers of which a bit will be changed
+        self.is_strict = False  # whether a proxy cuts connections on which something follows a token
 
 
 # The name server of a simulation: it knows the bootstrap name, takes every other name for an address, and may fail.
-
-BOOTSTRAP_NAME = "kafka"
 
 
 class NameServer:

@@ -14,10 +14,11 @@ import socket
 import zlib
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
+    from tests.programs.simulation.simulated_tls import TlsEnd
 
 Buffer = bytes | bytearray | memoryview
 
@@ -35,10 +36,14 @@ class SimulatedSocket:
         self.options[level, name] = value
 
 
-class SimulatedTransport(asyncio.Transport):
+class SimulatedTransport(asyncio.Transport):  # noqa: PLR0904  # both ends of it
     """One connection of the producer to one node."""
 
     is_spoilt = False  # whether bytes on their way to the producer were changed, or never meant anything
+    tls: "TlsEnd | None" = None  # the node's end of TLS, where there is TLS
+    trusts_node = False  # whether the client must accept the node's certificate
+    connected_at = 0.0
+    lost_race = False  # whether it never carried a request: another address of the name was quicker
     is_cut = False  # whether it breaks in the middle of what was written: nothing written afterwards arrives
 
     def __init__(self, network: "SimulatedNetwork", protocol: asyncio.Protocol, node: "Node", number: int) -> None:  # noqa: PLR0917
@@ -80,7 +85,7 @@ class SimulatedTransport(asyncio.Transport):
         frame = b"".join(pieces)
         self._network.note_written(self, frame)
         if not self.node.is_stalled and not self._kept:
-            self._network.send_up(self, frame)
+            self._network.depart(self, frame)
             return
         for piece in pieces:
             self._kept.append((piece, zlib.crc32(piece)))
@@ -137,19 +142,42 @@ class SimulatedTransport(asyncio.Transport):
                 self._kept.appendleft((rest, zlib.crc32(rest)))
             limit -= len(sent)
             self._kept_size -= len(sent)
-            self._network.send_up(self, sent)
+            self._network.depart(self, sent)
         if self._is_paused and self._kept_size <= self._high // 4:
             self._is_paused = False
             self.protocol.resume_writing()
 
-    def receive(self, data: bytes) -> None:
-        """Hand bytes from the node to the producer."""
-        if not self._is_closing:
+    def receive(self, data: bytes, *, is_tampered: bool = False) -> None:
+        """Hand bytes from the node to the producer, encrypted where there is TLS."""
+        if self._is_closing:
+            return
+        if self.tls is None:
             self.protocol.data_received(data)
+            return
+        sealed = bytearray(self.tls.seal(data))
+        if is_tampered:
+            sealed[-1] ^= 1
+        self.receive_sealed(bytes(sealed))
+        if is_tampered and not self._is_closing:
+            self._network.violated("PEER", f"connection {self.number} goes on after a record that was changed")
+
+    def receive_sealed(self, data: bytes) -> None:
+        """Hand TLS records to the producer, in two pieces that are cut anywhere."""
+        cut = len(data) * (self.number % 7) // 7
+        for piece in (data[:cut], data[cut:]):
+            if piece and not self._is_closing:
+                self.protocol.data_received(piece)
 
     def receive_end(self) -> None:
-        if not self._is_closing and not self.protocol.eof_received():
+        if self.tls is not None:
+            self.receive_sealed(self.tls.goodbye())
+        if not self._is_closing and not self.protocol.eof_received() and not self._is_closing:
             self._end(None)
+
+    @property
+    def connection(self) -> Any:  # of the producer's connections; the simulation sees more than they show
+        """The producer's connection: above TLS, where there is TLS and its handshake is done."""
+        return self.protocol if self.tls is None else getattr(self.protocol, "_inner", None)
 
     def reset(self, reason: str) -> None:
         if not self._is_closing:

@@ -112,6 +112,8 @@ class WireWatch:
         self._is_transactional = plan.family.is_transactional
         self._resends = ResendWatch(history, plan)
         self._used: dict[int, float] = {}  # connection -> when a request or an answer was the last on it
+        self._may_be_held = bool(plan.mechanism)  # by an authentication: it goes out when nothing waits for it any more
+        self._held_s = 1.0 if plan.mechanism else 0.0  # for so long a request may wait for an authentication
         unread_ms = 0 if self._is_answered else plan.number("request_timeout_ms")  # what is not read keeps it in use
         self._max_idle_s = max(plan.number(_IDLE), unread_ms) / 1000 if _IDLE in plan.options else math.inf
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
@@ -146,7 +148,7 @@ class WireWatch:
         asked = self._metadata_in_flight
         self._metadata_in_flight = {key: at for key, at in asked.items() if key[0] != transport.number}
         self._history.note("network", "connection %d to node %d is gone", transport.number, transport.node.number)
-        error = getattr(transport.protocol, "error", None)
+        error = getattr(transport.connection, "error", None)
         is_given_up = "no answer within" in str(error) and not self._is_hostile
         # An answer may arrive at the very instant at which the time is over, and be noticed after it.
         if is_given_up and _TICK_S < waited_s < self._request_timeout_s - _TICK_S:
@@ -176,7 +178,7 @@ class WireWatch:
         now = self._clock()
         if not asked:
             self._oldest_since[number] = now
-            if now - self._used_until(transport, now) > self._max_idle_s + _LATE_S:
+            if now - self._used_until(transport, now) > self._max_idle_s + self._held_s + _LATE_S:
                 self.violated("IDLE", f"connection {number} is used after {now - self._used[number]:.3f} s")
         self._used[number] = now
         if api != _PRODUCE:
@@ -218,7 +220,7 @@ class WireWatch:
         now = self._clock()
         asked = self._metadata_in_flight
         patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
-        if sum(now < at + patience_s for at in asked.values()) > 1:
+        if sum(now < at + patience_s for at in asked.values()) > 1 + self._may_be_held:
             self.violated("PACE", "a third Metadata request while one and its hedge are in flight")
         asked[key] = now
         if len(self._refreshes) == AT_ONCE and now < self._refreshes[0] + self._refresh_pause_s:
@@ -315,6 +317,10 @@ class WireWatch:
                 text = "node %d, Produce #%d.%d: partition %d, error %d, offset %d"
                 self._history.note("broker", text, exchange.broker.node_id, *key, *told)
         self._appended[key] = is_appended
+
+    def was_served(self, key: tuple[int, int]) -> bool:
+        """Whether every batch of a request, by connection and correlation id, is in a log."""
+        return self._appended.get(key, False)
 
     def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> None:
         """Look at an answer as it arrives; unheard is one that comes as other bytes, as may all after it."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aioproducer import Delivery, KafkaError, Producer, Transaction, TransactionAbortableError
 from aioproducer.errors import TransactionTimeoutError, UndeliveredError
+from tests.programs.chaos.transacting.connection import connection_options
 from tests.programs.chaos.transacting.history import TransactionHistory, What
 
 ABORTED_SHARE = 0.3
@@ -59,7 +60,8 @@ class Transacting(ABC):
 
     async def _live(self, life: str) -> None:
         """One producer, until it is of no use any more."""
-        producer = Producer(self.bootstrap, transactional_id=self.transactional_id, **OPTIONS)  # type: ignore[arg-type]
+        options = {**connection_options(self.bootstrap), **OPTIONS}
+        producer = Producer(transactional_id=self.transactional_id, **options)  # type: ignore[arg-type]
         number = 0
         try:
             await producer.start()
