@@ -33,7 +33,7 @@ class Secrecy:
             self._violated("SECRECY", f"{what} holds a secret ({secret[0]:.12}...)")
         found = _PAYLOAD.search(text)
         if found is not None:
-            self._violated("SECRECY", f"{what} holds a payload or password ({found[0]!r}): {text[:200]}")
+            self._violated("SECRECY", f"{what} holds a payload ({found[0]!r}): {text[:200]}")
 
     def look_at_error(self, error: BaseException) -> None:
         """Look at an error, at what it came of, and at what hangs on each of them."""
