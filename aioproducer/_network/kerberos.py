@@ -160,43 +160,46 @@ class KerberosContext:
     """
 
     def __init__(self, ticket: Ticket, service_name: str, host: str) -> None:
-        gss = _library()
-        self._attempt = Attempt(ticket.user, f"{service_name}/{host}")
         self.is_established = False
+        self._credentials = ticket.credentials
+        self._service, self._host = service_name, host
+        self._attempt = Attempt(ticket.user, f"{service_name}/{host}")
+        self._context: _GssContext | None = None
+
+    def first_token(self) -> bytes:
+        gss = _library()
         with _explained(self._attempt):
-            self._context: _GssContext = gss.SecurityContext(
-                name=gss.Name(f"{service_name}@{host}", gss.NameType.hostbased_service),
-                creds=ticket.credentials,
+            context = self._context = gss.SecurityContext(
+                name=gss.Name(f"{self._service}@{self._host}", gss.NameType.hostbased_service),
+                creds=self._credentials,
                 mech=gss.MechType.kerberos,
                 flags=gss.RequirementFlag.mutual_authentication | gss.RequirementFlag.integrity,
                 usage="initiate",
             )
-
-    def first_token(self) -> bytes:
-        with _explained(self._attempt):
-            return self._step(None)
+            return self._step(context, None)
 
     def next_token(self, answer: bytes) -> bytes:
-        with self._of_the_broker():
-            return self._step(answer)
+        with self._of_the_broker() as context:
+            return self._step(context, answer)
 
     def wrap(self, message: bytes) -> bytes:
-        with self._of_the_broker():
-            return self._context.wrap(message, False)[0]  # signed, and not encrypted
+        with self._of_the_broker() as context:
+            return context.wrap(message, False)[0]  # signed, and not encrypted
 
     def unwrap(self, message: bytes) -> bytes:
-        with self._of_the_broker():
-            return self._context.unwrap(message)[0]
+        with self._of_the_broker() as context:
+            return context.unwrap(message)[0]
 
-    def _step(self, token: bytes | None) -> bytes:
-        following = self._context.step(token)
-        self.is_established = self._context.complete
+    def _step(self, context: _GssContext, token: bytes | None) -> bytes:
+        following = context.step(token)
+        self.is_established = context.complete
         return following or b""
 
     @contextmanager
-    def _of_the_broker(self) -> Iterator[None]:
+    def _of_the_broker(self) -> Iterator[_GssContext]:
+        assert self._context is not None  # of the first token
         try:
-            yield
+            yield self._context
         except _library().exceptions.GSSError as error:
             said = "; ".join(map(printable, _words(error)))
             raise AuthenticationError(

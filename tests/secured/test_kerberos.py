@@ -5,6 +5,8 @@ import asyncio
 import contextlib
 import functools
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,19 @@ async def test_file_of_a_java_client_is_taken_as_it_is(kerberos_kafka: KafkaClus
         result = await producer.send("kerberos", b"value")
 
     assert result.offset >= 0
+
+
+async def test_commands_take_the_file_of_a_java_client(kerberos_431: KafkaCluster, kdc: Kdc, tmp_path: Path) -> None:
+    assert kdc is not None
+    file = tmp_path / "client.properties"
+    properties = kerberos_431.client_properties("SASL_PLAINTEXT", "GSSAPI")
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), "utf-8")
+    command = [sys.executable, "-m", "aioproducer", "diagnose", "--config", str(file), "--timeout", "30"]
+    program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    printed, _ = await program.communicate()
+
+    assert program.returncode == 0, printed
+    assert b"GSSAPI as alice@EXAMPLE.TEST" in printed
 
 
 async def test_ticket_cache_comes_before_the_keytab_in_a_jaas_text(
@@ -165,8 +180,10 @@ async def test_blocks_of_the_documentation_run(
 
 @pytest.mark.timing
 async def test_sessions_are_renewed_on_the_same_connection(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
-    assert kdc is not None
-    async with kerberos_producer(kerberos_options(kerberos_431)) as producer:
+    """The tickets end before each session does, so that each renewal fetches one from the keytab."""
+    keytab = kdc.add("olivia", max_life="2s")
+    brief = {"sasl_kerberos_keytab": keytab, "sasl_kerberos_principal": "olivia"}
+    async with kerberos_producer(kerberos_options(kerberos_431, brief)) as producer:
         await producer.send("kerberos", b"first")
         before = producer.statistics()
         while producer.statistics().reauthentications < 2:
