@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aioproducer.cli.aiokafka_options import aiokafka_security, check_readable
 
 from aioproducer import ConfigurationError, Producer, ProducerConfig
-from aioproducer.cli.aiokafka_options import aiokafka_security, check_readable
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.errors import TicketError
 from aioproducer.testing.kafka import KafkaCluster, Kdc

@@ -30,7 +30,7 @@ class Strike(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan:  # noqa: PLR0904 - one property for each choice
     family: Family
     seed: int
     options: Mapping[str, object]
