@@ -29,8 +29,8 @@ class Strike(NamedTuple):
     seed: int  # seed of its own random choices, so that removing one strike leaves the others as they are
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:  # noqa: PLR0904 - one property for each choice
+@dataclass(frozen=True, slots=True, kw_only=True)  # noqa: PLR0904 - one property for each choice
+class Plan:
     family: Family
     seed: int
     options: Mapping[str, object]
