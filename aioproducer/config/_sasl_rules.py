@@ -184,8 +184,8 @@ def _check_krb5_module(jaas: JaasConfig) -> None:
     if jaas.keytab is None and not jaas.uses_ticket_cache:
         _refuse(
             "sasl_jaas_config",
-            f'sasl_jaas_config: {KERBEROS} needs useKeyTab=true with keyTab="...", or useTicketCache=true: there is '
-            "nobody to ask for a password",
+            f'sasl_jaas_config: {KERBEROS} needs useKeyTab=true with keyTab="...", or useTicketCache=true: this '
+            "client asks no one for a password",
         )
 
 

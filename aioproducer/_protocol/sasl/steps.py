@@ -53,7 +53,7 @@ class SaltedPasswordWanted(NamedTuple):
 
 
 class TicketWanted(NamedTuple):
-    """Resume with the credentials of Kerberos, whatever the mechanism's `open_context` takes."""
+    """Resume with the ticket that `open_context` of the mechanism takes."""
 
 
 class Work(NamedTuple):
