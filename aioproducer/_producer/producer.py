@@ -174,7 +174,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         return read_metrics(self._running)
 
     async def client_instance_id(self, timeout: float | None = None) -> str:  # noqa: ASYNC109  # part of the promise
-        """Return the id under which brokers get this producer's metrics, to be found there (KIP-714).
+        """Return the id by which the operators of the cluster find this producer's metrics (KIP-714).
 
         Waits until a broker has given it; Kafka's client returns null when the time is over.
 

@@ -354,7 +354,7 @@ class BlockingProducer(BlockingTransactions):
     # Looking
 
     def client_instance_id(self, timeout: float | None = None) -> str:
-        """Return the id under which brokers get this producer's metrics; errors as `Producer.client_instance_id`.
+        """Return the id by which operators find this producer's metrics; errors as `Producer.client_instance_id`.
 
         Args:
             timeout: seconds; None is `max_block_ms`.
