@@ -200,7 +200,7 @@ def checked(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def chaos(session: nox.Session) -> None:
-    """Kill real brokers under load, and check their logs: `nox -s chaos -- --minutes 30 [--kafka 4.3.1]`."""
+    """Kill real brokers under load, and check their logs: `-- --minutes 30` or `-- --client aiokafka`."""
     run_beside_tests(session, "tests.programs.chaos", *session.posargs)
 
 
