@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from aioproducer._network import tls_errors
+from aioproducer._network import kerberos_errors, tls_errors
 from aioproducer._network.proxy import Proxy, ask
 from aioproducer._network.tls_errors import Attempt, Phase, closed_error, tls_error
 from aioproducer._protocol.api_versions import ApiVersions
@@ -76,6 +76,12 @@ The error is a `TlsRefusedError`, and quotes the alert.
 ## Users, passwords, tokens
 
 {sasl}
+## Tickets of Kerberos
+
+The error is a `TicketError`, and quotes what the library says. The number is that of `krb5.h`, which `KRB5_TRACE`
+prints too.
+
+{kerberos}
 ## Later, while it runs
 
 {later}"""
@@ -104,6 +110,7 @@ def render() -> str:
         "alerts": _alerts(),
         "beginnings": _beginnings(),
         "sasl": _sasl(),
+        "kerberos": _kerberos(),
         "later": _later(),
     }
     return _PAGE.format(**{name: _table(rows) for name, rows in parts.items()})
@@ -230,6 +237,15 @@ def _sasl() -> Iterator[Row]:
     yield Row.of("the first SCRAM message cannot be right", _refused(scram, _hello(), _verdict(0, None, b"r=x,s=,i=1")))
     line_break = _failure(lambda: check_token("a\n"))
     yield Row.of("before the token is sent", line_break)
+
+
+def _kerberos() -> Iterator[Row]:
+    codes_of_text: dict[str, list[int]] = {}
+    for code, text in kerberos_errors.TEXTS.items():
+        codes_of_text.setdefault(text, []).append(code)
+    for text, codes in codes_of_text.items():
+        means, _, remedy = text.format(user="alice@REALM", service="kafka/HOST@REALM", cache="").partition(": ")
+        yield Row(", ".join(map(str, codes)), means, remedy)
 
 
 def _later() -> Iterator[Row]:

@@ -48,7 +48,7 @@ _NO_SERVICE: Final = (
     "krb5.conf"
 )
 
-_TEXTS: Final = {
+TEXTS: Final = {
     _KRB5 + 6: "the KDC does not know {user}: look at sasl_kerberos_principal, and at the realm behind its @",
     _KRB5 + 7: _NO_SERVICE,
     _KRB5 + 14: _TYPES,
@@ -116,7 +116,7 @@ def ticket_error(major: int, minor: int, attempt: Attempt, *, words: Iterable[st
     code = signed(minor)
     said = "; ".join(printable(each) for each in words if each and each != _SUCCESS)
     is_expired = major & 0xFFFF_0000 == _CREDENTIALS_EXPIRED
-    text = _EXPIRED if is_expired else _TEXTS.get(code)
+    text = _EXPIRED if is_expired else TEXTS.get(code)
     if text is None and major & 0xFFFF_0000 == _NO_CREDENTIALS:
         text = _NO_TICKET
     if text is None:
