@@ -78,6 +78,26 @@ async def test_durable_rides_out_ten_minutes(preset: Preset, survives: bool) -> 
     assert survives or (error is not None and error.outcome is not Outcome.NOT_WRITTEN)
 
 
+@in_virtual_time
+async def test_low_latency_sends_at_once_what_no_one_awaits() -> None:
+    """In virtual time: it waits out no linger, which with the defaults is 5 ms."""
+
+    async def waited_ms(config: ProducerConfig) -> float:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        async with Producer(config) as producer:
+            await producer.send("t", b"before")
+            begun = loop.time()
+            producer.send("t", b"v", on_delivery=lambda *_: ended.set())
+            await ended.wait()
+            return (loop.time() - begun) * 1000
+
+    async with FakeCluster(1, topics={"t": 1}) as cluster:
+        defaults = await waited_ms(ProducerConfig(bootstrap_servers=cluster.bootstrap_servers))
+        low = await waited_ms(ProducerConfig.low_latency(cluster.bootstrap_servers))
+
+    assert defaults - low >= 4.5
+
+
 # The schema
 
 SCHEMA = ProducerConfig.json_schema()

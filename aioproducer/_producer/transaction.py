@@ -137,9 +137,13 @@ class TransactionMethods:
             IllegalStateError: no transaction is open, it has no records and no offsets, or it is ending.
             ProducerFencedError: as `transaction`.
         """
-        runner = self._unlent_runner()
+        runner, running = self._unlent_runner(), self._open_running()
         self._disable_sending()
-        return await runner.endings.prepare(deadline=runner.waits.deadline())
+        try:
+            return await runner.endings.prepare(deadline=runner.waits.deadline())
+        finally:
+            if runner.refusals.is_taking:  # refused, since there is nothing to prepare
+                self._enable_sending(running)
 
     async def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool = True) -> None:
         """Commit or abort a prepared transaction, also of another process; calling it again changes nothing.

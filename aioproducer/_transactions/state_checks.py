@@ -33,8 +33,13 @@ class TransactionStateChecks:
     def is_open(self) -> bool:
         return self._manager.state in _HAS_BEGUN
 
+    @property
+    def is_taking(self) -> bool:
+        """Whether the transaction takes records and offsets."""
+        return self._manager.state is _STATE.IN_TRANSACTION
+
     def check_taking(self) -> None:
-        if self._manager.state is not _STATE.IN_TRANSACTION:
+        if not self.is_taking:
             self.refuse()
 
     def refuse(self) -> NoReturn:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import time
 import warnings
 import weakref
 from functools import partial
@@ -17,13 +18,14 @@ from aioproducer._native.locked import locked
 from aioproducer._producer.process_end import at_process_end, count_undelivered, in_words, report_not_closed
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
 from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
-from aioproducer._threads.real_threads import RealRLock, allocate_lock, start_thread, wait_for_lock
+from aioproducer._threads.real_threads import RealRLock, allocate_lock, are_patched, start_thread, wait_for_lock
 from aioproducer.blocking._background_loop import BackgroundLoop
 from aioproducer.blocking._handoff_queue import Barrier, HandoffQueue
 from aioproducer.blocking._log_thread import LogThread
 from aioproducer.errors import (
     DeliveryTimeoutError,
     KafkaError,
+    MetadataTimeoutError,
     NoTransactionError,
     Outcome,
     ProducerClosedError,
@@ -44,6 +46,8 @@ ResultT = TypeVar("ResultT")
 SHORTEST_TURN_S: Final = 0.05
 """The shortest wait of a `flush` for the records queued before it: the call takes time to reach the loop's thread, even
 if the queue is empty."""
+
+GREENLET_POLL_S: Final = 0.005  # between two looks of a greenlet that waits for another one's start
 
 _ALIVE: Final[weakref.WeakSet[BlockingLifecycle]] = weakref.WeakSet()
 
@@ -73,6 +77,7 @@ class BlockingLifecycle:
         self._background = BackgroundLoop(self._log.call, last=partial(producer.close, 0))
         self._made_at = made_at
         self._start_lock = RealRLock()  # reentrant, as that of the background loop
+        self._start_gate = allocate_lock()  # instead of it, among greenlets of one thread
         self._is_started = False
         self._is_closed = False
         self._undelivered: UndeliveredError | None = None
@@ -108,8 +113,20 @@ class BlockingLifecycle:
         return self
 
     def _ensure_started(self) -> None:
-        if not self._is_started:
+        if self._is_started:
+            return
+        if not are_patched():
             locked(self._start_lock, self._start_at_first_use)
+            return
+        deadline = monotonic() + self._max_block_s
+        while not self._start_gate.acquire(blocking=False):
+            if monotonic() > deadline:
+                raise MetadataTimeoutError("another greenlet has not started the producer within max_block_ms")
+            time.sleep(GREENLET_POLL_S)  # the patched one: it lets the other greenlet go on
+        try:
+            self._start_at_first_use()
+        finally:
+            self._start_gate.release()
 
     def _start_at_first_use(self) -> None:
         if not self._is_started:  # by another thread meanwhile
@@ -282,7 +299,7 @@ class BlockingLifecycle:
 
     def _mark_forked(self) -> None:
         """Replace locks that a thread of the parent may have held at the fork."""
-        self._start_lock = RealRLock()
+        self._start_lock, self._start_gate = RealRLock(), allocate_lock()
         self._background.mark_forked()
         self._log.mark_forked()
 

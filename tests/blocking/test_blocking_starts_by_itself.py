@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -77,6 +79,42 @@ def test_threads_that_send_first_share_one_start(unused: BlockingProducer) -> No
 
     assert offsets == list(range(8))
     assert [thread.name for thread in threading.enumerate()].count("aioproducer") == 1
+
+
+PATCHED = """
+import sys
+{patch}
+from aioproducer import BlockingProducer
+
+producer = BlockingProducer(sys.argv[1])
+greenlets = [{spawn}(lambda: producer.send("orders", b"v", partition=0).offset) for _ in range(8)]
+print(sorted({join} for greenlet in greenlets))
+producer.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "patch, spawn, join",
+    [
+        ("from gevent import monkey, spawn; monkey.patch_all()", "spawn", "greenlet.get(timeout=30)"),
+        ("import eventlet; eventlet.monkey_patch()", "eventlet.spawn", "greenlet.wait()"),
+    ],
+    ids=["gevent", "eventlet"],
+)
+def test_greenlets_that_send_first_share_one_start(  # noqa: PLR0917  # a fixture, and the parts of a row
+    cluster: ClusterElsewhere, patch: str, spawn: str, join: str
+) -> None:
+    program = PATCHED.format(patch=patch, spawn=spawn, join=join)
+    done = subprocess.run(
+        [sys.executable, "-c", program, cluster.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+    assert done.stdout == "[0, 1, 2, 3, 4, 5, 6, 7]\n", done.stderr
 
 
 def eventually(send: Callable[[], RecordMetadata]) -> RecordMetadata:

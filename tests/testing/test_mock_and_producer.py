@@ -301,6 +301,8 @@ async def test_transaction_methods_of_java_are_refused_out_of_turn(make: Make) -
         await producer.begin_transaction()
         with pytest.raises(IllegalStateError, match="open"):
             await producer.begin_transaction()
+        with pytest.raises(IllegalStateError, match="nothing to prepare"):
+            await producer.prepare_transaction()
         producer.send("log", b"1")
         await producer.commit_transaction()
         await producer.begin_transaction()

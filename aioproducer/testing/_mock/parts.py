@@ -125,6 +125,7 @@ class MockBatches(OpenBatches):
         self._dependencies = dependencies
         self._is_transactional = settings.is_transactional
         self._limit = 0 if keeps_objects else max(settings.batch_size - HEADER_SIZE, 0)  # bytes of records in a run
+        self._chunk = Chunk(self._limit or 1)  # of the open run: one that is closed has a copy
         sent.use(dependencies.loop, dependencies.generations)
 
     def make_room(self, slot: OpenPartition, size: int) -> bool:
@@ -133,12 +134,13 @@ class MockBatches(OpenBatches):
         self._sent.close_open()
         dependencies, place = self._dependencies, slot.queue.topic_partition
         result = BatchResult(dependencies.loop, place)
-        chunk = Chunk(max(size, self._limit))
+        if self._chunk.capacity < size:
+            self._chunk = Chunk(size)
         run = Run(place, result, dependencies.generations.enter(), self.clock(), given=self._sent.given)
         self._sent.given = None
         if self._is_transactional:
             self._note_in_transaction(slot.queue)
-        slot.builder = RecordBatchBuilder(chunk, result, self._limit, self.measures.record_size)
+        slot.builder = RecordBatchBuilder(self._chunk, result, self._limit, self.measures.record_size)
         self._sent.open(slot, run, is_uncommitted=self._is_transactional)
         return True
 
