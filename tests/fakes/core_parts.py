@@ -8,7 +8,7 @@ from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
-from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch, RecordDeadline
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queue import WaitingRecord
@@ -108,7 +108,7 @@ class CoreParts:
         delivery = self.appender.append("t", value, key, partition, None, None, None)
         return delivery if delivery is not None else self.wait_in_queue(value, partition=partition, key=key).delivery
 
-    def wait_in_queue(
+    def wait_in_queue(  # noqa: PLR0913  # all that a record may have
         self,
         value: bytes | None = b"v",
         *,
@@ -117,6 +117,7 @@ class CoreParts:
         key: bytes | None = None,
         is_counted: bool = True,
         choose_partition: Callable[[], int] | None = None,
+        deadline: RecordDeadline | None = None,
     ) -> WaitingRecord:
         from aioproducer._native.delivery import BatchResult  # noqa: PLC0415
 
@@ -124,7 +125,7 @@ class CoreParts:
         result = BatchResult(None, None)  # type: ignore[arg-type]  # as above
         record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
         record.value, record.key, record.partition = value, key, partition
-        record.choose_partition = choose_partition
+        record.choose_partition, record.deadline = choose_partition, deadline
         self.wait_queues.join(record, is_counted=is_counted)
         return record
 

@@ -24,6 +24,7 @@ CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyType(
         "topic(...).send": lambda producer: producer.topic(TOPIC, value=bytes).send(b"v"),
         "partitions_for": lambda producer: producer.partitions_for(TOPIC),
         "flush()": lambda producer: producer.flush(),
+        "purge()": lambda producer: producer.purge(),
         "close()": lambda producer: producer.close(),
         "close(0)": lambda producer: producer.close(0),
         "statistics()": lambda producer: producer.statistics(),
