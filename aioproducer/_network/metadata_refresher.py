@@ -159,6 +159,9 @@ class MetadataRefresher:
             return
         answered = asyncio.get_running_loop().create_future()
         self._first_answers.append(answered)
+        # The refresh itself may have begun after a refusal that another task met, and then waits out its pause.
+        refusal = asyncio.ensure_future(self._client.refused_by_all())
+        refusal.add_done_callback(self._end_if_refused)
         try:
             async with asyncio.timeout(timeout_s):
                 await answered
@@ -166,6 +169,12 @@ class MetadataRefresher:
             said = self.last_error
             text = f"no broker has answered within {timeout_s:g} s{'' if said is None else f': {said}'}"
             raise MetadataTimeoutError(text, last_broker_error=said) from (said or error)
+        finally:
+            refusal.cancel()
+
+    def _end_if_refused(self, refusal: asyncio.Future[KafkaError]) -> None:
+        if not refusal.cancelled():
+            self._end_first_answers(refusal.result())
 
     def fail_waiting(self, error: KafkaError) -> None:
         self._end_first_answers(error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import (
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from aioproducer._network.requests import OutgoingRequest
     from aioproducer._protocol.primitives import Response
     from aioproducer._timing.retry_backoff import RandomSource
+
+_LOOK_AGAIN_S: Final = 1.0
 
 
 class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
@@ -184,6 +186,15 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     def retries_failed_node(self) -> bool:
         return self._pool.retries_failed_node()
+
+    async def refused_by_all(self) -> KafkaError:
+        """Wait until every broker that may be asked refuses this client for good; return why the first one does."""
+        while True:
+            nodes = self._pool.candidates()
+            errors = [node.last_error for node in nodes if node.last_error is not None and node.has_failed_for_good]
+            if errors and len(errors) == len(nodes):
+                return errors[0]
+            await self._pool.wait_for_change(_LOOK_AGAIN_S)
 
     # Any node
 
