@@ -173,7 +173,7 @@ class WireWatch:
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
         number, asked = transport.number, transport.asked
         self.requests[_NAMES[api]] += 1
-        if self._pauses and self._is_pause(transport, api):
+        if self._pauses and not transport.is_seen_late and self._is_pause(transport, api):
             self.violated("KIP-219", f"{_NAMES[api]} was sent to node {transport.node.number} during its pause")
         now = self._clock()
         if not asked:
