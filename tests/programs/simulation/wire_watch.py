@@ -338,7 +338,7 @@ class WireWatch:
                 self.violated("TIMEOUT", f"connection {number} was waited at for {now - since:.6f} s")
             self._oldest_since[number] = now
         api = transport.asked.pop(correlation_id, None)
-        if api is not None and self._throttles and key in self._throttles:
+        if api is not None and is_heard and key in self._throttles:
             until = now + self._throttles.pop(key) / 1000 - _TICK_S
             self._pauses[transport.node.number] = (until, number, api)
             self._oldest_since[number] = until  # the broker reads nothing before, so no answer is due
