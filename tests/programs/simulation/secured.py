@@ -163,8 +163,9 @@ class SimulatedProvider:
         self.is_hanging = self.is_failing = False
         self.bad_tokens = 0
 
-    def has_expired(self, token: str) -> bool:
-        return self._clock() > self._ends.get(token, 0.0) + TICK_S
+    def has_expired(self, token: str, *, within_s: float) -> bool:
+        """Whether a token has been over for longer than that."""
+        return self._clock() > self._ends.get(token, 0.0) + within_s
 
     async def token(self) -> str | Token:
         """Return a token, as a provider does for a producer."""

@@ -35,7 +35,7 @@ _HANDSHAKE, _TOKEN = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)
 _VERSIONS, _PRODUCE = int(ApiKey.API_VERSIONS), int(ApiKey.PRODUCE)
 EARLIEST: Final = 0.85
 SHORTEST_S: Final = 1.0
-_ASKED_WITHIN_S: Final = 3.5  # from a password's function to the wire: the longest set-up time-out
+_ASKED_WITHIN_S: Final = 3.5  # from the client's function to the wire: the longest set-up time-out
 _FLEXIBLE, _WITH_LIFETIME = 2, 1  # first versions of SaslAuthenticate
 _MOST_A_MINUTE: Final = 10
 _MINUTE_S: Final = 60.0
@@ -136,7 +136,7 @@ class SessionWatch:
                 self._violated("SECRET", "a password is sent that was replaced long ago")
         elif self._plan.mechanism == "OAUTHBEARER" and b"auth=Bearer " in frame:
             token = frame.partition(b"auth=Bearer ")[2].partition(b"\x01")[0].decode()
-            if self._secured.tokens.has_expired(token):
+            if self._secured.tokens.has_expired(token, within_s=_ASKED_WITHIN_S):
                 self._violated("SECRET", "a token is sent that has expired")
 
     # Answers
