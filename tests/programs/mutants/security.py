@@ -115,6 +115,7 @@ SECURITY: Final = (
         name="positions_in_ciphertext",
         breaks="ciphertext that is not sent counts as plaintext",
         families=_D15,
+        tests=("tests/network/test_tls_transport.py",),
         changes=(
             Change(
                 "_network/tls.py",
@@ -127,7 +128,6 @@ SECURITY: Final = (
     Mutant(
         name="ciphertext_has_always_left",
         breaks="what is encrypted counts as sent",
-        families=_D15,
         tests=("tests/network/test_tls_transport.py",),
         changes=(
             Change(
