@@ -18,6 +18,7 @@ import ours to catch it::
     ├── MetadataNotReadyError                        topic not known yet, and the call does not wait
     ├── MetadataTimeoutError      (TimeoutError)     max_block_ms passed and the topic is still unknown
     ├── RecordFilteredError                          an interceptor dropped the record
+    ├── PurgedError                                  purge() ended the record before it was sent
     ├── DeliveryTimeoutError      (TimeoutError)     delivery_timeout_ms passed
     ├── UndeliveredError          (ExceptionGroup)   flush, close: failures not seen before
     ├── BrokerConnectionError     (ConnectionError)
@@ -260,6 +261,10 @@ class RecordTooLargeError(KafkaError, ValueError):
 
 class InvalidPartitionError(KafkaError, ValueError):
     """The topic has no partition of that number."""
+
+
+class PurgedError(KafkaError):
+    """`purge` ended the record before it was sent."""
 
 
 class BufferFullError(KafkaError):

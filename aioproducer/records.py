@@ -270,6 +270,24 @@ def check_timestamp(timestamp: object) -> None:
         raise ValueError(text)
 
 
+def check_deadline(deadline: object, delivery_timeout_ms: int) -> None:
+    """Refuse an invalid deadline of a record.
+
+    Raises:
+        TypeError: neither an `int` nor a `float`; a `bool` is not accepted.
+        ValueError: not above 0, or later than `delivery_timeout_ms`.
+    """
+    if not isinstance(deadline, int | float) or isinstance(deadline, bool):
+        text = f"deadline must be a number of seconds or None, not {_kind(deadline)}"
+        raise TypeError(text)
+    if not 0 < deadline <= delivery_timeout_ms / 1000:
+        text = (
+            f"deadline must be above 0 and at most {delivery_timeout_ms / 1000:g} s, which is "
+            f"delivery_timeout_ms={delivery_timeout_ms}, not {shown(deadline)}"
+        )
+        raise ValueError(text)
+
+
 def check_text(name: str, text: object) -> None:
     """Refuse a text that does not fit into a request.
 

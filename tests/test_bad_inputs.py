@@ -133,6 +133,17 @@ BAD_RECORDS = [
     ({"on_delivery": "print"}, TypeError, "on_delivery"),
     ({"on_delivery": asyncio.sleep}, TypeError, "on_delivery must not be async"),
     ({"on_delivery": asyncio.Event().wait}, TypeError, "on_delivery must not be async"),
+    # deadline
+    ({"deadline": 0}, ValueError, "deadline must be above 0 and at most 120 s, which is delivery_timeout_ms=120000"),
+    ({"deadline": -0.1}, ValueError, "deadline"),
+    ({"deadline": 120.001}, ValueError, "deadline"),
+    ({"deadline": math.nan}, ValueError, "deadline"),
+    ({"deadline": math.inf}, ValueError, "deadline"),
+    ({"deadline": 10**5000}, ValueError, "deadline .*, not a number of 16610 bits"),
+    ({"deadline": "1"}, TypeError, "deadline must be a number of seconds or None, not str"),
+    ({"deadline": True}, TypeError, "deadline"),
+    ({"deadline": 1, "partition": -1}, ValueError, "partition"),
+    ({"deadline": 1, "value": 5}, TypeError, "value"),
     # size
     ({"value": bytes(1_048_577)}, RecordTooLargeError, "max_request_size"),
     ({"key": bytes(1_048_577)}, RecordTooLargeError, "max_request_size"),

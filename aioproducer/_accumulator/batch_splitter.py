@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aioproducer._accumulator.partition_queue import ProducerBatch
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY, BatchIdentity, BatchTimes, sequence_after
 from aioproducer._native.delivery import BatchResult
-from aioproducer._native.renumber import record_starts, renumber_records
+from aioproducer._native.renumber import record_starts, remove_records, renumber_records
 from aioproducer._protocol.compression import CompressionType, decompress
 
 if TYPE_CHECKING:
@@ -107,8 +107,54 @@ class BatchSplitter:
                 part.keeps_sequences = True
                 part.identity = _identity_from(batch, each.first)
         batch.result.move([(each.first, part.result, 0) for each, part in zip(ranges, parts, strict=True)])
+        by_result = {part.result: part for part in parts}
+        for deadline, delivery in batch.record_deadlines:
+            by_result[delivery._batch_result].limit(delivery, deadline)
         self._generations.leave(batch.generation)
         return parts
+
+    def cut_out(self, batch: ProducerBatch, positions: Sequence[int]) -> BatchResult | None:
+        """Take records out of a queued batch that has no sequence; the others are numbered anew.
+
+        Returns:
+            The result of those records, in order; None, with nothing changed, if there is no memory to unpack a batch.
+        """
+        if batch.compression:
+            if not self._unpack(batch):
+                return None
+            batch.is_sealed = False
+        gone = batch.detached.union(positions)
+        size, latest = remove_records(batch.chunk, batch.start, batch.count, gone)
+        cut = self._set_apart(batch, positions, gone)
+        batch.size = batch.uncompressed = size
+        batch.count -= len(gone)
+        batch.times = BatchTimes(batch.times.base_timestamp, batch.times.base_timestamp + latest)
+        batch.detached = frozenset()
+        return cut
+
+    def detach(self, batch: ProducerBatch, positions: Sequence[int]) -> BatchResult:
+        """Give records of a batch that cannot change a result of their own; they stay in the batch."""
+        apart = self._set_apart(batch, positions, frozenset())
+        batch.detached = batch.detached.union(positions)
+        return apart
+
+    @staticmethod
+    def _set_apart(batch: ProducerBatch, positions: Sequence[int], gone: frozenset[int]) -> BatchResult:
+        """Move some records to a result of their own, and the others to one in which `gone` records take no place."""
+        loop, topic_partition = batch.result.loop, batch.result.topic_partition
+        others, apart = BatchResult(loop, topic_partition), BatchResult(loop, topic_partition)
+        places = {position: place for place, position in enumerate(positions)}
+        moves: list[tuple[int, BatchResult, int]] = []
+        left = 0
+        for position in range(batch.count):
+            if position in places:
+                moves.append((position, apart, places[position]))
+            elif not moves or moves[-1][1] is apart or position in gone or position - 1 in gone:
+                moves.append((position, others, left))
+            left += position not in gone
+        batch.result.move(moves)
+        batch.result = others
+        return apart
 
     def _unpack(self, batch: ProducerBatch) -> bool:
         data = uncompressed(batch)
@@ -134,6 +180,7 @@ class BatchSplitter:
         part.attempts_before = batch.attempts_before + batch.attempts
         part.last_error = batch.last_error
         part.is_part = True
+        part.detached = frozenset(range(count)).intersection(place - records.first for place in batch.detached)
         self._generations.enter_again(batch.generation)
         return part
 

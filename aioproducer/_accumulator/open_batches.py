@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._accumulator.buffer_pool import BufferPool
+    from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition_queue import DeliveryDeadlines, PartitionQueue
+    from aioproducer._accumulator.partition_queue import PartitionQueue, RecordDeadline
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.topic_partitions import RandomChoice, TopicPartitions
     from aioproducer._native.append import OpenPartition, TopicInfo
@@ -167,10 +168,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def take_over_waiting_record(self, delivery: Delivery, generation: int, called_at: float) -> None:
         """Make the batch that a waiting record has just joined responsible for that record's flush and deadline."""
-        assert delivery._batch_result.topic_partition is not None
-        queue = self.partitions.queue(delivery._batch_result.topic_partition)
-        batches = chain((queue.open_batch,), reversed(queue.queued))  # nearly always the first or the second
-        batch = next(batch for batch in batches if batch is not None and batch.result is delivery._batch_result)
+        batch = self._batch_of(delivery)
+        queue = batch.queue
         batch.called_at = min(batch.called_at, called_at)
         self._deadlines.watch(batch)
         if batch is queue.open_batch:
@@ -182,6 +181,18 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             batch.generation = generation
         if batch is queue.open_batch and generation < self._generations.current:
             self._make_ready(queue, batch)
+
+    def limit(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+        """Let a record that was just appended end at a deadline of its own."""
+        self._deadlines.limit(self._batch_of(delivery), delivery, deadline)
+
+    def _batch_of(self, delivery: Delivery) -> ProducerBatch:
+        """Return the batch of a record that was just appended."""
+        result = delivery._batch_result
+        assert result.topic_partition is not None
+        queue = self.partitions.queue(result.topic_partition)
+        batches = chain((queue.open_batch,), reversed(queue.queued))  # nearly always the first or the second
+        return next(batch for batch in batches if batch is not None and batch.result is result)
 
     def close_if_apart(self, slot: OpenPartition, called_at: float) -> None:
         """Close the open batch of a partition if a record called at that time must not share its deadline."""

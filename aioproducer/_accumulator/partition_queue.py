@@ -20,9 +20,9 @@ from bisect import insort
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum
-from functools import partial
+from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._accumulator.record_batch_header import (
     HEADER_SIZE,
@@ -37,9 +37,9 @@ from aioproducer.errors import Outcome
 if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import PartitionIdentity
     from aioproducer._native.append import OpenPartition, RecordBatchBuilder
-    from aioproducer._native.delivery import BatchResult
+    from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._native.memory import Chunk
-    from aioproducer._timing.timers import Timer, TimerHeap
+    from aioproducer._timing.timers import Timer
     from aioproducer.errors import KafkaError
     from aioproducer.records import TopicPartition
 
@@ -69,7 +69,14 @@ TRANSITIONS: Final[Mapping[BatchState, frozenset[BatchState]]] = {
 }
 
 
-class ProducerBatch:
+class RecordDeadline(NamedTuple):
+    """The deadline of one record, sooner than `delivery.timeout.ms`."""
+
+    seconds: float  # as given
+    at: float  # monotonic seconds
+
+
+class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
     """One batch. Its records are in `chunk`, its deliveries in `result`."""
 
     __slots__ = (
@@ -81,6 +88,8 @@ class ProducerBatch:
         "compression",
         "connection",
         "count",
+        "detached",
+        "first_deadline",
         "generation",
         "identity",
         "is_abandoned",
@@ -95,6 +104,7 @@ class ProducerBatch:
         "order",
         "put_off",
         "queue",
+        "record_deadlines",
         "result",
         "sent_at",
         "size",
@@ -145,6 +155,9 @@ class ProducerBatch:
         self.keeps_sequences = False  # such a part, under the sequence numbers that its records had in the batch
         self.is_abandoned = False
         self.last_error: KafkaError | None = None
+        self.record_deadlines: list[tuple[RecordDeadline, Delivery]] = []  # of records with one of their own
+        self.first_deadline = inf  # monotonic seconds; of those
+        self.detached: frozenset[int] = frozenset()  # records that have failed on their own, and go on in the batch
         self._builder: RecordBatchBuilder | None = None
 
     # Filling
@@ -176,6 +189,25 @@ class ProducerBatch:
         self.start = 0
         self.size = size
         self.compression = compression
+
+    # Deadlines of single records
+
+    def limit(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+        """Let a record end earlier than the batch."""
+        self.record_deadlines.append((deadline, delivery))
+        self.first_deadline = min(self.first_deadline, deadline.at)
+
+    def take_due(self, now: float) -> list[tuple[RecordDeadline, Delivery]]:
+        """Take the records whose own deadlines are over."""
+        due = [pair for pair in self.record_deadlines if pair[0].at <= now]
+        self.record_deadlines = [pair for pair in self.record_deadlines if pair[0].at > now]
+        self.first_deadline = min((deadline.at for deadline, _ in self.record_deadlines), default=inf)
+        return due
+
+    @property
+    def callers(self) -> int:
+        """Number of records that have not ended on their own."""
+        return self.count - len(self.detached)
 
     # Sending
 
@@ -364,11 +396,10 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         self.identity.finish_change()
         return overtaken
 
-    def oldest(self) -> ProducerBatch | None:
-        """Return the batch with the earliest deadline, among those that callers still wait for."""
-        candidates = [batch for batch in (*self.on_wire, *self.queued) if not batch.is_abandoned]
-        candidates += [self.open_batch] if self.open_batch is not None else []
-        return min(candidates, key=lambda batch: batch.called_at, default=None)
+    def pending(self) -> list[ProducerBatch]:
+        """Return the batches whose callers still wait."""
+        batches = [batch for batch in (*self.on_wire, *self.queued) if not batch.is_abandoned]
+        return batches if self.open_batch is None else [*batches, self.open_batch]
 
     @property
     def is_stalled(self) -> bool:
@@ -397,47 +428,3 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
             f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader_id} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"
         )
-
-
-class DeliveryDeadlines:
-    """`delivery.timeout.ms`, in every state of a batch: one timer per partition, due no later than its oldest batch.
-
-    When a timer fires and the batch it was set for is long done, the partition is looked at again for the batch that is
-    the oldest then.
-    """
-
-    def __init__(self, timers: TimerHeap, timeout_s: float) -> None:
-        self._timers = timers
-        self._timeout_s = timeout_s
-        self.due: list[PartitionQueue] = []  # partitions whose timers have fired; taken by `take_due`
-
-    def watch(self, batch: ProducerBatch) -> None:
-        queue, when = batch.queue, batch.called_at + self._timeout_s
-        if queue.expiry_timer is not None:
-            if queue.expiry_timer.when <= when:
-                return
-            queue.expiry_timer.cancel()
-        queue.expiry_timer = self._timers.schedule(when, partial(self._fall_due, queue))
-
-    def watch_again(self, queue: PartitionQueue) -> None:
-        """Set the next timer of a partition whose timer fired and whose overdue batches have ended."""
-        oldest = queue.oldest()
-        if oldest is not None:
-            self.watch(oldest)
-
-    def take_due(self) -> list[PartitionQueue]:
-        """Take the partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
-        due, self.due = self.due, []
-        return due
-
-    def is_over(self, batch: ProducerBatch, now: float) -> bool:
-        return batch.called_at + self._timeout_s <= now
-
-    def overdue(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
-        """The batches of a partition whose callers must be told now; its open batch must be closed before."""
-        batches = (*queue.on_wire, *queue.queued)
-        return [batch for batch in batches if not batch.is_abandoned and self.is_over(batch, now)]
-
-    def _fall_due(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        queue.expiry_timer = None
-        self.due.append(queue)

@@ -16,8 +16,9 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
 from aioproducer._accumulator.open_batches import OpenBatches
-from aioproducer._accumulator.partition_queue import BatchState, DeliveryDeadlines, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
@@ -227,6 +228,8 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         if data is not None and chunk is not None:
             batch.replace_records(chunk, len(data), self._settings.compression)
         batch.move_to(BatchState.QUEUED)
+        if batch.record_deadlines:
+            self.deadlines.watch(batch)
         self.offer(batch.queue)
 
     # Retries
@@ -261,7 +264,9 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self.open_batches.close(queue)
 
     def close_overdue(self, queue: PartitionQueue, now: float) -> None:
-        if queue.open_batch is not None and self.deadlines.is_over(queue.open_batch, now):
+        """Close the open batch of a partition if it, or one of its records, is overdue."""
+        batch = queue.open_batch
+        if batch is not None and (batch.first_deadline <= now or self.deadlines.is_over(batch, now)):
             self.open_batches.close(queue)
 
     def unfinished(self) -> list[tuple[PartitionQueue, list[ProducerBatch]]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from aioproducer._accumulator.partition_queue import RecordDeadline
     from aioproducer._native.append import Headers, OpenPartition, TopicInfo
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._timing.timers import Timer
@@ -20,6 +21,8 @@ class WaitingRecord:
         "call_order",
         "called_at",
         "choose_partition",
+        "deadline",
+        "deadline_timer",
         "delivery",
         "generation",
         "headers",
@@ -59,6 +62,8 @@ class WaitingRecord:
         self.partition: int | None = None
         self.headers: Headers | None = None
         self.choose_partition: Callable[[], int] | None = None
+        self.deadline: RecordDeadline | None = None  # its own
+        self.deadline_timer: Timer | None = None
         self.place: OpenPartition | TopicInfo | None = None
         self.held: TopicInfo | None = None
         self.generation = 0
@@ -82,8 +87,10 @@ class WaitingRecord:
         self.held = topic
 
     def forget_content(self) -> None:
-        """Free the bytes of a record that has left its queue."""
+        """Free the bytes of a record that has left its queue, and its timer."""
         self.value = self.key = self.headers = self.choose_partition = None
+        if self.deadline_timer is not None:
+            self.deadline_timer.cancel()
 
 
 class WaitQueue:

@@ -13,7 +13,7 @@ Source: the `waiters` of BufferPool and `waitOnMetadata` of KafkaProducer in Apa
 from __future__ import annotations
 
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer._accumulator.memory_wait_queues import BufferWaiters
@@ -120,6 +120,8 @@ class WaitQueues:
         self.bytes += record.size
         if is_counted:
             self._count(record)
+        if record.deadline is not None:
+            record.deadline_timer = self._timers.schedule(record.deadline.at, partial(self._past_deadline, record))
         if self._is_for_memory(record):
             self._join_memory(record)
             if record.is_waiting:
@@ -210,6 +212,8 @@ class WaitQueues:
         self._note_memory_wait(record)
         self._leave(record)
         self._open_batches.take_over_waiting_record(delivery, record.generation, record.called_at)
+        if record.deadline is not None:
+            self._open_batches.limit(delivery, record.deadline)
         record.result.move([(0, delivery._batch_result, delivery._position)])
         self._generations.leave(record.generation)
 
@@ -218,13 +222,13 @@ class WaitQueues:
 
     # Leaving
 
-    def fail_all(self, error: KafkaError) -> None:
-        """Fail every waiting record, because the producer closes or has failed."""
-        for line in list(self._topics.values()):
-            for record in line:
-                self._fail(record, error)
-        for record in self._memory:
+    def fail_all(self, error: KafkaError, topic: str | None = None) -> int:
+        """Fail every waiting record, or every one for a topic; return how many."""
+        lines = chain(*self._topics.values(), self._memory)
+        records = [record for record in lines if topic in {None, record.topic}]
+        for record in records:
             self._fail(record, error)
+        return len(records)
 
     def _fail(self, record: WaitingRecord, error: KafkaError) -> None:
         topic, partition = record.topic, record.partition
@@ -285,9 +289,7 @@ class WaitQueues:
 
     def _topic_too_late(self, topic: str, line: WaitQueue, now: float) -> None:
         for record in self._late(line, now):
-            error = still_unknown(topic, self._bound, self._trouble(topic))
-            self._open_batches.measures.metadata_wait.record(now - record.since)
-            self._fail(record, error.with_details(elapsed_s=now - record.called_at))
+            self._fail_without_topic(record, self._bound, now)
         if len(line):
             self._watch(line, partial(self._topic_too_late, topic, line))
         else:
@@ -295,14 +297,31 @@ class WaitQueues:
 
     def _memory_too_late(self, line: WaitQueue, now: float) -> None:
         for record in self._late(line, now):
-            self.exhausted += 1
-            self._note_memory_wait(record)
-            message = (
-                f"no room for a record of {record.size} bytes within {self._bound}: the buffer holds records that the "
-                f"brokers have not answered; raise buffer_memory or {self._limits.max_block_option}, or send less"
-            )
-            self._fail(record, BufferTimeoutError(message, elapsed_s=now - record.called_at))
+            self._fail_without_memory(record, self._bound, now)
         self._watch(line, partial(self._memory_too_late, line))
+
+    def _past_deadline(self, record: WaitingRecord, now: float) -> None:
+        """Fail a record at a deadline of its own."""
+        assert record.deadline is not None
+        bound = f"deadline={record.deadline.seconds:g}"
+        if record.place is None:
+            self._fail_without_topic(record, bound, now)
+        else:
+            self._fail_without_memory(record, bound, now)
+
+    def _fail_without_topic(self, record: WaitingRecord, bound: str, now: float) -> None:
+        error = still_unknown(record.topic, bound, self._trouble(record.topic))
+        self._open_batches.measures.metadata_wait.record(now - record.since)
+        self._fail(record, error.with_details(elapsed_s=now - record.called_at))
+
+    def _fail_without_memory(self, record: WaitingRecord, bound: str, now: float) -> None:
+        self.exhausted += 1
+        self._note_memory_wait(record)
+        message = (
+            f"no room for a record of {record.size} bytes within {bound}: the buffer holds records that the "
+            f"brokers have not answered; raise buffer_memory or {bound.partition('=')[0]}, or send less"
+        )
+        self._fail(record, BufferTimeoutError(message, elapsed_s=now - record.called_at))
 
     @property
     def _bound(self) -> str:

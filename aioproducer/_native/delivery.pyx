@@ -140,12 +140,17 @@ cdef class BatchResult:
 
 
 cdef object find_part(list parts, int index):
-    found = parts[0]
-    for part in parts:
-        if part[0] > index:
-            break
-        found = part
-    return found
+    """The last part that begins at `index` or before; there may be thousands."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = len(parts)
+    cdef Py_ssize_t middle
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (<tuple>parts[middle])[0] > index:
+            high = middle
+        else:
+            low = middle
+    return parts[low]
 
 
 cdef object make_metadata(BatchResult result, int index, int64_t timestamp):

@@ -27,6 +27,7 @@ class EnqueueMethod:
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> Coroutine[object, None, Delivery]:
         """Accept a record as soon as its topic is known and there is room; arguments and errors as `send`.
 
@@ -45,6 +46,19 @@ class EnqueueMethod:
         """Try this pipeline first; None sends all records the slow path."""
     def _enqueue_prepared(self, record: PreparedRecord, /) -> Coroutine[object, None, Delivery]:
         """Enqueue a record that has to wait, after its hooks have run."""
+    def _enqueue_within(
+        self,
+        deadline: float,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Coroutine[object, None, Delivery]:
+        """Enqueue a record with a deadline of its own."""
     def _enqueue_slowly(
         self,
         topic: str,

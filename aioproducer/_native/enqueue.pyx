@@ -91,7 +91,7 @@ cdef class EnqueueMethod:
         self._appender = None if pipeline is None or pipeline.has_hooks else pipeline.appender
 
     def enqueue(self, topic, value=None, *, key=None, partition=None, timestamp=None, headers=None,
-                on_delivery=None):
+                on_delivery=None, deadline=None):
         """Accept a record as soon as its topic is known and there is room; arguments and errors as `send`.
 
         First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. One
@@ -110,6 +110,8 @@ cdef class EnqueueMethod:
         cdef object taken
         if headers is not None and type(headers) is not list and type(headers) is not tuple:
             headers = normalize_headers(headers)
+        if deadline is not None:
+            return self._enqueue_within(deadline, topic, value, key, partition, timestamp, headers, on_delivery)
         if appender is not None:
             delivery = appender.append(topic, value, key, partition, timestamp, headers, on_delivery)
             if delivery is not None:

@@ -75,7 +75,7 @@ class UnfinishedRecord(Protocol):
 
     topic: str
 
-    async def finish(self, timeout_s: float, check: Callable[[], object]) -> Delivery | PreparedRecord:
+    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | PreparedRecord:
         """Wait for the serializers and for the records of the topic before it, and append it.
 
         Args:

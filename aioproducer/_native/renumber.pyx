@@ -14,6 +14,15 @@ def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int coun
     Returns (the bytes they take now, the highest of their timestamp deltas). Only the offset deltas and lengths
     change, and none gets longer.
     """
+    return rewrite(chunk, start, first, count, None)
+
+
+def remove_records(Chunk chunk not None, Py_ssize_t start, int count, gone not None):
+    """As `renumber_records`, of records that begin with 0, without those whose positions are in the set `gone`."""
+    return rewrite(chunk, start, 0, count, gone)
+
+
+cdef object rewrite(Chunk chunk, Py_ssize_t start, int first, int count, gone):
     cdef const char* end = chunk.data + chunk.capacity
     cdef const char* at = chunk.data + start
     cdef const char* body
@@ -23,6 +32,7 @@ def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int coun
     cdef int64_t length, timestamp_delta, offset_delta
     cdef int64_t highest = INT64_MIN
     cdef int index
+    cdef int kept = 0
     for index in range(count):
         body = get_varint(at, end, &length)
         if body == NULL or length < 1 or length > end - body:
@@ -34,14 +44,17 @@ def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int coun
             rest = get_varint(rest, at, &offset_delta)
         if rest == NULL or offset_delta != first + index:
             raise ValueError(f"record {first + index} is not where its batch says")
+        if gone is not None and index in gone:
+            continue
         highest = max(highest, timestamp_delta)
-        length -= varint_size(offset_delta) - varint_size(index)
+        length -= varint_size(offset_delta) - varint_size(kept)
         out = put_varint(out, length)
         out[0] = attributes
         out = put_varint(out + 1, timestamp_delta)
-        out = put_varint(out, index)
+        out = put_varint(out, kept)
         memmove(out, rest, at - rest)
         out += at - rest
+        kept += 1
     return out - (chunk.data + start), highest
 
 

@@ -6,7 +6,7 @@ from typing import Generic
 from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.enqueue import EnqueueMethod
-from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline, UnfinishedRecord
 from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
 
 class TypedVerbs(Generic[KeyT, ValueT]):
@@ -30,6 +30,7 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> Coroutine[object, None, Delivery]:
         """As `Producer.enqueue`.
 
@@ -51,6 +52,29 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         Returns:
             The delivery; a record that has to wait; or None if the producer's own method must be called.
         """
+    def _take_or_wait(
+        self,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Delivery | PreparedRecord | UnfinishedRecord | None:
+        """As `_take`, also for a record whose serializers are awaited."""
+    def _enqueue_within(
+        self,
+        deadline: float,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Coroutine[object, None, Delivery]:
+        """Enqueue a record with a deadline of its own."""
     def _open_pipeline(self) -> RecordPipeline:
         """Return the producer's pipeline; raises if no records are accepted."""
     def _enqueue_slowly(

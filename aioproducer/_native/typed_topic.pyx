@@ -54,13 +54,20 @@ cdef class TypedVerbs:
     def _take(self, value, key, partition, timestamp, headers, on_delivery):
         return self._give(value, key, partition, timestamp, headers, on_delivery, False)
 
-    def enqueue(self, value=None, *, key=None, partition=None, timestamp=None, headers=None, on_delivery=None):
+    def _take_or_wait(self, value, key, partition, timestamp, headers, on_delivery):
+        return self._give(value, key, partition, timestamp, headers, on_delivery, True)
+
+    def enqueue(self, value=None, *, key=None, partition=None, timestamp=None, headers=None, on_delivery=None,
+                deadline=None):
         """As `Producer.enqueue`.
 
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.enqueue`.
         """
-        cdef object taken = self._give(value, key, partition, timestamp, headers, on_delivery, True)
+        cdef object taken
+        if deadline is not None:
+            return self._enqueue_within(deadline, value, key, partition, timestamp, headers, on_delivery)
+        taken = self._give(value, key, partition, timestamp, headers, on_delivery, True)
         if type(taken) is Delivery:
             return new_accepted((<RecordPipeline>self._verbs._pipeline).appender, <Delivery>taken)
         return self._enqueue_slowly(taken, value, key, partition, timestamp, headers, on_delivery)

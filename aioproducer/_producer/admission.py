@@ -9,13 +9,14 @@ Source: KafkaProducer.doSend in Apache Kafka, which blocks its caller instead.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from aioproducer._accumulator.partition_queue import RecordDeadline
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.record_pipeline import PreparedRecord
 from aioproducer.errors import BufferFullError, KafkaError, MetadataNotReadyError, Outcome
-from aioproducer.records import normalize_headers
+from aioproducer.records import check_deadline, normalize_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from aioproducer._producer.runtime import ProducerRuntime
 
     AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
+
+TakenT = TypeVar("TakenT")
 
 
 class Admission:
@@ -58,16 +61,38 @@ class Admission:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
         return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
 
-    def send(self, record: PreparedRecord) -> Delivery:
-        """Append a record, or queue it within the limits of `max_waiting_records` and `max_waiting_bytes`."""
-        delivery = self._try_append(record)
-        return self._queue(record, is_counted=True).delivery if delivery is None else delivery
+    def deadline(self, seconds: float) -> RecordDeadline:
+        """Return the deadline of a record that is sent now.
 
-    async def enqueue(self, taken: Delivery | PreparedRecord | UnfinishedRecord) -> Delivery:
+        Raises:
+            TypeError, ValueError: not a number of seconds up to `delivery_timeout_ms`.
+        """
+        check_deadline(seconds, self._running.delivery_timeout_ms)
+        return RecordDeadline(seconds, self._running.loop.time() + seconds)
+
+    def limited(self, taken: TakenT, deadline: RecordDeadline | None) -> TakenT:
+        """Return what was taken; a record that was appended is given its deadline."""
+        if deadline is not None and isinstance(taken, Delivery) and not taken.done():
+            self._running.open_batches.limit(taken, deadline)
+        return taken
+
+    def send(self, taken: Delivery | PreparedRecord, deadline: RecordDeadline | None = None) -> Delivery:
+        """Append a record, or queue it within the limits of `max_waiting_records` and `max_waiting_bytes`."""
+        if isinstance(taken, PreparedRecord):
+            delivery = self._try_append(taken)
+            if delivery is None:
+                return self._queue(taken, deadline, is_counted=True).delivery
+            taken = delivery
+        return self.limited(taken, deadline)
+
+    async def enqueue(
+        self, taken: Delivery | PreparedRecord | UnfinishedRecord, deadline: RecordDeadline | None = None
+    ) -> Delivery:
         """Append a record, waiting if necessary; cancelled while it waits, the record is withdrawn.
 
         Args:
             taken: a record to append, or the delivery of an appended one.
+            deadline: of a record that is not appended yet.
 
         Raises:
             SerializationError: an awaited serializer failed, or did not end within `max_block_ms`.
@@ -75,17 +100,24 @@ class Admission:
             BufferTimeoutError: no room within `max_block_ms`.
         """
         if not isinstance(taken, (Delivery, PreparedRecord)):
-            taken = await taken.finish(self._running.max_block_s, self._check_open)
+            taken = self.limited(await taken.finish(*self._bound(deadline), self._check_open), deadline)
         if isinstance(taken, PreparedRecord):
             delivery = self._try_append(taken)
             if delivery is None:
-                return await self._wait(taken)
-            taken = delivery
+                return await self._wait(taken, deadline)
+            taken = self.limited(delivery, deadline)
         await self._let_sender_work()
         return taken
 
-    async def _wait(self, record: PreparedRecord) -> Delivery:
-        waiting = self._queue(record, is_counted=False)
+    def _bound(self, deadline: RecordDeadline | None) -> tuple[float, str]:
+        """Return the seconds that serializers may take, and the option or argument that says so."""
+        max_block_s = self._running.max_block_s
+        if deadline is not None and (left_s := deadline.at - self._running.loop.time()) < max_block_s:
+            return left_s, f"deadline={deadline.seconds:g}"
+        return max_block_s, f"max_block_ms={max_block_s * 1000:.0f}"
+
+    async def _wait(self, record: PreparedRecord, deadline: RecordDeadline | None) -> Delivery:
+        waiting = self._queue(record, deadline, is_counted=False)
         waiting.is_raised_by_its_call = True
         await self._wait_until_left(waiting)
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
@@ -104,21 +136,23 @@ class Admission:
         """As `enqueue`, for keys and values that are bytes already; no serializer runs."""
         return self.enqueue(self.pipeline.take_bytes(topic, value, key, partition, timestamp, headers, None))
 
-    def send_nowait(self, record: PreparedRecord) -> Delivery:
+    def send_nowait(self, taken: Delivery | PreparedRecord, deadline: RecordDeadline | None = None) -> Delivery:
         """Append a record without waiting for anything.
 
         Raises:
             MetadataNotReadyError: the topic is not known yet; it is being asked for.
             BufferFullError: no room, or other records wait for it.
         """
-        delivery = self._try_append(record)
-        if delivery is None:
-            delivery = self._append_among_old_partitions(record)
-        if delivery is None:
-            error = self._why_not_now(record)
-            self._running.record_hooks.refused_later(record, error)
-            raise error
-        return delivery
+        if isinstance(taken, PreparedRecord):
+            delivery = self._try_append(taken)
+            if delivery is None:
+                delivery = self._append_among_old_partitions(taken)
+            if delivery is None:
+                error = self._why_not_now(taken)
+                self._running.record_hooks.refused_later(taken, error)
+                raise error
+            taken = delivery
+        return self.limited(taken, deadline)
 
     def fail_unseen(self, error: KafkaError, count: int, *, is_open: Callable[[], bool]) -> BatchResult:
         """Fail records of a call that continues; the next flush raises the error, unless the result is read.
@@ -159,17 +193,21 @@ class Admission:
             running.record_hooks.refused_later(record, error)
             raise
 
-    def _queue(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
+    def _queue(self, given: PreparedRecord, deadline: RecordDeadline | None, *, is_counted: bool) -> WaitingRecord:
         running = self._running
-        record = self._waiting(given, check_room=running.wait_queues.check_room if is_counted else None)
+        record = self._waiting(given, deadline, check_room=running.wait_queues.check_room if is_counted else None)
         running.queue_record(record, is_counted=is_counted)
         return record
 
     def _waiting(
-        self, given: PreparedRecord, check_room: Callable[[WaitingRecord], object] | None = None
+        self,
+        given: PreparedRecord,
+        deadline: RecordDeadline | None,
+        check_room: Callable[[WaitingRecord], object] | None = None,
     ) -> WaitingRecord:
         try:
             record = self._measured(given)
+            record.deadline = deadline
             if check_room is not None:
                 check_room(record)
         except Exception as error:

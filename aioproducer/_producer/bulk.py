@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -248,7 +248,9 @@ async def append_all(
     return bulk
 
 
-async def enqueue_all(rows: Iterable[Row], enqueue: EnqueueRow, *, fail_unseen: FailUnseen) -> BulkDelivery:
+async def enqueue_all(
+    rows: Iterable[Row] | AsyncIterator[Row], enqueue: EnqueueRow, *, fail_unseen: FailUnseen
+) -> BulkDelivery:
     """Enqueue records one after another; a refused one does not stop the others.
 
     Args:
@@ -261,8 +263,14 @@ async def enqueue_all(rows: Iterable[Row], enqueue: EnqueueRow, *, fail_unseen: 
     """
     bulk = BulkDelivery()
     admitting = _Admitting(bulk, enqueue, fail_unseen)
-    for position, row in enumerate(rows):
-        await admitting.admit(position, row)
+    if isinstance(rows, AsyncIterator):
+        position = 0
+        async for row in rows:
+            await admitting.admit(position, row)
+            position += 1
+    else:
+        for position, row in enumerate(rows):
+            await admitting.admit(position, row)
     admitting.finish()
     return bulk
 

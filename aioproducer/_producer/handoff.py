@@ -16,6 +16,7 @@ from aioproducer._producer.send_methods import SendMethods
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aioproducer._accumulator.partition_queue import RecordDeadline
     from aioproducer._native.delivery import Delivery
     from aioproducer._producer.runtime import ProducerRuntime
 
@@ -54,8 +55,8 @@ class NonBlockingEnqueue(SendMethods):
 class _NonBlockingAdmission(Admission):
     """Leaves records in their wait queues; waits for one only while too many wait."""
 
-    async def _wait(self, record: PreparedRecord) -> Delivery:
-        waiting = self._waiting(record)
+    async def _wait(self, record: PreparedRecord, deadline: RecordDeadline | None) -> Delivery:
+        waiting = self._waiting(record, deadline)
         has_room = self._running.wait_queues.has_room(waiting.size)
         self._running.queue_record(waiting, is_counted=has_room)
         if not has_room:

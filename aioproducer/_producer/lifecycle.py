@@ -28,6 +28,7 @@ from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerSt
 from aioproducer._producer.used_serializers import UsedSerializers
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.records import check_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,6 +192,32 @@ class LifecycleMethods:
             running.measures.flush_time.record(running.loop.time() - began_at)
         if error is not None:
             raise error
+
+    def purge(self, topic: str | None = None) -> int:
+        """Fail the records that were not sent yet with `PurgedError`, NOT_WRITTEN; `flush` and `close` raise it too.
+
+        They are those in batches, those that wait for memory or metadata, and those that a broker refused and that
+        would be sent again. What is on its way, or may be written, goes on. An open transaction must then be aborted.
+
+        Args:
+            topic: only records for it.
+
+        Returns:
+            The number of records that have failed.
+
+        Raises:
+            TypeError, ValueError: an invalid topic name.
+            IllegalStateError: not started, on another thread, in a forked child; but not while it closes.
+        """
+        if topic is not None:
+            check_topic_name(topic)
+        running = self._running
+        if running is None or not self._is_closing_here(running):
+            running = self._open_running()
+        return running.purge(topic)
+
+    def _is_closing_here(self, running: ProducerRuntime) -> bool:
+        return self._lifecycle.state is ProducerState.CLOSING and running.appender.own_loop.is_here()
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise: the rest fails
         """Deliver accepted records, then close connections; a second call joins the first, and may shorten its time.

@@ -19,6 +19,7 @@ from aioproducer._producer.handoff import NonBlockingEnqueue
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
 from aioproducer._producer.send_methods import SendMethods
 from aioproducer._producer.statistics import take_snapshot
+from aioproducer._producer.topic import limits_of
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
@@ -79,6 +80,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send from any thread; arguments as `send`, errors by the returned future.
 
@@ -101,6 +103,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             timestamp=timestamp,
             headers=owned_headers(headers),
             on_delivery=on_delivery,
+            **limits_of(deadline),
         )
         config, running = self._config, self._running
         limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)

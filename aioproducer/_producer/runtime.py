@@ -15,7 +15,7 @@ from aioproducer._producer.producer_state import ProducerState, ProducerStateMac
 from aioproducer._producer.supervisor import Supervisor
 from aioproducer._producer.wiring import ProducerDependencies, build_parts
 from aioproducer._transactions.errors import fatal_error
-from aioproducer.errors import BackgroundTaskDiedError, KafkaError, Outcome, ProducerClosedError
+from aioproducer.errors import BackgroundTaskDiedError, KafkaError, Outcome, ProducerClosedError, PurgedError
 
 if TYPE_CHECKING:
     import random
@@ -61,6 +61,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._config = config
         self._log = log
         self.max_block_s = config.max_block_ms / 1000
+        self.delivery_timeout_ms = config.delivery_timeout_ms
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
@@ -218,6 +219,14 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def _fail_everything(self, error: KafkaError) -> None:
         self.wait_queues.fail_all(error)
         self.settlement.fail_everything(error, self.loop.time())
+
+    def purge(self, topic: str | None) -> int:
+        """Fail the records that were not sent, of a topic or of all; return how many."""
+        error = PurgedError("purge() was called before the record was sent", outcome=Outcome.NOT_WRITTEN)
+        purged = self.wait_queues.fail_all(error, topic) + self.settlement.purge(topic, error)
+        if purged:
+            self.records_failed(error)
+        return purged
 
     def close_generation(self) -> int:
         """Close the open batches; returns the flush generation that covers everything accepted until now."""

@@ -20,12 +20,12 @@ from aioproducer._native.record_pipeline import PreparedRecord
 from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.arrow import ArrowRecords, ColumnNames
 from aioproducer._producer.bulk import BulkDelivery, append_all, enqueue_all
-from aioproducer._producer.bulk_rows import rows_of
-from aioproducer._producer.topic import Topic, TopicRecords
+from aioproducer._producer.bulk_rows import Columns, CommonParts
+from aioproducer._producer.topic import Topic, TopicRecords, limits_of
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
 
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
@@ -59,6 +59,7 @@ class SendMethods(EnqueueMethod):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> Delivery:
         """Accept a record; `await` the delivery for the broker's acknowledgement.
 
@@ -74,6 +75,8 @@ class SendMethods(EnqueueMethod):
             headers: (str, bytes | None) pairs.
             on_delivery: called with (metadata, None) or (None, error), in record order and in the caller's context;
                 never ends the linger.
+            deadline: seconds until the record fails unless it is acknowledged, for one that is of no use later; at most
+                `delivery_timeout_ms`, which is the default. Records of the same batch go on. Above 0.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
@@ -85,6 +88,11 @@ class SendMethods(EnqueueMethod):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
+        if deadline is not None:
+            admission = self._open_admission()
+            limit = admission.deadline(deadline)
+            prepared = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
+            return admission.send(prepared, limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
@@ -101,6 +109,7 @@ class SendMethods(EnqueueMethod):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> RecordMetadata:
         """Send, and wait for the acknowledgement; arguments and errors as `send`.
 
@@ -108,7 +117,14 @@ class SendMethods(EnqueueMethod):
         record still waits for metadata or memory, it withdraws the record; an accepted record is still sent.
         """
         delivery = await self.enqueue(
-            topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=on_delivery,
+            **limits_of(deadline),
         )
         return await delivery
 
@@ -122,6 +138,7 @@ class SendMethods(EnqueueMethod):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> Delivery:
         """Accept a record if it can be appended now; arguments and errors as `send`.
 
@@ -132,21 +149,28 @@ class SendMethods(EnqueueMethod):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
+        if deadline is not None:
+            admission = self._open_admission()
+            limit = admission.deadline(deadline)
+            prepared = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
+            return admission.send_nowait(prepared, limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
         record = taken or PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
         return self._open_admission().send_nowait(record)
 
-    async def send_many(
+    async def send_many(  # noqa: PLR0913  # a record has that many parts
         self,
         topic: str,
-        values: Iterable[object],
+        values: Iterable[object] | AsyncIterable[object],
         *,
-        keys: Iterable[object] | None = None,
+        keys: Iterable[object] | AsyncIterable[object] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
+        timestamps: Iterable[int | None] | AsyncIterable[int | None] | None = None,
+        record_headers: Iterable[Headers | None] | AsyncIterable[Headers | None] | None = None,
     ) -> BulkDelivery:
         """Enqueue one record for each value; returns when all were accepted or refused.
 
@@ -156,27 +180,32 @@ class SendMethods(EnqueueMethod):
 
         Args:
             topic: of all records.
-            values: as `value` of `send`; an ordered iterable, read once: not a mapping, not a set.
+            values: as `value` of `send`; an ordered iterable, read once: not a mapping, not a set. Of an asynchronous
+                one each value is awaited, and enqueued before the next; then the other columns may be so too.
             keys: as `key` of `send`, one for each value; None for records without keys.
             partition: of all records.
             timestamp: of all records.
             headers: of all records.
+            timestamps: one for each value, instead of `timestamp`.
+            record_headers: one list of headers, or None, for each value, instead of `headers`.
 
         Returns:
             A handle to await for counts, offsets and errors; it may be dropped.
 
         Raises:
-            TypeError: values or keys are not an iterable, or are a mapping or set; nothing was enqueued.
-            ValueError: not as many keys as values; the records before were enqueued.
+            TypeError: a column is not an iterable, or is a mapping or set; nothing was enqueued.
+            ValueError: not as many keys, timestamps or record_headers as values; the records before were enqueued.
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`; nothing was enqueued.
             IllegalStateError: as `send`; nothing was enqueued.
         """
-        rows = rows_of(
-            values, keys, partition=partition, timestamp=timestamp, headers=normalize_headers(headers) or None
-        )
+        common = CommonParts(partition, timestamp, normalize_headers(headers) or None)
+        others = {"keys": keys, "timestamps": timestamps, "record_headers": record_headers}
+        columns = Columns(values, common, others)
         await self.partitions_for(topic)
         self._open_admission()
-        many = BulkAppend(self._open_running().appender, str.__str__(topic), rows)  # of a `StrEnum`, its text
+        if columns.is_async:
+            return await self._enqueue_each(topic, columns.async_rows(), partial(self._enqueue_row, topic))
+        many = BulkAppend(self._open_running().appender, str.__str__(topic), columns.rows())  # of a `StrEnum`, its text
         return await self._enqueue_rows(topic, many, partial(self._enqueue_row, topic))
 
     async def send_arrow(  # noqa: PLR0913  # one for each part of a record
@@ -309,6 +338,11 @@ class SendMethods(EnqueueMethod):
         admission = self._open_admission()
         return admission.enqueue(admission.take(*arguments))
 
+    def _enqueue_within(self, deadline: float, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
+        admission = self._open_admission()
+        limit = admission.deadline(deadline)
+        return admission.enqueue(admission.limited(admission.pipeline.take_or_wait(*arguments), limit), limit)
+
     def _enqueue_prepared(self, record: PreparedRecord | UnfinishedRecord) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(record)
 
@@ -320,7 +354,9 @@ class SendMethods(EnqueueMethod):
         fail_unseen = partial(admission.fail_unseen, is_open=self._takes_records)
         return await append_all(many, enqueue, is_open=self._takes_records, fail_unseen=fail_unseen)
 
-    async def _enqueue_each(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+    async def _enqueue_each(
+        self, topic: str, rows: Iterable[Row] | AsyncIterator[Row], enqueue: EnqueueRow
+    ) -> BulkDelivery:
         fail_unseen = partial(self._open_admission().fail_unseen, is_open=self._takes_records)
         with self._open_running().record_hooks.around_many(topic):
             return await enqueue_all(rows, enqueue, fail_unseen=fail_unseen)

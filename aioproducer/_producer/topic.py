@@ -12,12 +12,13 @@ from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedVerbs
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import mark_as_coroutine_functions
-from aioproducer._producer.bulk_rows import rows_of
+from aioproducer._producer.bulk_rows import Columns, CommonParts
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 
+    from aioproducer._accumulator.partition_queue import RecordDeadline
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
@@ -49,6 +50,7 @@ class ProducerMethod(Protocol[Result_co]):
         timestamp: int | None,
         headers: Headers | None,
         on_delivery: OnDelivery | None,
+        deadline: float | None = None,
     ) -> Result_co:
         """Take a record."""
         ...
@@ -151,7 +153,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         producer: TopicProducer,
         *,
         admission: Callable[[], Admission],
-        enqueue_each: Callable[[Iterable[Row], EnqueueRow], Awaitable[BulkDelivery]],
+        enqueue_each: Callable[[Iterable[Row] | AsyncIterator[Row], EnqueueRow], Awaitable[BulkDelivery]],
         asks_producer: bool,
     ) -> None:
         # A Protocol cannot say that the producer is a native class as well.
@@ -166,7 +168,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         """Name of the topic."""
         return self._records.name
 
-    def send(
+    def send(  # noqa: PLR0913  # a record has that many parts
         self,
         value: ValueT | None = None,
         *,
@@ -175,19 +177,21 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> Delivery:
         """As `Producer.send`.
 
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send`.
         """
+        limit = None if deadline is None else self._admission().deadline(deadline)
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
-        if type(taken) is Delivery:
+        if limit is None and type(taken) is Delivery:
             return taken
         arguments = (value, key, partition, timestamp, headers, on_delivery)
-        return self._dispatch(taken, arguments, admit=Admission.send, override=self._producer.send)
+        return self._dispatch(taken, arguments, limit, admit=Admission.send, override=self._producer.send)
 
-    async def send_and_wait(
+    async def send_and_wait(  # noqa: PLR0913  # as send
         self,
         value: ValueT | None = None,
         *,
@@ -196,6 +200,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> RecordMetadata:
         """As `Producer.send_and_wait`.
 
@@ -203,11 +208,17 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
             TypeError: key or value is not of the topic's types; else as `Producer.send_and_wait`.
         """
         delivery = await self.enqueue(
-            value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+            value,
+            key=key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=on_delivery,
+            deadline=deadline,
         )
         return await delivery
 
-    def send_nowait(
+    def send_nowait(  # noqa: PLR0913  # as send
         self,
         value: ValueT | None = None,
         *,
@@ -216,31 +227,37 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> Delivery:
         """As `Producer.send_nowait`.
 
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send_nowait`.
         """
+        limit = None if deadline is None else self._admission().deadline(deadline)
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
-        if type(taken) is Delivery:
+        if limit is None and type(taken) is Delivery:
             return taken
         arguments = (value, key, partition, timestamp, headers, on_delivery)
-        return self._dispatch(taken, arguments, admit=Admission.send_nowait, override=self._producer.send_nowait)
+        return self._dispatch(taken, arguments, limit, admit=Admission.send_nowait, override=self._producer.send_nowait)
 
-    async def send_many(
+    async def send_many(  # noqa: PLR0913  # a record has that many parts
         self,
-        values: Iterable[ValueT | None],
+        values: Iterable[ValueT | None] | AsyncIterable[ValueT | None],
         *,
-        keys: Iterable[KeyT | None] | None = None,
+        keys: Iterable[KeyT | None] | AsyncIterable[KeyT | None] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
+        timestamps: Iterable[int | None] | AsyncIterable[int | None] | None = None,
+        record_headers: Iterable[Headers | None] | AsyncIterable[Headers | None] | None = None,
     ) -> BulkDelivery:
         """As `Producer.send_many`; a key or value of another type is an error in the result."""
-        pairs = None if headers is None else normalize_headers(headers)
-        rows = rows_of(values, keys, partition=partition, timestamp=timestamp, headers=pairs)
+        common = CommonParts(partition, timestamp, None if headers is None else normalize_headers(headers))
+        others = {"keys": keys, "timestamps": timestamps, "record_headers": record_headers}
+        columns = Columns(values, common, others)
         await self.partitions_for()
+        rows = columns.async_rows() if columns.is_async else columns.rows()
         return await self._enqueue_each(rows, self._enqueue_row)
 
     def _enqueue_row(  # noqa: PLR0917  # a row
@@ -257,19 +274,28 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
     ) -> Coroutine[object, None, Delivery]:
         if taken is not None:
             return self._admission().enqueue(taken)
-        return self._dispatch(taken, arguments, admit=Admission.enqueue, override=self._producer.enqueue)
+        return self._dispatch(taken, arguments, None, admit=Admission.enqueue, override=self._producer.enqueue)
+
+    def _enqueue_within(self, deadline: float, *arguments: *TypedArguments) -> Coroutine[object, None, Delivery]:
+        admission = self._admission()
+        limit = admission.deadline(deadline)
+        taken = admission.limited(self._take_or_wait(*arguments), limit)
+        if taken is not None:
+            return admission.enqueue(taken, limit)
+        return self._dispatch(None, arguments, limit, admit=Admission.enqueue, override=self._producer.enqueue)
 
     def _dispatch(
         self,
-        taken: PreparedRecord | None,
+        taken: Delivery | PreparedRecord | None,
         arguments: TypedArguments,
+        deadline: RecordDeadline | None,
         *,
-        admit: Callable[[Admission, PreparedRecord], ResultT],
+        admit: Callable[[Admission, Delivery | PreparedRecord, RecordDeadline | None], ResultT],
         override: ProducerMethod[ResultT],
     ) -> ResultT:
-        """Let a prepared record wait; without one, call the method that a subclass of the producer has overridden."""
+        """Admit a record; without one, call the method that a subclass of the producer has overridden."""
         if taken is not None:
-            return admit(self._admission(), taken)
+            return admit(self._admission(), taken, deadline)
         value, key, partition, timestamp, headers, on_delivery = arguments
         value_bytes, key_bytes, headers = self._records.serialized(value, key, headers)
         return override(
@@ -280,6 +306,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
             timestamp=timestamp,
             headers=headers,
             on_delivery=on_delivery,
+            **limits_of(None if deadline is None else deadline.seconds),
         )
 
     async def partitions_for(self) -> list[int]:
@@ -288,6 +315,11 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
 
     def __repr__(self) -> str:
         return f"<Topic {self._records!r}>"
+
+
+def limits_of(deadline: float | None) -> dict[str, float]:
+    """Return a deadline as an argument of a send method that a subclass may have overridden without it."""
+    return {} if deadline is None else {"deadline": deadline}
 
 
 mark_as_coroutine_functions(Topic.send, Topic.enqueue)

@@ -42,20 +42,25 @@ class UnfinishedRecord:
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         pipeline.serializing[self.topic] = self._end
 
-    async def finish(self, timeout_s: float, check: Callable[[], object]) -> Delivery | PreparedRecord:
+    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | PreparedRecord:
         """Wait for the serializers and the records before it, and append it.
+
+        Args:
+            timeout_s: limit of the wait.
+            bound: the option or argument that it comes from, with its value.
+            check: raises if no records are taken any more.
 
         Raises:
             SerializationError: a serializer failed, or the time is over.
         """
         try:
-            await self._serialize(timeout_s)
+            await self._serialize(timeout_s, bound)
             check()
             return self._context.run(self._pipeline.append_bytes, *self._arguments)  # type: ignore[arg-type]
         finally:
             self._leave()
 
-    async def _serialize(self, timeout_s: float) -> None:
+    async def _serialize(self, timeout_s: float, bound: str) -> None:
         topic, value, key, partition, timestamp, headers, on_delivery, key_bytes, value_bytes = self._arguments
         pending = [part for part in (key_bytes, value_bytes) if isinstance(part, PendingAwaitable)]
         try:
@@ -66,7 +71,7 @@ class UnfinishedRecord:
             if isinstance(headers, list):
                 headers = normalize_headers(headers)
         except TimeoutError as error:
-            late = self._late(timeout_s)
+            late = self._late(bound)
             self._notify(late)
             raise late from error
         except asyncio.CancelledError:
@@ -81,8 +86,8 @@ class UnfinishedRecord:
                 part.close()
         self._arguments = (topic, value, key, partition, timestamp, headers, on_delivery, key_bytes, value_bytes)
 
-    def _late(self, timeout_s: float) -> SerializationError:
-        text = f"the record for topic {self.topic!r} was not serialized within max_block_ms={timeout_s * 1000:.0f}"
+    def _late(self, bound: str) -> SerializationError:
+        text = f"the record for topic {self.topic!r} was not serialized within {bound}"
         return SerializationError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN)
 
     def _notify(self, error: Exception) -> None:

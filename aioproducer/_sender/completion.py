@@ -81,10 +81,10 @@ class Completion:
 
     def complete(self, batch: ProducerBatch, outcome: Complete, now: float) -> None:
         """Complete the deliveries of a batch that is in the log, and give its memory back."""
-        self.counts.records_acknowledged += batch.count
+        self.counts.records_acknowledged += batch.callers
         self.counts.batches += 1
         self.counts.batch_bytes += batch.wire_size
-        self._latency.record(now - batch.called_at, batch.count)
+        self._latency.record(now - batch.called_at, batch.callers)
         batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
         if batch.result.has_callbacks:
             # Not now: the user's code may send, flush or close, and the sender is walking through its queues.
@@ -96,6 +96,14 @@ class Completion:
 
     def fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """Fail the deliveries of a batch with `error` and the details of the batch; `release` gives its memory back."""
+        if batch.callers:
+            self.fail_some(batch, batch.result, error, count=batch.callers, now=now)
+        self._generations.leave(batch.generation)
+
+    def fail_some(
+        self, batch: ProducerBatch, result: BatchResult, error: KafkaError, *, count: int, now: float
+    ) -> None:
+        """Fail `count` records of a batch, which share `result`, while the others go on."""
         place = batch.queue.topic_partition
         detailed = error.with_details(
             topic=place.topic,
@@ -108,17 +116,16 @@ class Completion:
             "batch_failed",
             topic=place.topic,
             partition=place.partition,
-            records=batch.count,
+            records=count,
             attempts=batch.attempts_before + batch.attempts,
             outcome=error.outcome.value if error.outcome is not None else None,
             error=f"{type(error).__name__}: {error}",
             # An exception of the user's code has a traceback that shows where
             exc_info=None if isinstance(error.__cause__, KafkaError) else error.__cause__,
         )
-        self.counts.batch_records_failed += batch.count
-        self._topics.of(place.topic).errors += batch.count
-        self.fail_result(batch.result, detailed, count=batch.count, generation=batch.generation)
-        self._generations.leave(batch.generation)
+        self.counts.batch_records_failed += count
+        self._topics.of(place.topic).errors += count
+        self.fail_result(result, detailed, count=count, generation=batch.generation)
 
     def fail_result(
         self, result: BatchResult, error: KafkaError, *, count: int, generation: int, fails_transaction: bool = True
@@ -199,11 +206,12 @@ def error_of_refused(error: BaseException) -> KafkaError:
     return error if error.outcome is not None else error.with_details(outcome=Outcome.NOT_WRITTEN)
 
 
-def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:
+def deadline_error(batch: ProducerBatch, bound: str, why: str, *, outcome: Outcome) -> DeliveryTimeoutError:
+    """Return the error of records whose time is over; `bound` is the option or argument that says when."""
     attempts = batch.attempts_before + batch.attempts
     tried = f"{attempts} attempt{'s' * (attempts != 1)}"
-    message = f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {tried}: {why}"
-    return DeliveryTimeoutError(message, outcome=batch.outcome)
+    message = f"not acknowledged within {bound} after {tried}: {why}"
+    return DeliveryTimeoutError(message, outcome=outcome)
 
 
 def _refuse_coroutine(answer: object) -> None:

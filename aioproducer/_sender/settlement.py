@@ -9,6 +9,7 @@ Source: Sender.completeBatch, reenqueueBatch, failBatch in Apache Kafka.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import around, halves, neighbours
@@ -276,18 +277,43 @@ class Settlement:
     # Ends without an answer
 
     def expire(self, queue: PartitionQueue, overdue: Sequence[ProducerBatch], now: float) -> None:
-        """Fail batches at their deadline; one on the wire stays there until it is answered or its connection lost."""
+        """Fail batches at their deadline; one on the wire stays there until it is answered or its connection lost.
+
+        Records with a sooner deadline of their own fail too, apart from their batches.
+        """
+        timeout = f"delivery_timeout_ms={round(self._accumulator.delivery_timeout_s * 1000)}"
         reasons = WaitReasons(self._accumulator, self._identity, self._client, self._metadata, now)
         for batch in overdue:
             if self._identity.is_missing and not batch.is_stamped:
                 batch.last_error = batch.last_error or self._identity.last_error
             self._note_refusal(batch)
             self._accumulator.note_failure(queue)
-            node_id = batch.node_id if batch.state is BatchState.ON_WIRE else queue.leader_id
-            why = reasons.of(batch).words(node_id)
-            self._give_up(batch, deadline_error(batch, self._accumulator.delivery_timeout_s, why), now)
+            self._give_up(batch, deadline_error(batch, timeout, reasons.in_words(batch), outcome=batch.outcome), now)
+        for batch in self._accumulator.deadlines.with_due_records(queue, now):
+            self._expire_records(batch, reasons.in_words(batch), now)
         # Once, after all of them: settling after each batch blocked the loop for 2 s with 8,000 batches.
         self._resume(queue, now)
+
+    def _expire_records(self, batch: ProducerBatch, why: str, now: float) -> None:
+        """Fail the records of a batch whose own deadlines are over: the whole batch if no other records are in it."""
+        due = batch.take_due(now)
+        bounds = {f"deadline={deadline.seconds:g}" for deadline, _ in due}
+        error = partial(deadline_error, batch, bounds.pop() if len(bounds) == 1 else "the deadline of each record", why)
+        if len(due) == batch.callers:
+            self._give_up(batch, error(outcome=batch.outcome), now)
+            return
+        positions = sorted(delivery._position for _, delivery in due)
+        # The bytes of one that may be in the log never change, nor those of one that continues another's sequences.
+        is_free = batch.state is BatchState.QUEUED and not (batch.maybe_written or batch.keeps_sequences)
+        result = self._splitter.cut_out(batch, positions) if is_free else None
+        if result is None:
+            result, outcome = self._splitter.detach(batch, positions), Outcome.UNKNOWN
+        else:
+            outcome = Outcome.NOT_WRITTEN
+            if batch.is_stamped:
+                batch.queue.identity.leave_gap(batch)
+                batch.unstamp()
+        self._completion.fail_some(batch, result, error(outcome=outcome), count=len(due), now=now)
 
     def _note_refusal(self, batch: ProducerBatch) -> None:
         if batch.state is BatchState.ON_WIRE:
@@ -311,6 +337,23 @@ class Settlement:
                 if not batch.is_stamped:
                     self._give_up(batch, error, now)
             self._resume(queue, now)
+
+    def purge(self, topic: str | None, error: KafkaError) -> int:
+        """Fail the records of a topic, or of all, that are known not to be in the log; return how many.
+
+        A batch that may be in the log goes on, so that it is not written twice, nor reported as not written.
+        """
+        now = self._clock()
+        purged = 0
+        for queue in self._accumulator.partitions.queues():
+            if topic not in {None, queue.topic_partition.topic}:
+                continue
+            self._accumulator.close_open(queue)
+            for batch in [batch for batch in queue.queued if not batch.maybe_written]:
+                purged += batch.callers
+                self._give_up(batch, error, now)
+            self._resume(queue, now)
+        return purged
 
     def fail_lost_batches(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
         """Fail the batches that a defect of our own has lost: their waiters must be woken."""

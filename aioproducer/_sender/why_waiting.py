@@ -61,6 +61,10 @@ class WaitReasons:
                 return own
         return self._of_place(queue, batch, queue.leader_id)
 
+    def in_words(self, batch: ProducerBatch) -> str:
+        node_id = batch.node_id if batch.state is BatchState.ON_WIRE else batch.queue.leader_id
+        return self.of(batch).words(node_id)
+
     def _of_own(self, batch: ProducerBatch) -> Why | None:
         """What the batch itself waits for, apart from its node and partition."""
         if batch.state is BatchState.SEALING:
@@ -121,7 +125,7 @@ class WaitReasons:
                 "topic": topic,
                 "partition": partition,
                 "node_id": batch.node_id if reason is WaitReason.RESPONSE else queue.leader_id,
-                "records": contents.count,
+                "records": contents.count - len(batch.detached),
                 "size": contents.size,
                 "attempts": batch.attempts_before + batch.attempts,
                 "reason": reason,
@@ -129,7 +133,7 @@ class WaitReasons:
                 "age_s": age_s,
                 "since_s": age_s if since is None else now - since,
                 "until_s": None if until is None else until - now,
-                "deadline_s": self._accumulator.delivery_timeout_s - age_s,
+                "deadline_s": min(self._accumulator.delivery_timeout_s - age_s, batch.first_deadline - now),
             }
         )
 
@@ -143,6 +147,9 @@ class WaitReasons:
         self, record: WaitingRecord, reason: WaitReason, detail: str, max_block_s: float
     ) -> Waiting:
         age_s, partition = self._now - record.called_at, record.partition
+        until = record.called_at + max_block_s
+        if record.deadline is not None:
+            until = min(until, record.deadline.at)
         return Waiting(
             record.topic,
             partition,
@@ -155,7 +162,7 @@ class WaitReasons:
             age_s,
             self._now - record.since,
             None,
-            max_block_s - age_s,
+            until - self._now,
         )
 
 

@@ -13,7 +13,7 @@ import types
 from collections import deque
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, cast
 
 from aioproducer._native.enqueue import Accepted
 from aioproducer._native.locked import locked
@@ -24,13 +24,14 @@ from aioproducer._threads.real_threads import RealRLock, allocate_lock, wait_for
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
     BufferTimeoutError,
+    DeliveryTimeoutError,
     IllegalStateError,
     KafkaError,
     NoTransactionError,
     Outcome,
     UndeliveredError,
 )
-from aioproducer.records import check_callback, check_partition, check_timestamp, normalize_headers
+from aioproducer.records import check_callback, check_deadline, check_partition, check_timestamp, normalize_headers
 
 if TYPE_CHECKING:
     import _thread
@@ -52,13 +53,13 @@ QUEUE_BYTES: Final = 4 * 1024 * 1024
 class Enqueue(Protocol):
     """`enqueue` of a producer or a topic, with all arguments but the callback."""
 
-    def __call__(self, *, on_delivery: OnDelivery | None) -> Awaitable[object]: ...
+    def __call__(self, *, on_delivery: OnDelivery | None, deadline: float = ...) -> Awaitable[object]: ...
 
 
 class EnqueueRecord(Protocol):
     """`enqueue` of a producer or a topic."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913  # a record has that many parts
         self,
         value: object,
         *,
@@ -67,7 +68,42 @@ class EnqueueRecord(Protocol):
         timestamp: int | None,
         headers: Headers | None,
         on_delivery: OnDelivery | None,
+        deadline: float = ...,
     ) -> Awaitable[object]: ...
+
+
+class CallDeadline(NamedTuple):
+    """The deadline of a record, which counts from its call."""
+
+    seconds: float
+    at: float  # `time.monotonic`
+
+    @classmethod
+    def of(cls, seconds: float | None, delivery_timeout_ms: int) -> CallDeadline | None:
+        """Check the argument of a call.
+
+        Raises:
+            TypeError, ValueError: not a number of seconds up to `delivery_timeout_ms`.
+        """
+        if seconds is None:
+            return None
+        check_deadline(seconds, delivery_timeout_ms)
+        return cls(seconds, time.monotonic() + seconds)
+
+
+def left_of(deadline: CallDeadline | None) -> dict[str, float]:
+    """Return what is left of a deadline, as an argument of a send method.
+
+    Raises:
+        DeliveryTimeoutError: nothing is left.
+    """
+    if deadline is None:
+        return {}
+    left_s = round(deadline.at - time.monotonic(), 3)
+    if left_s <= 0:
+        text = f"deadline={deadline.seconds:g} was over before the event loop came to the record"
+        raise DeliveryTimeoutError(text, outcome=Outcome.NOT_WRITTEN)
+    return {"deadline": left_s}
 
 
 class Barrier:
@@ -83,10 +119,13 @@ class Barrier:
 class QueuedRecord:
     """A record in the queue, with the context of its call; the queue calls `on_delivery` if the producer refuses it."""
 
-    __slots__ = ("_enqueue", "context", "on_delivery", "size", "upto")
+    __slots__ = ("_enqueue", "context", "deadline", "on_delivery", "size", "upto")
 
-    def __init__(self, enqueue: Enqueue, size: int, on_delivery: OnDelivery | None) -> None:
+    def __init__(
+        self, enqueue: Enqueue, size: int, on_delivery: OnDelivery | None, *, deadline: CallDeadline | None = None
+    ) -> None:
         self._enqueue = enqueue
+        self.deadline = deadline
         self.size = size
         self.on_delivery = on_delivery
         self.context = copy_context()
@@ -94,7 +133,7 @@ class QueuedRecord:
 
     def enqueue(self) -> Awaitable[object]:
         """Give the record to the producer; interceptors, serializers and callbacks run in the context of its call."""
-        enqueuing = self.context.run(self._enqueue, on_delivery=self.on_delivery)
+        enqueuing = self.context.run(self._enqueue, on_delivery=self.on_delivery, **left_of(self.deadline))
         return enqueuing if isinstance(enqueuing, Accepted) else run_in_context(enqueuing, self.context)
 
 
@@ -117,6 +156,7 @@ def queued_record(  # noqa: PLR0913  # a record has that many parts
     timestamp: int | None,
     headers: Headers | None,
     on_delivery: OnDelivery | None,
+    deadline: CallDeadline | None,
 ) -> QueuedRecord:
     """Check the arguments of an `enqueue` and copy those that the caller may change."""
     check_partition(partition)
@@ -132,7 +172,7 @@ def queued_record(  # noqa: PLR0913  # a record has that many parts
         timestamp=time.time_ns() // 1_000_000 if timestamp is None else timestamp,
         headers=None if headers is None else normalize_headers(headers),
     )
-    return QueuedRecord(call, _size_of(key) + _size_of(value), on_delivery)
+    return QueuedRecord(call, _size_of(key) + _size_of(value), on_delivery, deadline=deadline)
 
 
 def _size_of(payload: object) -> int:
@@ -230,7 +270,9 @@ class HandoffQueue:
         self._put_upto = item.upto
 
     def _wait_for_room(self, record: QueuedRecord) -> None:
-        deadline = time.monotonic() + self._max_wait_s
+        until = time.monotonic() + self._max_wait_s
+        if record.deadline is not None:
+            until = min(until, record.deadline.at)
         while True:
             gate = allocate_lock()
             gate.acquire()  # another thread releases it
@@ -239,16 +281,19 @@ class HandoffQueue:
                 # Tried again with the gate in place, so that no opening is missed.
                 if locked(self._putting, self._try_put, record):
                     return
-                left_s = deadline - time.monotonic()
+                left_s = until - time.monotonic()
                 if left_s <= 0:
-                    raise self._no_room()
+                    raise self._no_room(record.deadline)
                 wait_for_lock(gate, min(left_s, LONGEST_SLEEP_S))
             finally:
                 self._gates.pop(gate, None)
 
-    def _no_room(self) -> BufferTimeoutError:
+    def _no_room(self, deadline: CallDeadline | None) -> BufferTimeoutError:
+        bound = f"max_block_ms={round(self._max_wait_s * 1000)}"
+        if deadline is not None and deadline.seconds < self._max_wait_s:
+            bound = f"deadline={deadline.seconds:g}"
         text = (
-            f"no room for the record within max_block_ms={round(self._max_wait_s * 1000)}: {len(self._queue)} "
+            f"no room for the record within {bound}: {len(self._queue)} "
             "records wait for the event loop, which waits for the brokers"
         )
         return BufferTimeoutError(text, outcome=Outcome.NOT_WRITTEN)

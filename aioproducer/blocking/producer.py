@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from aioproducer._producer.arguments import owned, owned_headers
+from aioproducer._producer.bulk_rows import is_async
 from aioproducer._producer.lifecycle import caller
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
-from aioproducer.blocking._handoff_queue import QueuedRecord, queued_record
-from aioproducer.blocking.topic import BlockingTopic, SendMany
+from aioproducer.blocking._handoff_queue import Barrier, CallDeadline, QueuedRecord, left_of, queued_record
+from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
 from aioproducer.records import check_payload, check_topic_name
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from aioproducer.records import RecordMetadata
 
 ResultT = TypeVar("ResultT")
+PURGE_AGAIN_S: Final = 0.001
+"""How long `purge` waits for the records of the queue: those that the producer has taken meanwhile are in their way."""
 
 
 class BlockingProducer(BlockingTransactions):
@@ -92,6 +97,7 @@ class BlockingProducer(BlockingTransactions):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> RecordMetadata:
         """Send a record and wait for the broker's acknowledgement; arguments and errors as `Producer.send`.
 
@@ -106,6 +112,7 @@ class BlockingProducer(BlockingTransactions):
                 timestamp=timestamp,
                 headers=headers,
                 on_delivery=on_delivery,
+                deadline=deadline,
             )
         )
 
@@ -119,24 +126,24 @@ class BlockingProducer(BlockingTransactions):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send without waiting; arguments as `enqueue`, errors by the future, which may be dropped.
 
         Raises:
             ProducerClosedError: closing or closed.
         """
-        return self._in_turn(
-            partial(
-                self._producer.send_and_wait,
-                topic,
-                owned(value),
-                key=owned(key),
-                partition=partition,
-                timestamp=timestamp,
-                headers=owned_headers(headers),
-                on_delivery=on_delivery,
-            )
+        sending = partial(
+            self._producer.send_and_wait,
+            topic,
+            owned(value),
+            key=owned(key),
+            partition=partition,
+            timestamp=timestamp,
+            headers=owned_headers(headers),
+            on_delivery=on_delivery,
         )
+        return self._send_in_turn(sending, deadline)
 
     def enqueue(  # noqa: PLR0913  # as send
         self,
@@ -148,6 +155,7 @@ class BlockingProducer(BlockingTransactions):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> None:
         """Accept a record as soon as there is room.
 
@@ -163,6 +171,7 @@ class BlockingProducer(BlockingTransactions):
             timestamp: ms since the epoch; None is now.
             headers: (str, bytes | None) pairs.
             on_delivery: called with (metadata, None) or (None, error).
+            deadline: seconds, from this call on.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
@@ -183,10 +192,11 @@ class BlockingProducer(BlockingTransactions):
                 timestamp=timestamp,
                 headers=headers,
                 on_delivery=on_delivery,
+                deadline=self._call_deadline(deadline),
             )
         )
 
-    def send_many(
+    def send_many(  # noqa: PLR0913  # as Producer.send_many
         self,
         topic: str,
         values: Iterable[object],
@@ -195,6 +205,8 @@ class BlockingProducer(BlockingTransactions):
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
+        timestamps: Iterable[int | None] | None = None,
+        record_headers: Iterable[Headers | None] | None = None,
     ) -> BulkResult:
         """Send one record for each value and wait until all have ended; arguments and errors as `Producer.send_many`.
 
@@ -204,14 +216,16 @@ class BlockingProducer(BlockingTransactions):
             Counts, offsets and errors; failed records raise nothing.
         """
         send_many = partial(self._producer.send_many, topic, partition=partition, timestamp=timestamp, headers=headers)
-        return self._send_columns(send_many, values, keys)
+        return self._send_columns(send_many, values, keys=keys, timestamps=timestamps, record_headers=record_headers)
 
-    def _send_columns(self, send_many: SendMany, values: Iterable[object], keys: Iterable[object] | None) -> BulkResult:
+    def _send_columns(
+        self, send_many: SendMany, values: Iterable[object], **others: Iterable[object] | None
+    ) -> BulkResult:
         self._check_open()  # before anything is taken out of an iterator
-        values, keys = read_columns(values, keys)
+        values, columns = read_columns(values, others)
 
         async def send() -> BulkResult:
-            return await (await send_many(values, keys=keys))
+            return await (await send_many(values, **columns))
 
         return wait_for(self._in_turn(send))
 
@@ -298,6 +312,31 @@ class BlockingProducer(BlockingTransactions):
         if failed is not None:
             raise failed
 
+    def purge(self, topic: str | None = None) -> int:
+        """As `Producer.purge`, of all records accepted before this call, of all threads.
+
+        Raises:
+            TypeError, ValueError: an invalid topic name.
+            ProducerClosedError: closing or closed.
+        """
+        if topic is not None:
+            check_topic_name(topic)
+        barrier = Barrier()
+
+        async def purge() -> int:
+            purged = self._producer.purge(topic)
+            while not barrier.reached.is_set():  # records that are handed over now, as others make room
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PURGE_AGAIN_S):
+                        await barrier.reached.wait()
+                purged += self._producer.purge(topic)
+            return purged
+
+        self._check_open()
+        self._background.check_caller()
+        self._queue.put_barrier(barrier)
+        return self._background.call(purge, metadata_limit(self._max_block_s))
+
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, asking a broker if need be; errors as `Producer.partitions_for`."""
         return self._background.call(partial(self._producer.partitions_for, topic), metadata_limit(self._max_block_s))
@@ -344,20 +383,36 @@ class BlockingProducer(BlockingTransactions):
 
     # Inside
 
+    def _call_deadline(self, seconds: float | None) -> CallDeadline | None:
+        return CallDeadline.of(seconds, self._config.delivery_timeout_ms)
+
+    def _send_in_turn(self, send: SendAndWait, seconds: float | None) -> concurrent.futures.Future[RecordMetadata]:
+        if seconds is None:
+            return self._in_turn(send)
+        deadline = self._call_deadline(seconds)
+        return self._in_turn(lambda: send(**left_of(deadline)), limit=delivery_limit(seconds))
+
     def _put(self, record: QueuedRecord) -> None:
         self._background.check_caller()
         self._queue.put(record)
 
 
 def read_columns(
-    values: Iterable[object], keys: Iterable[object] | None
-) -> tuple[Iterable[object], Iterable[object] | None]:
+    values: Iterable[object], others: Mapping[str, Iterable[object] | None]
+) -> tuple[Iterable[object], dict[str, Iterable[object] | None]]:
     """Read iterators on the calling thread: they may belong to it, as a database's cursor does, or be slow.
 
     Keys may be endless, as those of `itertools.repeat`: one more than there are values is enough to refuse them.
+
+    Raises:
+        TypeError: the values are an asynchronous iterable, which no thread can read.
     """
+    if is_async(values):
+        raise TypeError(f"values must be an iterable of values, got {type(values).__name__}, which is asynchronous")
     if isinstance(values, Iterator):
         values = list(values)
-    if isinstance(keys, Iterator) and isinstance(values, Sized):
-        keys = list(islice(keys, len(values) + 1))
-    return values, keys
+    columns = dict(others)
+    for name, column in others.items():
+        if isinstance(column, Iterator) and isinstance(values, Sized):
+            columns[name] = list(islice(column, len(values) + 1))
+    return values, columns

@@ -11,25 +11,32 @@ from aioproducer.blocking._handoff_queue import queued_record
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Iterable
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.bulk import BulkDelivery, BulkResult
     from aioproducer._producer.topic import Topic, TopicRecords
-    from aioproducer.blocking._handoff_queue import QueuedRecord
+    from aioproducer.blocking._handoff_queue import CallDeadline, QueuedRecord
     from aioproducer.records import RecordMetadata
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
-ResultT = TypeVar("ResultT")
 
 
 class SendMany(Protocol):
     """`send_many` of a producer or a topic, with all but the columns."""
 
-    def __call__(self, values: Iterable[object], *, keys: Iterable[object] | None) -> Awaitable[BulkDelivery]:
+    def __call__(self, values: Iterable[object], **others: Iterable[object] | None) -> Awaitable[BulkDelivery]:
         """Enqueue one record for each value."""
+        ...
+
+
+class SendAndWait(Protocol):
+    """`send_and_wait` of a producer or a topic, with all arguments but the deadline."""
+
+    def __call__(self, *, deadline: float = ...) -> Awaitable[RecordMetadata]:
+        """Send a record and wait."""
         ...
 
 
@@ -40,12 +47,14 @@ class TopicQueue(Protocol):
         """As `BlockingProducer.partitions_for`."""
         ...
 
-    def _in_turn(self, function: Callable[[], Awaitable[ResultT]]) -> concurrent.futures.Future[ResultT]: ...
+    def _send_in_turn(self, send: SendAndWait, seconds: float | None) -> concurrent.futures.Future[RecordMetadata]: ...
+
+    def _call_deadline(self, seconds: float | None) -> CallDeadline | None: ...
 
     def _put(self, record: QueuedRecord) -> None: ...
 
     def _send_columns(
-        self, send_many: SendMany, values: Iterable[object], keys: Iterable[object] | None
+        self, send_many: SendMany, values: Iterable[object], **others: Iterable[object] | None
     ) -> BulkResult: ...
 
 
@@ -77,7 +86,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         """Name of the topic."""
         return self._records.name
 
-    def send(
+    def send(  # noqa: PLR0913  # a record has that many parts
         self,
         value: ValueT | None = None,
         *,
@@ -86,6 +95,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> RecordMetadata:
         """As `BlockingProducer.send`.
 
@@ -94,34 +104,17 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         """
         return wait_for(
             self.send_threadsafe(
-                value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
-            )
-        )
-
-    def send_threadsafe(
-        self,
-        value: ValueT | None = None,
-        *,
-        key: KeyT | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> concurrent.futures.Future[RecordMetadata]:
-        """As `BlockingProducer.send_threadsafe`; a key or value of another type is an error of the future too."""
-        return self._producer._in_turn(
-            partial(
-                self._topic.send_and_wait,
-                owned(value),
-                key=owned(key),
+                value,
+                key=key,
                 partition=partition,
                 timestamp=timestamp,
-                headers=owned_headers(headers),
+                headers=headers,
                 on_delivery=on_delivery,
+                deadline=deadline,
             )
         )
 
-    def enqueue(
+    def send_threadsafe(  # noqa: PLR0913  # as send
         self,
         value: ValueT | None = None,
         *,
@@ -130,6 +123,30 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
+    ) -> concurrent.futures.Future[RecordMetadata]:
+        """As `BlockingProducer.send_threadsafe`; a key or value of another type is an error of the future too."""
+        sending = partial(
+            self._topic.send_and_wait,
+            owned(value),
+            key=owned(key),
+            partition=partition,
+            timestamp=timestamp,
+            headers=owned_headers(headers),
+            on_delivery=on_delivery,
+        )
+        return self._producer._send_in_turn(sending, deadline)
+
+    def enqueue(  # noqa: PLR0913  # as send
+        self,
+        value: ValueT | None = None,
+        *,
+        key: KeyT | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+        deadline: float | None = None,
     ) -> None:
         """As `BlockingProducer.enqueue`.
 
@@ -146,10 +163,11 @@ class BlockingTopic(Generic[KeyT, ValueT]):
                 timestamp=timestamp,
                 headers=headers,
                 on_delivery=on_delivery,
+                deadline=self._producer._call_deadline(deadline),
             )
         )
 
-    def send_many(
+    def send_many(  # noqa: PLR0913  # as BlockingProducer.send_many
         self,
         values: Iterable[ValueT | None],
         *,
@@ -157,10 +175,14 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
+        timestamps: Iterable[int | None] | None = None,
+        record_headers: Iterable[Headers | None] | None = None,
     ) -> BulkResult:
         """As `BlockingProducer.send_many`; a key or value of another type is an error in the result."""
         send_many = partial(self._topic.send_many, partition=partition, timestamp=timestamp, headers=headers)
-        return self._producer._send_columns(send_many, values, keys)
+        return self._producer._send_columns(
+            send_many, values, keys=keys, timestamps=timestamps, record_headers=record_headers
+        )
 
     def partitions_for(self) -> list[int]:
         """As `BlockingProducer.partitions_for`."""

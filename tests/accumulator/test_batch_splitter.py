@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._accumulator.batch_splitter import MOST_CUT_OUT, Range, around, halves, neighbours, uncompressed
-from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
+from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch, RecordDeadline
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY
 from aioproducer._native.delivery import Delivery
 from aioproducer._protocol.compression import CompressionType, compress
@@ -295,3 +295,85 @@ def test_uncompressed_records_are_those_that_were_written(codec: CompressionType
         batch.replace_records(core.pool.replace(batch.chunk, data), len(data), codec)
 
     assert bytes(uncompressed(batch)) == before
+
+
+# Records taken out, or set apart
+
+
+@given(RECORDS, st.sets(st.integers(0, 7), min_size=1), st.booleans())
+def test_batch_without_some_records_is_the_others_in_order(
+    records: list[Record],
+    chosen: set[int],
+    sealed: bool,  # noqa: FBT001
+) -> None:
+    core = CoreParts()
+    batch, deliveries = batch_of(core, records)
+    if sealed:
+        seal(core, batch)
+    positions = sorted(position for position in chosen if position < batch.count)[: batch.count - 1]
+    batch.move_to(BatchState.QUEUED)
+
+    batch.is_sealed = sealed
+    cut = core.splitter.cut_out(batch, positions)
+
+    kept = [position for position in range(len(records)) if position not in positions]
+    whole = decoded(batch)
+    assert list(whole.records) == [records[position] for position in kept]
+    assert batch.times.max_timestamp == max(record.timestamp for record in whole.records)
+    assert (batch.count, batch.callers, batch.is_sealed) == (len(kept), len(kept), False)
+    assert [places(deliveries, position) for position in kept] == [(batch.result, place) for place in range(len(kept))]
+    assert [places(deliveries, position) for position in positions] == [(cut, place) for place in range(len(positions))]
+
+
+@given(RECORDS, st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
+def test_records_set_apart_stay_in_their_batch(records: list[Record], first: set[int], second: set[int]) -> None:
+    """Taken out later, with others, they leave it without a caller."""
+    core = CoreParts()
+    batch, deliveries = batch_of(core, records)
+    batch.move_to(BatchState.QUEUED)
+    apart = sorted(position for position in first if position < batch.count - 1)
+    cut = sorted(position for position in second - first if position < batch.count)[: batch.count - 1 - len(apart)]
+
+    result = core.splitter.detach(batch, apart)
+
+    assert list(decoded(batch).records) == records
+    assert (batch.count, batch.callers) == (len(records), len(records) - len(apart))
+    others = [position for position in range(len(records)) if position not in apart]
+    assert [places(deliveries, position) for position in apart] == [(result, place) for place in range(len(apart))]
+    assert [places(deliveries, position) for position in others] == [(batch.result, position) for position in others]
+
+    core.splitter.cut_out(batch, cut)
+
+    left = [position for position in others if position not in cut]
+    assert list(decoded(batch).records) == [records[position] for position in left]
+    assert [places(deliveries, position) for position in left] == [(batch.result, place) for place in range(len(left))]
+
+
+def test_batch_that_cannot_be_unpacked_keeps_its_records() -> None:
+    core = CoreParts()
+    batch, _ = batch_of(core, records_of(b"a" * 100, b"b" * 100))
+    seal(core, batch)
+    batch.move_to(BatchState.QUEUED)
+    result = batch.result
+    while core.pool.lend_for_unpacking(100, 1) is not None:
+        pass
+
+    assert core.splitter.cut_out(batch, [0]) is None
+    assert (batch.result, batch.count, batch.compression) == (result, 2, CompressionType.GZIP)
+
+
+def test_parts_keep_the_deadlines_of_their_records_and_what_is_set_apart() -> None:
+    core = CoreParts()
+    batch, deliveries = batch_of(core, records_of(b"a", b"b", b"c"))
+    for number, delivery in enumerate(deliveries):
+        batch.limit(delivery, RecordDeadline(1.0, 10.0 + number))
+    batch.take_due(10.0)
+    core.splitter.detach(batch, [0])
+
+    parts = core.splitter.split(batch, [Range(0, 2), Range(2, 3)], keeps_sequences=True)
+
+    assert [(part.first_deadline, part.callers) for part in parts] == [(11.0, 1), (12.0, 1)]
+
+
+def places(deliveries: list[Delivery], position: int) -> tuple[object, int]:
+    return deliveries[position]._batch_result, deliveries[position]._position

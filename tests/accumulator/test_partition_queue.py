@@ -278,18 +278,16 @@ def test_batch_is_not_first_unresolved_behind_a_stamped_one(where: str) -> None:
 # What it knows of itself
 
 
-def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
+def test_pending_batches_are_those_whose_callers_wait() -> None:
     core, queue, batches = with_batches(2)
-    core.now += 1
+    assert queue.pending() == batches
     core.send()
-    assert queue.oldest() is batches[0]
+    assert queue.pending() == [*batches, queue.open_batch]
 
     send_next(core)
     batches[0].is_abandoned = True
-    assert queue.oldest() is batches[1]
-    queue.remove(batches[1])
 
-    assert queue.oldest() is queue.open_batch
+    assert queue.pending() == [batches[1], queue.open_batch]
 
 
 def test_partition_is_held_up_from_its_first_failure_on() -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from enum import StrEnum
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -26,6 +28,8 @@ from aioproducer import (
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.produced import values
+
+ItemT = TypeVar("ItemT")
 
 
 class Names(StrEnum):
@@ -172,10 +176,168 @@ async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None
     assert list(result.errors) == list(range(result.delivered, 500))
 
 
-@pytest.mark.parametrize("keys", [[b"k"], [b"k"] * 3])
-async def test_keys_must_be_as_many_as_values(producer: Producer, keys: list[bytes]) -> None:
-    with pytest.raises(ValueError, match=r"keys must be as many as values: there are [12] (keys|values), and more"):
-        await producer.send_many("orders", [b"a", b"b"], keys=keys)
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("name, item", [("keys", b"k"), ("timestamps", 7), ("record_headers", [("a", b"")])])
+async def test_columns_must_be_as_long_as_values(  # noqa: PLR0917  # fixtures, and the parts of a row
+    producer: Producer,
+    name: str,
+    item: object,
+    count: int,
+    is_async: bool,  # noqa: FBT001
+) -> None:
+    given = [b"a", b"b"]
+    columns: dict[str, object] = {"keys": [None] * 2, "timestamps": [None] * 2} | {name: [item] * count}
+    which, other = (name, "values") if count == 1 else ("values", name)
+    text = f"{name} must be as many as values: there are {min(count, 2)} {which}, and more {other}"
+    with pytest.raises(ValueError, match=text):
+        await producer.send_many("orders", later(given) if is_async else given, **columns)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=text):
+        await producer.topic("orders", value=bytes).send_many(later(given) if is_async else given, **columns)  # type: ignore[arg-type]
+
+
+async def later(items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
+    for item in items:
+        await asyncio.sleep(0)
+        yield item
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("is_typed", [False, True])
+async def test_each_record_has_its_timestamp_and_headers(  # noqa: PLR0917  # fixtures, and the parts of a row
+    producer: Producer,
+    one_broker: FakeCluster,
+    is_async: bool,  # noqa: FBT001
+    is_typed: bool,  # noqa: FBT001
+) -> None:
+    pairs: list[list[tuple[str, bytes | None]] | None] = [[("a", b"1"), ("b", None)], None, []]
+    topic = producer.topic("orders", value=bytes).send_many if is_typed else partial(producer.send_many, "orders")
+    column = [b"0", b"1", b"2"]
+
+    bulk = await topic(
+        later(column) if is_async else column, timestamps=(7, None, 9), record_headers=iter(pairs), partition=1
+    )
+    result = await bulk
+
+    assert result.delivered == 3
+    records = one_broker.records("orders", 1)
+    assert [record.value for record in records] == column
+    assert [list(record.headers) for record in records] == [pairs[0], [], []]
+    assert [records[0].timestamp, records[2].timestamp] == [7, 9]
+    assert records[1].timestamp > 1_000_000_000_000
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_part_of_a_record_that_is_invalid_is_its_own_error(
+    producer: Producer,
+    one_broker: FakeCluster,
+    is_async: bool,  # noqa: FBT001
+) -> None:
+    column = [b"0", b"1", b"2", b"3"]
+    timestamps, headers = [1, -5, 3, 4], [None, None, {"a": b""}, [("a", 5)]]
+
+    bulk = await producer.send_many(
+        "orders",
+        later(column) if is_async else column,
+        timestamps=timestamps,
+        record_headers=headers,  # type: ignore[arg-type]  # invalid
+    )
+
+    assert [(position, type(error)) for position, error in bulk.refused.items()] == [
+        (1, ValueError),
+        (2, TypeError),
+        (3, TypeError),
+    ]
+    assert ((await bulk).delivered, values(one_broker, "orders")) == (1, [b"0"])
+
+
+@pytest.mark.parametrize("one, each", [({"timestamp": 1}, "timestamps"), ({"headers": [("a", b"")]}, "record_headers")])
+async def test_part_is_for_all_or_for_each(producer: Producer, one: dict[str, object], each: str) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(one))} is for all records and {each} for each"):
+        await producer.send_many("orders", [b"v"], **one, **{each: [None]})  # type: ignore[arg-type]
+
+
+async def test_values_are_awaited_one_by_one(producer: Producer, one_broker: FakeCluster) -> None:
+    """Each is enqueued before the next is asked for: a stream never runs ahead of the cluster."""
+    asked = list[int]()
+    may_go_on = asyncio.Event()
+
+    async def stream() -> AsyncIterator[bytes]:
+        for number in range(3):
+            asked.append(number)
+            yield b"%d" % number
+            await may_go_on.wait()
+
+    sending = asyncio.create_task(producer.send_many("orders", stream(), keys=later([b"k"] * 3)))
+    while not values(one_broker, "orders"):  # noqa: ASYNC110  # no event tells of it
+        await asyncio.sleep(0.001)
+    assert asked == [0]
+    may_go_on.set()
+    bulk = await sending
+
+    assert (await bulk).delivered == 3
+    assert values(one_broker, "orders") == [b"0", b"1", b"2"]
+
+
+async def test_stream_waits_for_room(one_broker: FakeCluster) -> None:
+    stall = one_broker.faults.stall(PRODUCE)
+    asked = 0
+
+    async def stream() -> AsyncIterator[bytes]:
+        nonlocal asked
+        for asked in range(100):  # noqa: B007  # read outside
+            yield bytes(5_000)
+
+    async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000) as producer:
+        sending = asyncio.create_task(producer.send_many("orders", stream()))
+        await asyncio.sleep(0.3)
+        assert 0 < asked < 25
+        one_broker.faults.remove(stall)
+        assert (await (await sending)).delivered == 100
+
+
+async def test_stream_that_fails_leaves_what_was_accepted(producer: Producer, one_broker: FakeCluster) -> None:
+    async def stream() -> AsyncIterator[bytes]:
+        yield b"accepted"
+        raise ConnectionError("the source is gone")
+
+    with pytest.raises(ConnectionError, match="the source is gone"):
+        await producer.send_many("orders", stream())
+    await producer.flush()
+
+    assert values(one_broker, "orders") == [b"accepted"]
+
+
+async def test_error_of_an_iterator_is_its_own(producer: Producer) -> None:
+    def keys() -> Iterator[bytes]:
+        yield b"k"
+        raise ValueError("of the user's own iterator")
+
+    with pytest.raises(ValueError, match="of the user's own iterator"):
+        await producer.send_many("orders", [b"1", b"2"], keys=keys())
+
+
+async def test_only_values_that_are_awaited_let_other_columns_be_so(producer: Producer) -> None:
+    with pytest.raises(TypeError, match="keys may be an asynchronous iterable if values are one too"):
+        await producer.send_many("orders", [b"v"], keys=later([b"k"]))
+
+
+async def test_threads_send_columns_but_no_streams(one_broker: FakeCluster) -> None:
+    def send() -> list[BulkResult]:
+        with BlockingProducer(one_broker.bootstrap_servers) as blocking:
+            orders = blocking.topic("orders", value=bytes)
+            with pytest.raises(TypeError, match="which is asynchronous"):
+                blocking.send_many("orders", later([b"v"]))  # type: ignore[arg-type]
+            return [
+                blocking.send_many("orders", iter([b"1"]), timestamps=iter([5]), record_headers=[[("a", b"")]]),
+                orders.send_many([b"2"], timestamps=[6], record_headers=[None]),
+            ]
+
+    results = await asyncio.to_thread(send)
+
+    assert [result.delivered for result in results] == [1, 1]
+    records = [record for number in range(3) for record in one_broker.records("orders", number)]
+    assert sorted((record.timestamp, list(record.headers)) for record in records) == [(5, [("a", b"")]), (6, [])]
 
 
 async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluster) -> None:
@@ -346,10 +508,10 @@ async def test_rows_of_a_table_never_meet_serializers_in_a_subclass(one_broker: 
 
 
 @pytest.mark.parametrize("column", ["values", b"keys", None, 5], ids=str)
-@pytest.mark.parametrize("name", ["values", "keys"])
+@pytest.mark.parametrize("name", ["values", "keys", "timestamps", "record_headers"])
 async def test_invalid_column_is_refused_at_the_call(producer: Producer, name: str, column: object) -> None:
     """Else a str would be a column of letters, each of them refused."""
-    if name == "keys" and column is None:
+    if name != "values" and column is None:
         return
     columns: dict[str, object] = {"values": [b"v"], name: column}
     with pytest.raises(TypeError, match=f"{name} must be an iterable of {name}, one for each record, got"):

@@ -51,7 +51,9 @@ CONNECTIONS_AND_RECORDS: Final = (
         breaks="a record is in the log of the application",
         families=("D9", "D8"),
         changes=(
-            Change("_sender/completion.py", "Completion.fail", "error.outcome.value", "bytes(batch.records()[:60])"),
+            Change(
+                "_sender/completion.py", "Completion.fail_some", "error.outcome.value", "bytes(batch.records()[:60])"
+            ),
         ),
     ),
     Mutant(
@@ -98,14 +100,14 @@ CONNECTIONS_AND_RECORDS: Final = (
         changes=(
             Change(
                 "_native/renumber.pyx",
-                "renumber_records",
-                "out = put_varint(out, index)",
+                "rewrite",
+                "out = put_varint(out, kept)",
                 "out = put_varint(out, offset_delta)",
             ),
             Change(
                 "_native/renumber.pyx",
-                "renumber_records",
-                "length -= varint_size(offset_delta) - varint_size(index)",
+                "rewrite",
+                "length -= varint_size(offset_delta) - varint_size(kept)",
                 "",
             ),
         ),

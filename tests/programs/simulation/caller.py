@@ -111,12 +111,11 @@ class Caller:
 
     async def _enqueue(self) -> None:
         story = self._drafts.story("enqueue")
+        arguments = self._drafts.arguments(story)
+        bound = min(self._load.max_block_s, self._load.lives_s(story))
         try:
-            delivery = await self._bounded(
-                story,
-                self._load.producer.enqueue(self._load.topic, **self._drafts.arguments(story)),
-                self._load.max_block_s,
-            )
+            call = self._load.producer.enqueue(self._load.topic, **arguments)
+            delivery = await self._bounded(story, call, bound)
         except CALL_ERRORS as error:
             self._refused(story, error)
             self._check_served(story, error)
@@ -128,8 +127,10 @@ class Caller:
     async def verb_wait(self) -> None:
         """`send_and_wait`, which takes at most `delivery_timeout_ms` and what `enqueue` takes."""
         story = self._drafts.story("send_and_wait")
-        bound = max(self._load.max_block_s, self._load.delivery_timeout_s)
         call = self._load.producer.send_and_wait(self._load.topic, **self._drafts.arguments(story))
+        bound = max(self._load.max_block_s, self._load.delivery_timeout_s)
+        if story.deadline_s is not None:
+            bound = self._load.lives_s(story)
         try:
             metadata = await self._bounded(story, call, bound)
         except CALL_ERRORS as error:
@@ -229,7 +230,7 @@ class Caller:
         has_patience = self._load.max_block_s >= _PATIENCE_S
         pause_s = 0.0 if self._load.plan.is_honest else LONGEST_THROTTLE_MS / 1000
         is_healthy = 0.0 < self._load.healthy_since < story.called_at - pause_s
-        if isinstance(error, BufferTimeoutError) and has_patience and is_healthy:
+        if isinstance(error, BufferTimeoutError) and has_patience and is_healthy and story.deadline_s is None:
             self._load.history.violated("MEMORY", f"{story.record} found no memory on a healthy cluster: {error}")
 
     def _accepted(self, story: Story, delivery: Delivery) -> None:

@@ -15,6 +15,7 @@ from tests.programs.simulation.workload import Workload
 POISON = "a value that the serializer refuses"
 _TEXT = b"the quick brown fox jumps over the lazy dog " * 2_000
 _NOISE = Random(0).randbytes(90_000)
+_HURRIED = 0.4  # share of the records with deadlines of their own, where the plan has them
 _SAME_AIM = 0.9
 """Share of the groups of records of one call, or of a few in a row, that go to one partition, or have one key."""
 
@@ -51,6 +52,7 @@ class Drafts:
         self._usual = max(self._smallest, min(self._largest, 150))
         self._has_partitioner = plan.has_partitioner
         self._goes_to_edges = plan.family.integer_edges
+        self._hurry = Random(f"deadlines-{plan.family.name}-{plan.seed}-{number}")
 
     def group(self) -> int:
         """Draw how many records come together: sometimes one, usually some, more where the plan says so."""
@@ -119,6 +121,10 @@ class Drafts:
             story.given_timestamp = arguments["timestamp"] = round(1_700_000_000_000 + chance.uniform(-1e6, 1e6))
         if 0.4 < dice < 0.6:
             arguments["headers"] = story.headers = headers_for(story)
+        if self._load.plan.has_deadlines and self._hurry.random() < _HURRIED:
+            share = 10 ** self._hurry.uniform(-3, 0)
+            story.deadline_s = arguments["deadline"] = share * self._load.delivery_timeout_s
+            self._load.watch_deadline(story)
         if self._goes_to_edges and chance.random() < 0.2:
             self._go_to_the_edge(story, arguments)
         if self._with_faults and chance.random() < 0.05:
@@ -157,7 +163,7 @@ class Drafts:
                 self._load.turns.called_back(story)
             elif error is not None:
                 story.fail(error, self._load.now())
-            self._load.check_bound(story, story.called_at, self._load.delivery_timeout_s)
+            self._load.check_bound(story, story.called_at, self._load.lives_s(story))
             self._load.history.note("caller", "%s is called back: %s", story.record, story.end)
             return _misbehave(story.order) if misbehaves else None
 

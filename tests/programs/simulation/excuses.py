@@ -55,7 +55,8 @@ def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterat
             yield Violation(
                 "ENDS_ONCE", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back"
             )
-        if story.error.startswith("DeliveryTimeoutError") and story.ended_at > _recovered_at(plan, healed_at):
+        is_late = story.error.startswith("DeliveryTimeoutError") and story.deadline_s is None
+        if is_late and story.ended_at > _recovered_at(plan, healed_at):
             yield Violation("RECOVERY", f"{story.record} died long after everything was healed: {story.error:.300}")
         has_failed = story.end is End.NOT_WRITTEN or story.end is End.UNKNOWN
         if has_failed and plan.is_honest and not _is_excused(story, plan):
@@ -133,6 +134,8 @@ def _is_late(story: Story, plan: Plan) -> bool:
     """Whether its time was over, or that of the oldest record of its batch."""
     if story.ended_at < 0:
         return True  # no caller learned when it ended
+    if story.deadline_s is not None and story.ended_at >= story.called_at + story.deadline_s - TICK_S:
+        return True
     lives_s = plan.number("delivery_timeout_ms") / 1000
     return story.ended_at >= story.called_at + lives_s * (1 - SHARED_DEADLINE) - TICK_S
 

@@ -53,6 +53,7 @@ class Story:
     offset: int = -1
     timestamp: int = -1
     log_start: int = -1  # reported offset of the first record in its log
+    deadline_s: float | None = None  # its own, where the caller set one
     given_timestamp: int | None = None  # ms since the epoch, when the caller set one
     error: str = ""
     delivery: Delivery | None = None

@@ -111,6 +111,11 @@ class Plan:
         return self.has_sound_hooks or (self.user_faults and self.seed % 8 == 3)
 
     @property
+    def has_deadlines(self) -> bool:
+        """Whether some records have deadlines of their own."""
+        return bool(self.enabled) and self.seed % 5 in {3, 4}
+
+    @property
     def acks(self) -> int:
         acks = self.options["acks"]
         assert isinstance(acks, int)

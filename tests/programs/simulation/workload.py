@@ -1,9 +1,11 @@
 """Common part of the callers of one run, and the outcomes of what they sent."""
 
+import asyncio
 import math
 from collections.abc import Callable
 
 from aioproducer import Producer, RecordFilteredError
+from aioproducer._accumulator.delivery_deadlines import GRAIN_S
 from tests.programs.simulation.excuses import check_ends
 from tests.programs.simulation.history import End, History, Story
 from tests.programs.simulation.plan import Plan
@@ -37,6 +39,18 @@ class Workload:
         if took > bound_s + TICK_S:
             name = what if isinstance(what, str) else f"{what.verb} {what.record}"
             self.history.violated("ENDS_ONCE", f"{name} took {took:.6f} s, more than {bound_s:.6f}")
+
+    def lives_s(self, story: Story) -> float:
+        """Return the seconds until a record has ended."""
+        return self.delivery_timeout_s if story.deadline_s is None else story.deadline_s + GRAIN_S
+
+    def watch_deadline(self, story: Story) -> None:
+        """ENDS_ONCE: look at a record when its own deadline is over."""
+        asyncio.get_running_loop().call_later(self.lives_s(story) + TICK_S, self._look_at_deadline, story)
+
+    def _look_at_deadline(self, story: Story) -> None:
+        if story.delivery is not None and not story.delivery.done():
+            self.history.violated("ENDS_ONCE", f"{story.record} is open past its deadline of {story.deadline_s} s")
 
     def resolve(self) -> None:
         for story in self.deliveries:
