@@ -206,14 +206,16 @@ class LifecycleMethods:
         failed = running.completion.unseen.begin_flush(generation)
         began_at = running.loop.time()
         try:
-            async with asyncio.timeout(timeout):
-                await running.flushes.wait_for(generation)
+            try:
+                async with asyncio.timeout(timeout):
+                    await running.flushes.wait_for(generation)
+            except TimeoutError:
+                left = running.generations.unfinished
+                if left:  # else the last one ended in the same turn of the event loop
+                    why = explain(running, self._lifecycle).summary
+                    text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout:g} s: {why}"
+                    raise TimeoutError(text) from None
             error = await running.completion.take_error(failed)
-        except TimeoutError:
-            left = running.generations.unfinished
-            why = explain(running, self._lifecycle).summary
-            text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout} s: {why}"
-            raise TimeoutError(text) from None
         finally:
             running.completion.unseen.end_flush(failed)
             running.measures.flush_time.record(running.loop.time() - began_at)
