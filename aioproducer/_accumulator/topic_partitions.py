@@ -22,7 +22,8 @@ from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Set as AbstractSet
 
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer.cluster import Cluster, TopicView
@@ -58,6 +59,8 @@ class TopicPartitions:
         move: called with a partition and its new leader, or None, when that changes.
         on_recreated: called with each partition of a topic that was deleted and created again.
         is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
+        unavailable: the nodes that keyless records avoid now; it changes.
+        rack: keyless records prefer leaders in this one; None: all racks are the same.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class TopicPartitions:
         move: Callable[[PartitionQueue, int | None], None],
         on_recreated: TopicRecreated,
         is_adaptive: bool,
+        unavailable: AbstractSet[int] = frozenset(),
+        rack: str | None = None,
     ) -> None:
         self.topics: dict[str, TopicInfo] = {}
         self._producer_identity = producer_identity
@@ -77,6 +82,10 @@ class TopicPartitions:
         self._move = move
         self._on_recreated = on_recreated
         self._is_adaptive = is_adaptive
+        self._unavailable = unavailable
+        self._rack = rack
+        self._nearby: frozenset[int] = frozenset()  # nodes in the client's rack
+        self._preferred: dict[str, tuple[AbstractSet[int], Sequence[int]]] = {}  # nodes, and what they lead, by topic
         self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
         self._views: dict[str, TopicView] = {}
@@ -98,6 +107,8 @@ class TopicPartitions:
         """
         is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
         self._cluster_id = cluster.cluster_id
+        if self._rack is not None:
+            self._nearby = frozenset(node.id for node in cluster.nodes.values() if node.rack == self._rack)
         for name in [*self._views] if is_elsewhere else self._views.keys() - cluster.topics.keys():
             self._forget_leaders(name)
         changed = self._changed(cluster)
@@ -168,6 +179,7 @@ class TopicPartitions:
             return
         self._leaders[topic.topic] = leaders
         self._leading[topic.topic] = frozenset(leaders)
+        self._preferred.pop(topic.topic, None)
         for _, slot in sorted(self._slots[topic.topic].items()):
             self._follow_leader(slot)
 
@@ -217,7 +229,7 @@ class TopicPartitions:
         leader_id = self._leader_of(queue.topic_partition.topic, slot.partition)
         if queue.leader_id == leader_id:
             return
-        if leader_id is None:
+        if leader_id is None or (self._nearby and leader_id not in self._nearby):
             self._leave(queue)
         self._move(queue, leader_id)
 
@@ -274,9 +286,10 @@ class TopicPartitions:
         Args:
             is_free: whether the record would overtake no other in a partition.
         """
-        count = len(topic.slots)
+        eligible = self._eligible(topic)
+        count = len(eligible)
         start = self._random.randrange(count)
-        near = [(start + step) % count for step in range(min(count, _PARTITIONS_LOOKED_AT))]
+        near = [eligible[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT))]
         free = [number for number in near if (slot := topic.slots[number]) is None or is_free(slot)]
         by_leader = {self._leader_of(topic.topic, number): number for number in free}
         unled = by_leader.pop(None, None)
@@ -311,16 +324,44 @@ class TopicPartitions:
         if self._is_adaptive:
             self._leave(queue)
 
+    def leave_node(self, node_id: int) -> None:
+        """Let keyless records choose again where they went to a node that does not take them."""
+        for queue in self.queues():
+            if queue.leader_id == node_id:
+                self._leave(queue)
+
     def _leave(self, queue: PartitionQueue) -> None:
         name, partition = queue.topic_partition
         self.topics[name].leave(partition)
         if self._last_chosen.get(name) is queue.slot:
             del self._last_chosen[name]
 
+    def _eligible(self, topic: TopicInfo) -> Sequence[int]:
+        """Return the partitions for keyless records: those with preferred leaders, or all if none is preferred.
+
+        Leaders that are available come first, and of these the ones in the client's rack, as in Kafka (KIP-1123).
+        """
+        if self._nearby or self._unavailable:
+            led = self._leading[topic.topic] - {NO_LEADER}
+            available = led - self._unavailable or led
+            nodes = available & self._nearby or available
+            if nodes != led:
+                return self._led_by(nodes, topic)
+        return range(len(topic.slots))
+
+    def _led_by(self, nodes: AbstractSet[int], topic: TopicInfo) -> Sequence[int]:
+        """Return the partitions that these nodes lead; all are looked at only when the nodes or the leaders change."""
+        known = self._preferred.get(topic.topic)
+        if known is None or known[0] != nodes:
+            leaders = enumerate(self._leaders[topic.topic])
+            known = nodes, array("i", [number for number, leader_id in leaders if leader_id in nodes])
+            self._preferred[topic.topic] = known
+        return known[1]
+
     def _random_partition(self, topic: TopicInfo) -> int:
-        leaders = self._leaders[topic.topic]
+        leaders, eligible = self._leaders[topic.topic], self._eligible(topic)
         for _ in range(_DRAWS):
-            partition = self._random.randrange(len(leaders))
+            partition = eligible[self._random.randrange(len(eligible))]
             if leaders[partition] != NO_LEADER:
                 return partition
         led = [number for number, leader_id in enumerate(leaders) if leader_id != NO_LEADER]

@@ -1,6 +1,6 @@
 """Options of a fake cluster, and the checks of what its constructor is given."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypedDict
 
@@ -14,6 +14,7 @@ class FakeClusterOptions(TypedDict, total=False):
     """Further options of a cluster; `ClusterSettings` explains each."""
 
     cluster_id: str
+    racks: Sequence[str | None]
     replication_factor: int
     """Default: 3, or as many as there are nodes."""
 
