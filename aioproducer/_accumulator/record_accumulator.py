@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
-from aioproducer._accumulator.node_availability import NodeAvailability
 from aioproducer._accumulator.open_batches import OpenBatches
 from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
+from aioproducer._accumulator.preferred_nodes import PreferredNodes
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self.unsealed: list[ProducerBatch] = []  # to compress; `take_unsealed` takes them
         self.ready = ReadyNodes(dependencies.events.wake)
         self.offer = self.ready.offer
-        self._availability = NodeAvailability(
-            settings.availability_timeout_s, dependencies.timers, lambda node_id: self.partitions.leave_node(node_id)
+        self._preferred = PreferredNodes(
+            dependencies.timers, availability_timeout_s=settings.availability_timeout_s, rack=settings.rack
         )
         self.partitions = TopicPartitions(
             dependencies.producer_identity,
@@ -138,8 +138,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
             move=self._move,
             on_recreated=dependencies.events.topic_recreated,
             is_adaptive=settings.is_adaptive,
-            unavailable=self._availability.unavailable,
-            rack=settings.rack,
+            preferred=self._preferred,
         )
         self.open_batches = OpenBatches(
             settings, dependencies, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
@@ -157,7 +156,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         before = queue.leader_id
         self.ready.move(queue, leader_id)
         if before is not None and not self.ready.count(before):  # no batch waits for this node any more
-            self._availability.note_drained(before)
+            self._preferred.note_drained(before)
 
     # Becoming ready
 
@@ -184,7 +183,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
 
     def note_waiting(self, node_id: int, now: float) -> None:
         """Note that a node has ready partitions and takes no request now."""
-        self._availability.note_waiting(node_id, now)
+        self._preferred.note_waiting(node_id, now)
 
     def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
@@ -192,7 +191,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         Args:
             connection: the one to use, so that order across reconnects holds.
         """
-        self._availability.note_drained(node_id)
+        self._preferred.note_drained(node_id)
         drained: list[ProducerBatch] = []
         size = 0
         again: list[PartitionQueue] = []

@@ -176,6 +176,7 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
         max_request_size=int(given.pop("max_request_size", 1024 * 1024)),
         compression=int(given.pop("compression", 0)),
         is_adaptive=bool(given.pop("is_adaptive", True)),
+        availability_timeout_s=given.pop("availability_timeout_s", 0.0),
         is_transactional=bool(given.pop("is_transactional", False)),
     )
 
