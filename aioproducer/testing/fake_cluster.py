@@ -72,8 +72,9 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
         options: `FakeClusterOptions`.
 
     Raises:
-        TypeError: an option that does not exist, topics that are not a mapping of names to numbers, invalid racks.
-        ValueError: no node, another number of ports than nodes, an unknown profile, an invalid topic or rack, or GSSAPI.
+        TypeError: an option that does not exist, topics that are not a mapping of names to numbers.
+        ValueError: no node, another number of ports than nodes, an unknown profile, an invalid topic, or GSSAPI; a rack
+            of a node that there is not.
         ModuleNotFoundError: the extra `testing` is not installed.
     """
 
