@@ -150,7 +150,16 @@ def test_node_that_drains_gets_keyless_records_again() -> None:
     core.accumulator.drain(1, 1, core.now)
 
     assert set(chosen(core.accumulator.partitions)) == {0, 1, 2}
-    wait(core, 1, 0.9)  # the time begins again
+
+
+def test_time_begins_again_when_a_node_drains() -> None:
+    core = core_with_timeout()
+    core.send(partition=0)
+    wait(core, 1, 0.9)
+
+    core.accumulator.drain(1, 1, core.now)
+
+    wait(core, 1, 0.9)
     assert set(chosen(core.accumulator.partitions)) == {0, 1, 2}
 
 

@@ -114,7 +114,7 @@ async def test_transaction_waiting_for_markers_keeps_its_partition() -> None:
 
 async def awaited_with_pauses(producer: Producer) -> set[int | None]:
     """The partitions of records of which each is a choice of its own."""
-    partitions = set()
+    partitions: set[int | None] = set()
     for _ in range(RECORDS):
         partitions.add((await producer.send("orders", b"v")).partition)
         await asyncio.sleep(0.2)
