@@ -162,12 +162,12 @@ class LifecycleMethods:
         from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
         from aioproducer._producer.metrics_push import MetricsPush  # noqa: PLC0415  # as above
 
-        name = self._config.transactional_id
+        labels = {"transactional_id": self._config.transactional_id, "client_rack": self._config.client_rack}
         return MetricsPush(
             running.client,
             running.metadata,
             partial(read_metrics, running),
-            resource={} if name is None else {"transactional_id": name},
+            resource={name: value for name, value in labels.items() if value},
             clock=running.appender.wall_clock_ms,
             random=self._random,
             log=log,
