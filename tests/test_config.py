@@ -213,6 +213,10 @@ def test_value_of_wrong_type_is_refused(options: dict[str, object], message: str
         ("max_in_flight", "there is no option 'max_in_flight'"),
         ("LINGER_MS", "there is no option 'LINGER_MS'; did you mean 'linger_ms'?"),
         ("Linger.Ms", "there is no option 'Linger.Ms'; did you mean 'linger.ms'?"),
+        (
+            "ssl.trustore.location",
+            "there is no option 'ssl.trustore.location'; did you mean 'ssl.truststore.location'?",
+        ),
         ("colour", "there is no option 'colour'"),
     ],
 )
