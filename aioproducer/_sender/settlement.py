@@ -298,13 +298,13 @@ class Settlement:
 
         Records with a sooner deadline of their own fail too, apart from their batches.
         """
-        timeout = f"delivery_timeout_ms={round(self._accumulator.delivery_timeout_s * 1000)}"
         reasons = WaitReasons(self._accumulator, self._identity, self._client, self._metadata, now)
         for batch in overdue:
             if self._identity.is_missing and not batch.is_stamped:
                 batch.last_error = batch.last_error or self._identity.last_error
             self._note_refusal(batch)
             self._accumulator.note_failure(queue)
+            timeout = f"delivery_timeout_ms={round(batch.options.delivery_timeout_s * 1000)}"
             self._give_up(batch, deadline_error(batch, timeout, reasons.in_words(batch), outcome=batch.outcome), now)
         for batch in self._accumulator.deadlines.with_due_records(queue, now):
             self._expire_records(batch, reasons.in_words(batch), now)
