@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aioproducer._protocol.compression import CompressionType
 
 
-class BatchOptions(NamedTuple):
-    """Options of a batch, fixed when it is opened; shared by all batches with the same ones."""
+class BatchOptions:
+    """Options of a batch, fixed when it is opened; shared by all batches with the same ones, and never changed.
 
-    linger_s: float
-    delivery_timeout_s: float
-    codec: CompressionType
-    level: int | None = None  # on Kafka's scale of the codec; None if it has none
+    Args:
+        level: on Kafka's scale of the codec; None if it has none.
+    """
 
-    @property
-    def closing_age_s(self) -> float:
-        """Age at which the batch takes no more records, so that no record's deadline is far from the batch's."""
-        return self.delivery_timeout_s / 10
+    __slots__ = ("closing_age_s", "codec", "delivery_timeout_s", "level", "ready_age_s")
 
-    @property
-    def ready_age_s(self) -> float:
-        """Age at which the batch is ready to be sent."""
-        return min(self.linger_s, self.closing_age_s)
+    def __init__(
+        self, *, linger_s: float, delivery_timeout_s: float, codec: CompressionType, level: int | None = None
+    ) -> None:
+        self.delivery_timeout_s = delivery_timeout_s
+        self.codec = codec
+        self.level = level
+        # Ages of the batch; computed here, because they are asked for several times per batch.
+        self.closing_age_s = delivery_timeout_s / 10
+        """It takes no more records then, so that no record's deadline is far from the batch's."""
+        self.ready_age_s = min(linger_s, self.closing_age_s)
+        """It is ready to be sent then."""

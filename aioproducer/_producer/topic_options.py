@@ -31,15 +31,12 @@ class OptionsByTopic:
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
         self._configs: dict[str, ProducerConfig] = {}
+        self.longest_delivery_timeout_ms = config.delivery_timeout_ms
         self.batching: dict[str, BatchOptions] = {}  # by topic; read once per batch, by the event loop's thread
 
     def config_of(self, topic: object) -> ProducerConfig:
         """Return what holds for a topic, whose name may be unchecked."""
         return self._configs.get(topic, self._config) if isinstance(topic, str) else self._config
-
-    @property
-    def longest_delivery_timeout_ms(self) -> int:
-        return max(config.delivery_timeout_ms for config in (self._config, *list(self._configs.values())))
 
     def add(self, topic: str, options: Mapping[str, object]) -> None:
         """Let options hold for a topic, from its next batch on; without any, change nothing.
@@ -60,6 +57,7 @@ class OptionsByTopic:
         if first is not config:
             _check_same(topic, first, config)
             return
+        self.longest_delivery_timeout_ms = max(self.longest_delivery_timeout_ms, config.delivery_timeout_ms)
         self.batching[topic] = batch_options(config)
 
 

@@ -16,6 +16,7 @@ from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts
 from tests.reference.record_batch import Record, decode_batch, encode_records
 
+OPTIONS = BatchOptions(linger_s=0.0, delivery_timeout_s=1.0, codec=CompressionType.NONE)
 SHORTEST_WAY = {
     BatchState.OPEN: [],
     BatchState.QUEUED: [BatchState.QUEUED],
@@ -29,9 +30,7 @@ def batch_in(state: BatchState) -> ProducerBatch:
     place = TopicPartition("t", 0)
     queue = PartitionQueue(place, IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
     result = BatchResult(None, place)  # type: ignore[arg-type]  # it is never awaited
-    batch = ProducerBatch(
-        queue, result, Chunk(1024), options=BatchOptions(0.0, 1.0, CompressionType.NONE), order=0, called_at=0.0
-    )
+    batch = ProducerBatch(queue, result, Chunk(1024), options=OPTIONS, order=0, called_at=0.0)
     for step in SHORTEST_WAY[state]:
         batch.move_to(step)
     return batch

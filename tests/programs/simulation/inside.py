@@ -211,7 +211,7 @@ def _check_lingering(
 ) -> None:
     """STUCK: a batch is ready when its linger is over, or when a caller or a flush waits for it."""
     is_wanted = batch.result.wanted or batch.generation < generation
-    if is_wanted or batch.called_at + batch.options.linger_s + _TICK_S < now:
+    if is_wanted or batch.called_at + batch.options.ready_age_s + _TICK_S < now:
         violated("STUCK", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
 
 
