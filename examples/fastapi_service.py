@@ -11,7 +11,6 @@ producer's buffer fills; a request then waits at most `max_block_ms` for room, a
 up here.
 """
 
-import asyncio
 import os
 from typing import Unpack
 
@@ -19,7 +18,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.routing import Mount, Route
 
-from aioproducer import BufferFullError, KafkaError, Producer, ProducerOptions, RecordTooLargeError
+from aioproducer import (
+    BufferFullError,
+    DeliveryTimeoutError,
+    KafkaError,
+    Outcome,
+    Producer,
+    ProducerOptions,
+    RecordTooLargeError,
+)
 from aioproducer.integrations.asgi import InvalidDeadlineError, deadline, inspector, lifespan, readiness
 
 TOPIC = "orders"
@@ -48,12 +55,13 @@ def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerO
     @app.post("/orders/{customer}", status_code=201)
     async def place_order(customer: str, request: Request) -> dict[str, int]:
         """Answer when the brokers have acknowledged the order."""
-        async with asyncio.timeout(deadline(request, at_most=LONGEST_S)):
-            metadata = await producer.send(TOPIC, await request.body(), key=customer.encode())
+        left = deadline(request, at_most=LONGEST_S)
+        metadata = await producer.send(TOPIC, await request.body(), key=customer.encode(), deadline=left)
         return {"partition": metadata.partition, "offset": metadata.offset}
 
     app.add_exception_handler(InvalidDeadlineError, _bad_request)
     app.add_exception_handler(TimeoutError, _too_late)
+    app.add_exception_handler(DeliveryTimeoutError, _too_late)
     app.add_exception_handler(RecordTooLargeError, _too_large)
     app.add_exception_handler(BufferFullError, _come_back_later)
     app.add_exception_handler(KafkaError, _not_delivered)
@@ -65,9 +73,10 @@ def _bad_request(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, status_code=400)
 
 
-def _too_late(_: Request, __: Exception) -> JSONResponse:
-    """The time for the request is over; the order may still be written."""
-    return JSONResponse({"detail": "the time for the request is over", "outcome": "UNKNOWN"}, status_code=504)
+def _too_late(_: Request, error: Exception) -> JSONResponse:
+    """The time for the request is over; `outcome` says whether the order may still be written."""
+    outcome = getattr(error, "outcome", Outcome.NOT_WRITTEN)
+    return JSONResponse({"detail": str(error), "outcome": outcome.name}, status_code=504)
 
 
 def _too_large(_: Request, error: Exception) -> JSONResponse:

@@ -280,7 +280,10 @@ class SaslConnection(BrokerConnection):
                 self._look_later()
         else:
             self._open_session(session, now)
-            while self._held:  # however short the session is
+            is_over = now >= self._expires_at and session.lifetime_ms >= 1000 * SHORTEST_INTERVAL_S
+            if is_over and self._held:  # its answer came late: on a request now the broker closes
+                self._look_later()
+            while self._held and not is_over:  # however short the session is
                 super().send(self._held.popleft())
         self._context.events.wake()
 

@@ -84,12 +84,15 @@ def write_to_stalled(job: Job) -> Outcome:
         writer = spark.read.parquet(job.folder).write.format(OURS).mode("append")
         save = writer.options(**_sink(job), **{"kafka.buffer.memory": str(job.buffer_memory)}).save
         save()  # its Python worker is used again
-        wait_for_go()
         before = _largest_python_mib()
         sizes = [before]
         done = threading.Event()
 
         def watch() -> None:
+            # The broker stops while rows are on their way: a write does not begin without one.
+            while asyncio.run(records_in(job.bootstrap_servers, job.topic, job.partitions)) == job.records:
+                time.sleep(0.01)
+            wait_for_go()
             while not done.wait(0.05):
                 sizes.append(_largest_python_mib())
 

@@ -6,12 +6,14 @@ from tests.programs.mutants.mutant import Change, Mutant
 
 _D15: Final = ("D15",)
 _CONNECTION: Final = "_network/sasl_connection.py"
+_OF_CONNECTION: Final = ("tests/network/test_sasl_connection.py",)
 
 SECURITY: Final = (
     Mutant(
         name="question_slips_into_an_exchange",
         breaks="a request is sent between SaslHandshake and the last token",
         families=_D15,
+        tests=_OF_CONNECTION,
         changes=(
             Change(
                 _CONNECTION,
@@ -25,6 +27,7 @@ SECURITY: Final = (
         name="refused_token_leaves_doubt",
         breaks="what was behind a refused token counts as perhaps written, and is not sent again without need",
         families=_D15,
+        tests=_OF_CONNECTION,
         changes=(
             Change(
                 _CONNECTION, "SaslConnection._advance", "self._refused_at = self._token_end", "self._refused_at = None"
@@ -35,6 +38,7 @@ SECURITY: Final = (
         name="refused_token_loses_what_was_held",
         breaks="a request that waited for an authentication that failed never ends",
         families=_D15,
+        tests=_OF_CONNECTION,
         changes=(
             Change(
                 _CONNECTION,
@@ -48,6 +52,7 @@ SECURITY: Final = (
         name="server_proves_nothing",
         breaks="a broker that does not know the password is accepted",
         families=_D15,
+        tests=("tests/protocol/sasl/test_scram.py",),
         changes=(
             Change(
                 "_protocol/sasl/scram.py",
@@ -61,12 +66,14 @@ SECURITY: Final = (
         name="foreign_nonce_is_signed",
         breaks="an answer to another client's message is taken for one to ours",
         families=_D15,
+        tests=("tests/protocol/sasl/test_scram.py",),
         changes=(Change("_protocol/sasl/scram.py", "_first", "nonce.startswith(own_nonce)", "nonce"),),
     ),
     Mutant(
         name="names_are_not_checked",
         breaks="any certificate of the authority is accepted for any broker",
         families=_D15,
+        tests=("tests/journeys/test_tls_start.py",),
         changes=(
             Change(
                 "security/_tls_context.py",
@@ -80,6 +87,7 @@ SECURITY: Final = (
         name="first_certificates_are_kept",
         breaks="files that have changed are not read",
         families=_D15,
+        tests=("tests/network/test_tls_client.py",),
         changes=(
             Change(
                 "_network/tls_client.py",
@@ -102,6 +110,7 @@ SECURITY: Final = (
         name="expired_token_is_sent",
         breaks="a token is used after its end",
         families=_D15,
+        tests=("tests/network/test_token_cache.py",),
         changes=(
             Change(
                 "_network/token_cache.py",
@@ -115,6 +124,7 @@ SECURITY: Final = (
         name="positions_in_ciphertext",
         breaks="ciphertext that is not sent counts as plaintext",
         families=_D15,
+        tests=("tests/network/test_tls_transport.py",),
         changes=(
             Change(
                 "_network/tls.py",
@@ -127,7 +137,6 @@ SECURITY: Final = (
     Mutant(
         name="ciphertext_has_always_left",
         breaks="what is encrypted counts as sent",
-        families=_D15,
         tests=("tests/network/test_tls_transport.py",),
         changes=(
             Change(
@@ -142,6 +151,7 @@ SECURITY: Final = (
         name="never_authenticates_again",
         breaks="sessions end under requests",
         families=_D15,
+        tests=_OF_CONNECTION,
         changes=(
             Change(
                 _CONNECTION,
@@ -155,6 +165,7 @@ SECURITY: Final = (
         name="authenticates_again_at_once",
         breaks="a session is renewed within a second of the one before",
         families=_D15,
+        tests=_OF_CONNECTION,
         changes=(
             Change(
                 _CONNECTION,
@@ -168,12 +179,14 @@ SECURITY: Final = (
         name="impatience_is_not_remembered",
         breaks="a proxy that closes on what follows a token is asked to take it again and again",
         families=_D15,
+        tests=_OF_CONNECTION,
         changes=(Change("_network/sasl_client.py", "SaslClient.be_patient", "self._patient.add(place)", "pass"),),
     ),
     Mutant(
         name="unanswered_request_follows_a_token",
         breaks="acks=0: what a refusal leaves unprocessed counts as written",
         families=_D15,
+        tests=_OF_CONNECTION,
         changes=(
             Change(
                 _CONNECTION,

@@ -146,8 +146,8 @@ class SimulatedProvider:
         self.subject = USER
         self.is_hanging = self.is_failing = False
         self.bad_tokens = 0  # so many of the next are refused by brokers
-        lifetimes_s = (1.5, 3.0, 10.0, 600.0) if plan.enabled else (10.0, 60.0)
-        self._lifetime_s = chance.choice(lifetimes_s) if _tells_lifetime(plan) else 600.0
+        lifetimes_s = (1.5, 3.0, 10.0, 300.0) if plan.enabled else (10.0, 60.0)
+        self._lifetime_s = chance.choice(lifetimes_s) if _tells_lifetime(plan) else 300.0
         self._says_when = chance.random() < 0.5  # beside the token's own claim
         self._clock = clock
         self._violated = violated
@@ -163,8 +163,9 @@ class SimulatedProvider:
         self.is_hanging = self.is_failing = False
         self.bad_tokens = 0
 
-    def has_expired(self, token: str) -> bool:
-        return self._clock() > self._ends.get(token, 0.0) + TICK_S
+    def has_expired(self, token: str, *, within_s: float) -> bool:
+        """Whether a token has been over for longer than that."""
+        return self._clock() > self._ends.get(token, 0.0) + within_s
 
     async def token(self) -> str | Token:
         """Return a token, as a provider does for a producer."""

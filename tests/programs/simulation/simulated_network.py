@@ -140,6 +140,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
         context = certificates.context(node.host, node.impostor)
         chance = Random(f"tls-{transport.number}")
         transport.tls = TlsEnd(context, impostor=node.impostor, trouble=trouble, chance=chance)
+        transport.is_seen_late = node.is_stalled
         transport.trusts_node = certificates.must_trust_brokers(transport.connected_at)
         for what, happens in (("broken handshake", trouble), ("impostor", node.impostor)):
             if happens:
@@ -177,6 +178,8 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
     def stall(self, node: Node, window: int) -> None:
         """Let a node read no more; `window` bytes of each connection still leave when there are any."""
         node.is_stalled = True
+        for connection in self.connections.values():
+            connection.is_seen_late |= connection.node is node and connection.tls is not None
         self.loop.call_later(0.01, self._fill_window, node, window)
 
     def _fill_window(self, node: Node, window: int) -> None:

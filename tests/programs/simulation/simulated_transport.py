@@ -43,6 +43,7 @@ class SimulatedTransport(asyncio.Transport):  # noqa: PLR0904  # both ends of it
     tls: "TlsEnd | None" = None  # the node's end of TLS, where there is TLS
     trusts_node = False  # whether the client must accept the node's certificate
     connected_at = 0.0
+    is_seen_late = False  # whether requests may have waited in TLS before they were seen: the node has read nothing
     lost_race = False  # whether it never carried a request: another address of the name was quicker
     is_cut = False  # whether it breaks in the middle of what was written: nothing written afterwards arrives
 

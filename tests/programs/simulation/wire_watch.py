@@ -173,7 +173,7 @@ class WireWatch:
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
         number, asked = transport.number, transport.asked
         self.requests[_NAMES[api]] += 1
-        if self._pauses and self._is_pause(transport, api):
+        if self._pauses and not transport.is_seen_late and self._is_pause(transport, api):
             self.violated("KIP-219", f"{_NAMES[api]} was sent to node {transport.node.number} during its pause")
         now = self._clock()
         if not asked:
@@ -338,7 +338,7 @@ class WireWatch:
                 self.violated("TIMEOUT", f"connection {number} was waited at for {now - since:.6f} s")
             self._oldest_since[number] = now
         api = transport.asked.pop(correlation_id, None)
-        if api is not None and self._throttles and key in self._throttles:
+        if api is not None and is_heard and key in self._throttles:
             until = now + self._throttles.pop(key) / 1000 - _TICK_S
             self._pauses[transport.node.number] = (until, number, api)
             self._oldest_since[number] = until  # the broker reads nothing before, so no answer is due
