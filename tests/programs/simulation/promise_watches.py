@@ -95,7 +95,12 @@ class LingerWatch:
         if batch is None or batch.is_ready or now < batch.called_at + batch.options.ready_age_s:
             return []
         leader = self._opened_for.get(queue)
-        return [each for each in self._all() if self._opened_for.get(each.queue) == leader]
+        age_s = batch.options.ready_age_s  # a topic may have a linger of its own
+        return [
+            each
+            for each in self._all()
+            if self._opened_for.get(each.queue) == leader and each.options.ready_age_s == age_s
+        ]
 
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name in {"close_all", "make_all_ready", "take_over_waiting_record"}:
