@@ -30,7 +30,7 @@ from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeErr
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from aioproducer._accumulator.batch_options import BatchOptions
     from aioproducer._accumulator.buffer_pool import BufferPool
@@ -69,7 +69,8 @@ class AccumulatorDependencies(NamedTuple):
     random: RandomChoice
     clock: Callable[[], float]
     events: ProducerEvents
-    options_of: Callable[[str], BatchOptions]  # by topic
+    options: BatchOptions  # of topics that are not in the next
+    topic_options: Mapping[str, BatchOptions]  # grows; no function, to save a call per batch
     loop: asyncio.AbstractEventLoop
     measures: Measures
 
@@ -99,7 +100,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._timers = dependencies.timers
         self._generations = dependencies.generations
         self.clock = dependencies.clock
-        self.options_of = dependencies.options_of
+        self._options = dependencies.options
+        self._topic_options = dependencies.topic_options
         self._loop = dependencies.loop
         self.measures = dependencies.measures
         self.partitions = partitions
@@ -212,6 +214,9 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
                     self.close(queue)
 
     # Opening and closing batches
+
+    def options_of(self, topic: str) -> BatchOptions:
+        return self._topic_options.get(topic, self._options)
 
     def _limit_of(self, queue: PartitionQueue) -> int:
         return self.limits.of(queue.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size

@@ -170,7 +170,6 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
     latency = LatencyHistogram()
     batching = accumulator_settings(config)
     pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=events.memory_returned)
-    of_topics, of_others = dependencies.topic_options.batching, batch_options(config)
     accumulator_dependencies = AccumulatorDependencies(
         pool=pool,
         timers=timers,
@@ -179,7 +178,8 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
         random=dependencies.random,
         clock=loop.time,
         events=events,
-        options_of=lambda topic: of_topics.get(topic, of_others),
+        options=batch_options(config),
+        topic_options=dependencies.topic_options.batching,
         loop=loop,
         measures=Measures(),
     )

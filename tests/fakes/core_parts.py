@@ -55,7 +55,6 @@ class CoreParts:
             delivery_timeout_s=settings.pop("delivery_timeout_s", 120.0),
             codec=CompressionType(int(settings.pop("compression", 0))),
         )
-        self.topic_options: dict[str, BatchOptions] = {}
         self.settings = _settings(settings)
         self.pool = BufferPool(memory, self.settings.batch_size, on_return=self.events.nothing)
         self.accumulator = RecordAccumulator(self.settings, self._surroundings())
@@ -90,13 +89,11 @@ class CoreParts:
             random=random.Random(1),
             clock=self._read_clock,
             events=self.events,
-            options_of=self._options_of,
+            options=self.options,
+            topic_options={},
             loop=None,  # type: ignore[arg-type]  # nothing is awaited here
             measures=Measures(),
         )
-
-    def _options_of(self, topic: str) -> BatchOptions:
-        return self.topic_options.get(topic, self.options)
 
     def _read_clock(self) -> float:
         self.on_clock()
