@@ -56,6 +56,8 @@ class AccumulatorSettings(NamedTuple):
     max_in_flight: int
     max_request_size: int
     is_adaptive: bool = True
+    availability_timeout_s: float = 0.0
+    rack: str | None = None  # of the client, if keyless records go to leaders in it
     is_transactional: bool = False
 
 

@@ -44,8 +44,15 @@ def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
         max_in_flight=config.max_in_flight_requests_per_connection if config.enable_idempotence else 1,
         max_request_size=config.max_request_size,
         is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        availability_timeout_s=_availability_timeout_s(config),
+        rack=config.client_rack if config.partitioner_rack_aware else None,
         is_transactional=config.transactional_id is not None,
     )
+
+
+def _availability_timeout_s(config: ProducerConfig) -> float:
+    is_adaptive = config.partitioner_adaptive_partitioning_enable
+    return config.partitioner_availability_timeout_ms / 1000 if is_adaptive else 0.0  # as in Kafka
 
 
 def batch_options(config: ProducerConfig) -> BatchOptions:

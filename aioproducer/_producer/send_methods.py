@@ -183,7 +183,8 @@ class SendMethods(EnqueueMethod):
         Args:
             topic: of all records.
             values: as `value` of `send`; an ordered iterable, read once: not a mapping, not a set. Of an asynchronous
-                one each value is awaited, and enqueued before the next; then the other columns may be so too.
+                one each value is awaited, and enqueued before the next; then the other columns may be so too. It is not
+                read on after an error that the records behind would meet too: closed, a failed transaction, a time-out.
             keys: as `key` of `send`, one for each value; None for records without keys.
             partition: of all records.
             timestamp: of all records.

@@ -27,6 +27,9 @@ class ProducerOptions(TypedDict, total=False):
     value_serializer: SerializerArgument | None
     partitioner: Partitioner | None
     partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+    partitioner_rack_aware: bool
+    client_rack: str
     partitioner_ignore_keys: bool
     interceptors: Sequence[ProducerInterceptor]
     acks: Literal["all", -1, 0, 1]
