@@ -122,9 +122,8 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self._settings = settings
         self._pool = dependencies.pool
         self._timers = dependencies.timers
-        self.delivery_timeout_s = settings.delivery_timeout_s
         self.measures = dependencies.measures
-        self.deadlines = DeliveryDeadlines(dependencies.timers, settings.delivery_timeout_s)
+        self.deadlines = DeliveryDeadlines(dependencies.timers)
         self.unsealed: list[ProducerBatch] = []  # to compress; `take_unsealed` takes them
         self.ready = ReadyNodes(dependencies.events.wake)
         self.offer = self.ready.offer
@@ -220,7 +219,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         if batch.state is BatchState.OPEN:
             queue.take_open()
             self.open_batches.note_closed(queue, batch)
-        if batch.is_sealed or not self._settings.compression:
+        if batch.is_sealed or not batch.options.codec:
             return True
         batch.move_to(BatchState.SEALING)
         self.unsealed.append(batch)
@@ -239,7 +238,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
             return
         chunk = self._pool.replace(batch.chunk, data) if data is not None else None
         if data is not None and chunk is not None:
-            batch.replace_records(chunk, len(data), self._settings.compression)
+            batch.replace_records(chunk, len(data), batch.options.codec)
         batch.move_to(BatchState.QUEUED)
         if batch.record_deadlines:
             self.deadlines.watch(batch)

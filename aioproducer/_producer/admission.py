@@ -61,13 +61,13 @@ class Admission:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
         return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
 
-    def deadline(self, seconds: float) -> RecordDeadline:
+    def deadline(self, topic: str, seconds: float) -> RecordDeadline:
         """Return the deadline of a record that is sent now.
 
         Raises:
-            TypeError, ValueError: not a number of seconds up to `delivery_timeout_ms`.
+            TypeError, ValueError: not a number of seconds up to the topic's `delivery_timeout_ms`.
         """
-        check_deadline(seconds, self._running.delivery_timeout_ms)
+        check_deadline(seconds, self._running.topic_options.config_of(topic).delivery_timeout_ms)
         return RecordDeadline(seconds, self._running.loop.time() + seconds)
 
     def limited(self, taken: TakenT, deadline: RecordDeadline | None) -> TakenT:

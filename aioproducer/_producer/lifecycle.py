@@ -26,6 +26,7 @@ from aioproducer._producer.process_end import (
     watch_process,
 )
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
+from aioproducer._producer.topic_options import OptionsByTopic
 from aioproducer._producer.used_serializers import UsedSerializers
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
@@ -56,6 +57,7 @@ class LifecycleMethods:
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
         self._config = config
+        self._topic_options = OptionsByTopic(config)
         self._serializers = UsedSerializers(config)
         self._lifecycle = ProducerStateMachine(config.name_client())
         self._running: ProducerRuntime | None = None
@@ -135,6 +137,7 @@ class LifecycleMethods:
         running = ProducerRuntime(
             self._config,
             self._lifecycle,
+            topic_options=self._topic_options,
             interceptors=InterceptorChain(self._config.interceptors, log),
             serializers=self._serializers,
             random=self._random,

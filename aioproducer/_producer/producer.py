@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
     from aioproducer._transactions.prepared import PreparedTransaction
-    from aioproducer.config import ProducerOptions
+    from aioproducer.config import ProducerOptions, TopicOptions
     from aioproducer.explanation import Explanation
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
@@ -107,7 +107,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             on_delivery=on_delivery,
             **limits_of(deadline),
         )
-        config, running = self._config, self._running
+        config, running = self._topic_options.config_of(topic), self._running
         limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)
         future: CallFuture[RecordMetadata] = CallFuture(
             running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread
@@ -261,6 +261,9 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
     def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
         records.use_serializers(self._serializers)
+
+    def _use_options(self, topic: str, options: TopicOptions) -> None:
+        self._topic_options.add(topic, options)
 
     def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse()

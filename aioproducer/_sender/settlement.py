@@ -298,10 +298,10 @@ class Settlement:
 
         Records with a sooner deadline of their own fail too, apart from their batches.
         """
-        timeout = f"delivery_timeout_ms={round(self._accumulator.delivery_timeout_s * 1000)}"
         reasons = WaitReasons(self._accumulator, self._identity, self._client, self._metadata, now)
         for batch in overdue:
             self._note_overdue(batch)
+            timeout = f"delivery_timeout_ms={round(batch.options.delivery_timeout_s * 1000)}"
             self._give_up(batch, deadline_error(batch, timeout, reasons.in_words(batch), outcome=batch.outcome), now)
         for batch in self._accumulator.deadlines.with_due_records(queue, now):
             self._expire_records(batch, reasons.in_words(batch), now)

@@ -11,6 +11,14 @@ from aioproducer.security import Secret, TokenProvider
 from aioproducer.serializers import SerializerArgument
 
 
+class TopicOptions(TypedDict, total=False):
+    """The options that `Producer.topic` takes for one topic; `ProducerConfig` says what each means."""
+
+    linger_ms: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    delivery_timeout_ms: int
+
+
 class ProducerOptions(TypedDict, total=False):
     """Every option but `bootstrap_servers`; `ProducerConfig` says what each means."""
 

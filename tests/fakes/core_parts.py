@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from aioproducer._accumulator.batch_options import BatchOptions
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
@@ -16,6 +17,7 @@ from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.measures import Measures
+from aioproducer._protocol.compression import CompressionType
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, Node, Partitions, PartitionView, TopicView
 from aioproducer.errors import KafkaError
@@ -64,6 +66,11 @@ class CoreParts:
         if self.identity.is_enabled:
             self.identity.assign(7, 0)
         ignore_keys = bool(settings.pop("ignore_keys", False))
+        self.options = BatchOptions(
+            linger_s=settings.pop("linger_s", 0.005),
+            delivery_timeout_s=settings.pop("delivery_timeout_s", 120.0),
+            codec=CompressionType(int(settings.pop("compression", 0))),
+        )
         self.settings = _settings(settings)._replace(rack=rack)
         self.pool = BufferPool(memory, self.settings.batch_size, on_return=self.events.nothing)
         self.accumulator = RecordAccumulator(self.settings, self._surroundings())
@@ -98,6 +105,8 @@ class CoreParts:
             random=random.Random(1),
             clock=self._read_clock,
             events=self.events,
+            options=self.options,
+            topic_options={},
             loop=None,  # type: ignore[arg-type]  # nothing is awaited here
             measures=Measures(),
         )
@@ -186,11 +195,8 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
         batch_size=int(given.pop("batch_size", 16 * 1024)),
         max_record_size=int(given.pop("max_record_size", 256 * 1024)),
         max_record_option="max_request_size",
-        linger_s=given.pop("linger_s", 0.005),
-        delivery_timeout_s=given.pop("delivery_timeout_s", 120.0),
         max_in_flight=int(given.pop("max_in_flight", 5)),
         max_request_size=int(given.pop("max_request_size", 1024 * 1024)),
-        compression=int(given.pop("compression", 0)),
         is_adaptive=bool(given.pop("is_adaptive", True)),
         availability_timeout_s=given.pop("availability_timeout_s", 0.0),
         is_transactional=bool(given.pop("is_transactional", False)),
