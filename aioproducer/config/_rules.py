@@ -141,7 +141,7 @@ def check_rules(config: _Options) -> None:
             text = f"{name}_max_ms must be at least {name}_ms = {first}, not {maximum}"
             raise ConfigurationError(text, option=f"{name}_max_ms")
     if config.enable_metrics_push and not _can_encode_metrics():
-        text = "enable_metrics_push=True needs opentelemetry-proto: pip install '.[telemetry]'"
+        text = "enable_metrics_push=True needs opentelemetry-proto: pip install 'aioproducer[telemetry]'"
         raise ConfigurationError(text, option="enable_metrics_push")
 
 
