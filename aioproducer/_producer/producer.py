@@ -182,7 +182,8 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             timeout: seconds; None is `max_block_ms`.
 
         Raises:
-            TimeoutError: no broker has given an id, with the reason: usually, that no broker takes metrics.
+            TimeoutError: no broker has given an id, with the reason: usually, that no broker takes metrics. At once if
+                one has refused for good.
             IllegalStateError: `enable_metrics_push` is not set, or the producer is not started.
             ProducerClosedError: it is closed, or closes meanwhile.
             TypeError, ValueError: an invalid timeout.

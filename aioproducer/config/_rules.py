@@ -150,7 +150,7 @@ def check_rules(config: _Options) -> None:
         text = "partitioner_rack_aware=True needs client_rack, the broker.rack of the brokers to prefer"
         raise ConfigurationError(text, option="client_rack")
     if config.enable_metrics_push and not _can_encode_metrics():
-        text = "enable_metrics_push=True needs opentelemetry-proto: pip install '.[telemetry]'"
+        text = "enable_metrics_push=True needs opentelemetry-proto: pip install 'aioproducer[telemetry]'"
         raise ConfigurationError(text, option="enable_metrics_push")
 
 

@@ -393,7 +393,7 @@ class ProducerConfig(Presets):
 
     enable_metrics_push: Annotated[bool, BoolOption()] = False
     """Push metrics to a broker that asks for them (KIP-714): those that the cluster's operators have subscribed to, as
-    `client-metrics` resources say. Needs `pip install '.[telemetry]'`. Kafka's default is true. Here it is off, since
+    `client-metrics` resources say. Needs the extra `telemetry`. Kafka's default is true. Here it is off, since
     metrics name topics to people who do not run the application, and since a broker answers a connection's requests in
     order: records wait behind a push that its plug-in is slow to take."""
 

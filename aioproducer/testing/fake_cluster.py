@@ -90,7 +90,7 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
         **options: Unpack[FakeClusterOptions],
     ) -> None:
         if find_spec("kio") is None:
-            raise ModuleNotFoundError("FakeCluster needs kio: install aioproducer[testing]", name="kio")
+            raise ModuleNotFoundError("FakeCluster needs kio: pip install 'aioproducer[testing]'", name="kio")
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
         if ports is not None and len(ports) != nodes:
