@@ -388,6 +388,12 @@ class BlockingProducer(BlockingTransactions):
         """As `Producer._view`; raises as `explain`."""
         return self._on_loop(partial(self._producer._view, explained=explained))
 
+    def _started_view(self) -> LiveView:
+        """Start unless it was, as the first call that sends does; then as `_view`, without explanations."""
+        self._check_open()
+        self._ensure_started()
+        return self._view(explained=False)
+
     def _on_loop(self, read: Callable[[], ResultT]) -> ResultT:
         """Read something of the producer on its event loop; here if that does not run."""
         if not self._background.is_running:
