@@ -15,6 +15,7 @@ from aioproducer._accumulator.partition_queue import RecordDeadline
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.record_pipeline import PreparedRecord
+from aioproducer._producer.call_deadline import CallDeadline
 from aioproducer.errors import BufferFullError, KafkaError, MetadataNotReadyError, Outcome
 from aioproducer.records import check_deadline, normalize_headers
 
@@ -62,13 +63,19 @@ class Admission:
         return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
 
     def deadline(self, topic: str, seconds: float) -> RecordDeadline:
-        """Return the deadline of a record that is sent now.
+        """Return the deadline of a record that is sent now, or was by a call on another thread.
 
         Raises:
             TypeError, ValueError: not a number of seconds up to the topic's `delivery_timeout_ms`.
+            DeliveryTimeoutError: it is over.
         """
         check_deadline(seconds, self._running.topic_options.config_of(topic).delivery_timeout_ms)
-        return RecordDeadline(seconds, self._running.loop.time() + seconds)
+        left_s = seconds
+        if isinstance(seconds, CallDeadline):
+            left_s = seconds.left_s
+            if left_s <= 0:
+                raise seconds.over()
+        return RecordDeadline(seconds, self._running.loop.time() + left_s)
 
     def limited(self, taken: TakenT, deadline: RecordDeadline | None) -> TakenT:
         """Return what was taken; a record that was appended is given its deadline."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from aioproducer._accumulator.wait_queues import still_unknown
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, owned, owned_headers, partitions_of_group
+from aioproducer._producer.call_deadline import from_call
 from aioproducer._producer.component_settings import retry_backoff
 from aioproducer._producer.handoff import NonBlockingEnqueue
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
@@ -84,7 +85,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         on_delivery: OnDelivery | None = None,
         deadline: float | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
-        """Send from any thread; arguments as `send`, errors by the returned future.
+        """Send from any thread; arguments as `send`, errors by the returned future. A `deadline` counts from this call.
 
         A `bytearray`, a `memoryview` and headers are copied; objects for a serializer must not change before the end.
 
@@ -105,7 +106,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             timestamp=timestamp,
             headers=owned_headers(headers),
             on_delivery=on_delivery,
-            **limits_of(deadline),
+            **limits_of(from_call(deadline, self._config.delivery_timeout_ms)),
         )
         config, running = self._topic_options.config_of(topic), self._running
         limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)

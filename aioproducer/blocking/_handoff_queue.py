@@ -13,25 +13,26 @@ import types
 from collections import deque
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, cast
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from aioproducer._native.enqueue import Accepted
 from aioproducer._native.locked import locked
 from aioproducer._producer.arguments import owned
+from aioproducer._producer.topic import limits_of
 from aioproducer._sender.completion import error_of_refused, tell
 from aioproducer._threads.calls import LONGEST_SLEEP_S
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, wait_for_lock
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
     BufferTimeoutError,
-    DeliveryTimeoutError,
     IllegalStateError,
     KafkaError,
     NoTransactionError,
     Outcome,
     UndeliveredError,
 )
-from aioproducer.records import check_callback, check_deadline, check_partition, check_timestamp, normalize_headers
+from aioproducer.records import check_callback, check_partition, check_timestamp, normalize_headers
 
 if TYPE_CHECKING:
     import _thread
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer._producer.call_deadline import CallDeadline
 
 ResultT = TypeVar("ResultT")
 
@@ -48,6 +50,10 @@ QUEUE_RECORDS: Final = 4096  # records in the queue beyond which `enqueue` waits
 
 QUEUE_BYTES: Final = 4 * 1024 * 1024
 """Limit on queued bytes; only keys and values given as bytes count, and one record may exceed it."""
+
+
+LATE_S: Final = 0.005
+"""How long after its deadline a queued record may end, so that records with deadlines close together end at once."""
 
 
 class Enqueue(Protocol):
@@ -72,40 +78,6 @@ class EnqueueRecord(Protocol):
     ) -> Awaitable[object]: ...
 
 
-class CallDeadline(NamedTuple):
-    """The deadline of a record, which counts from its call."""
-
-    seconds: float
-    at: float  # `time.monotonic`
-
-    @classmethod
-    def of(cls, seconds: float | None, delivery_timeout_ms: int) -> CallDeadline | None:
-        """Check the argument of a call.
-
-        Raises:
-            TypeError, ValueError: not a number of seconds up to `delivery_timeout_ms`.
-        """
-        if seconds is None:
-            return None
-        check_deadline(seconds, delivery_timeout_ms)
-        return cls(seconds, time.monotonic() + seconds)
-
-
-def left_of(deadline: CallDeadline | None) -> dict[str, float]:
-    """Return what is left of a deadline, as an argument of a send method.
-
-    Raises:
-        DeliveryTimeoutError: nothing is left.
-    """
-    if deadline is None:
-        return {}
-    left_s = round(deadline.at - time.monotonic(), 3)
-    if left_s <= 0:
-        text = f"deadline={deadline.seconds:g} was over before the event loop came to the record"
-        raise DeliveryTimeoutError(text, outcome=Outcome.NOT_WRITTEN)
-    return {"deadline": left_s}
-
-
 class Barrier:
     """A place in the queue; the event is set on the loop once the producer has everything before it."""
 
@@ -119,7 +91,7 @@ class Barrier:
 class QueuedRecord:
     """A record in the queue, with the context of its call; the queue calls `on_delivery` if the producer refuses it."""
 
-    __slots__ = ("_enqueue", "context", "deadline", "on_delivery", "size", "upto")
+    __slots__ = ("_enqueue", "context", "deadline", "has_ended", "on_delivery", "size", "upto")
 
     def __init__(
         self, enqueue: Enqueue, size: int, on_delivery: OnDelivery | None, *, deadline: CallDeadline | None = None
@@ -130,10 +102,11 @@ class QueuedRecord:
         self.on_delivery = on_delivery
         self.context = copy_context()
         self.upto = 0  # as in Barrier
+        self.has_ended = False  # in the queue, at its deadline
 
     def enqueue(self) -> Awaitable[object]:
         """Give the record to the producer; interceptors, serializers and callbacks run in the context of its call."""
-        enqueuing = self.context.run(self._enqueue, on_delivery=self.on_delivery, **left_of(self.deadline))
+        enqueuing = self.context.run(self._enqueue, on_delivery=self.on_delivery, **limits_of(self.deadline))
         return enqueuing if isinstance(enqueuing, Accepted) else run_in_context(enqueuing, self.context)
 
 
@@ -221,6 +194,8 @@ class HandoffQueue:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop_error: KafkaError | None = None
         self._has_ended = False
+        self._next_deadline = inf  # at which the loop looks at the queue; written by the loop only
+        self._timer: asyncio.TimerHandle | None = None  # of that
         self._pending_callbacks = 0  # callbacks of refused records, scheduled but not called yet
         self._failed = _FailedRecords()
         self._failed_in_transaction = _FailedRecords()
@@ -230,12 +205,14 @@ class HandoffQueue:
     @property
     def records(self) -> int:
         """Records that the producer does not have yet."""
-        return sum(isinstance(item, QueuedRecord) for item in tuple(self._queue))
+        return sum(isinstance(item, QueuedRecord) and not item.has_ended for item in tuple(self._queue))
 
     def put(self, record: QueuedRecord) -> None:
         """Queue a record; waits while the queue is full."""
         if not locked(self._putting, self._try_put, record):
             self._wait_for_room(record)
+        if record.deadline is not None and record.deadline.at < self._next_deadline:
+            self._call(partial(self._watch, record.deadline.at))
         self._wake()
 
     def put_barrier(self, barrier: Barrier) -> None:
@@ -290,8 +267,8 @@ class HandoffQueue:
 
     def _no_room(self, deadline: CallDeadline | None) -> BufferTimeoutError:
         bound = f"max_block_ms={round(self._max_wait_s * 1000)}"
-        if deadline is not None and deadline.seconds < self._max_wait_s:
-            bound = f"deadline={deadline.seconds:g}"
+        if deadline is not None and deadline < self._max_wait_s:
+            bound = f"deadline={deadline:g}"
         text = (
             f"no room for the record within {bound}: {len(self._queue)} "
             "records wait for the event loop, which waits for the brokers"
@@ -323,6 +300,7 @@ class HandoffQueue:
     async def run(self) -> None:
         """Give queued records to the producer until cancelled; then fail what is queued, and what comes later."""
         self._loop = asyncio.get_running_loop()
+        self._end_overdue()  # and watches the records that were queued before
         try:
             await self._hand_over()
         except BaseException as cause:
@@ -353,7 +331,7 @@ class HandoffQueue:
             first = self._take()
             if isinstance(first, Barrier):
                 first.reached.set()
-            else:
+            elif not first.has_ended:
                 self._note(self._stop_error, first)
 
     def _take(self) -> QueuedRecord | Barrier:
@@ -378,6 +356,8 @@ class HandoffQueue:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             return
+        if first.has_ended:
+            return
         try:
             await first.enqueue()
         except (Exception, asyncio.CancelledError) as error:  # of the user's own code too
@@ -385,6 +365,29 @@ class HandoffQueue:
             if task is None or task.cancelling():
                 raise
             self._note(error, first)
+
+    def _watch(self, at: float) -> None:
+        if at >= self._next_deadline or self._has_ended:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next_deadline = at
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(at - time.monotonic(), 0.0) + LATE_S, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        """End queued records at their deadlines, which may be long before their turn; watch the other deadlines."""
+        self._next_deadline = inf  # set before the look: of a record that is queued meanwhile, the caller tells
+        now, first = time.monotonic(), inf
+        for item in self._queue.copy():
+            if isinstance(item, Barrier) or item.deadline is None or item.has_ended:
+                continue
+            if item.deadline.at <= now:
+                item.has_ended = True  # it keeps its place: only the callers' threads change the queue's other end
+                self._note(item.deadline.over(), item)
+            else:
+                first = min(first, item.deadline.at)
+        self._watch(first)
 
     def _note(self, raised: BaseException, record: QueuedRecord) -> None:
         error = error_of_refused(raised)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproducer._logs import EventLog
+    from aioproducer._producer.call_deadline import CallDeadline
     from aioproducer._producer.producer import Producer
     from aioproducer.config import ProducerConfig
 
@@ -308,13 +309,19 @@ class BlockingLifecycle:
         self._log.mark_forked()
 
     def _in_turn(
-        self, function: Callable[[], Awaitable[ResultT]], *, timeout_s: float | None = None, limit: Limit | None = None
+        self,
+        function: Callable[[], Awaitable[ResultT]],
+        *,
+        timeout_s: float | None = None,
+        deadline: CallDeadline | None = None,
+        limit: Limit | None = None,
     ) -> CallFuture[ResultT]:
         """Call a coroutine function once the producer has all records queued before.
 
         Args:
             function: called on the loop, in the caller's context.
-            timeout_s: how long to wait for those records.
+            timeout_s: how long a flush waits for those records.
+            deadline: of the record that waits for those records.
             limit: of the caller's wait while the loop does not run; None is that of a record.
 
         Raises:
@@ -323,7 +330,7 @@ class BlockingLifecycle:
         barrier = Barrier()
 
         async def in_turn() -> ResultT:
-            await self._wait_for(barrier, timeout_s)
+            await (self._wait_for(barrier, timeout_s) if deadline is None else _wait_until(deadline, barrier))
             return await function()
 
         self._check_open()
@@ -350,6 +357,14 @@ class BlockingLifecycle:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ProducerClosedError("the producer is closed: it takes no more records")
+
+
+async def _wait_until(deadline: CallDeadline, barrier: Barrier) -> None:
+    try:
+        async with asyncio.timeout(max(deadline.left_s, 0.0)):
+            await barrier.reached.wait()
+    except TimeoutError:
+        raise deadline.over() from None
 
 
 def _reject_commit(producer: Producer, error: KafkaError) -> bool:

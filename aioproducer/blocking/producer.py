@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from aioproducer._producer.arguments import owned, owned_headers
 from aioproducer._producer.bulk_rows import is_async
+from aioproducer._producer.call_deadline import CallDeadline, from_call
 from aioproducer._producer.lifecycle import caller
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
-from aioproducer._producer.topic import TopicRecords
+from aioproducer._producer.topic import TopicRecords, limits_of
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
-from aioproducer.blocking._handoff_queue import Barrier, CallDeadline, QueuedRecord, left_of, queued_record
+from aioproducer.blocking._handoff_queue import Barrier, QueuedRecord, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
@@ -416,6 +417,12 @@ class BlockingProducer(BlockingTransactions):
         """As `Producer._view`; raises as `explain`."""
         return self._on_loop(partial(self._producer._view, explained=explained))
 
+    def _started_view(self) -> LiveView:
+        """Start unless it was, as the first call that sends does; then as `_view`, without explanations."""
+        self._check_open()
+        self._ensure_started()
+        return self._view(explained=False)
+
     def _on_loop(self, read: Callable[[], ResultT]) -> ResultT:
         """Read something of the producer on its event loop; here if that does not run."""
         if not self._background.is_running:
@@ -433,15 +440,19 @@ class BlockingProducer(BlockingTransactions):
     # Inside
 
     def _call_deadline(self, topic: str, seconds: float | None) -> CallDeadline | None:
-        return CallDeadline.of(seconds, self._topic_options.config_of(topic).delivery_timeout_ms)
+        return None if seconds is None else CallDeadline.of(seconds, self._delivery_timeout_ms(topic))
+
+    def _delivery_timeout_ms(self, topic: str) -> int:
+        return self._topic_options.config_of(topic).delivery_timeout_ms
 
     def _send_in_turn(
         self, topic: str, send: SendAndWait, seconds: float | None
     ) -> concurrent.futures.Future[RecordMetadata]:
-        if seconds is None:
-            return self._in_turn(send)
-        deadline = self._call_deadline(topic, seconds)
-        return self._in_turn(lambda: send(**left_of(deadline)), limit=delivery_limit(seconds))
+        deadline = from_call(seconds, self._delivery_timeout_ms(topic))
+        sending = partial(send, **limits_of(deadline))
+        if not isinstance(deadline, CallDeadline):  # none, or an invalid one, which `send` refuses
+            return self._in_turn(sending)
+        return self._in_turn(sending, deadline=deadline, limit=delivery_limit(deadline))
 
     def _put(self, record: QueuedRecord) -> None:
         self._ensure_started()

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.bulk import BulkDelivery, BulkResult
+    from aioproducer._producer.call_deadline import CallDeadline
     from aioproducer._producer.topic import Topic, TopicRecords
-    from aioproducer.blocking._handoff_queue import CallDeadline, QueuedRecord
+    from aioproducer.blocking._handoff_queue import QueuedRecord
     from aioproducer.records import RecordMetadata
 
 KeyT = TypeVar("KeyT")

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,7 +12,7 @@ import httpx
 import pytest
 from fastapi import BackgroundTasks, FastAPI
 
-from aioproducer import IllegalStateError, Producer
+from aioproducer import DeliveryTimeoutError, IllegalStateError, Outcome, Producer
 from aioproducer.testing import FakeCluster
 from tests.produced import values
 
@@ -142,9 +143,23 @@ async def test_threads_that_wait_get_their_metadata(producer: Producer) -> None:
 async def test_errors_of_send_threadsafe_come_by_its_future(producer: Producer) -> None:
     with pytest.raises(TypeError, match="partition"):
         await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", partition=0.0))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="deadline must be a number of seconds"):
+        await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", deadline="1"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="deadline must be above 0"):
+        await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", deadline=0))
     await producer.close()
 
     with pytest.raises(IllegalStateError, match="closed"):
         producer.send_threadsafe("orders", b"v")
     with pytest.raises(IllegalStateError, match="not started"):
         Producer("h:9092").send_threadsafe("orders", b"v")
+
+
+async def test_deadline_of_send_threadsafe_counts_from_its_call(producer: Producer) -> None:
+    future = producer.send_threadsafe("orders", b"v", deadline=0.02)
+    time.sleep(0.03)  # noqa: ASYNC251  # the event loop comes to the call only then
+
+    with pytest.raises(DeliveryTimeoutError, match=r"deadline=0\.02 was over before the event loop came") as caught:
+        await asyncio.wrap_future(future)
+    assert caught.value.outcome is Outcome.NOT_WRITTEN
+    assert (await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", deadline=60))).offset == 0

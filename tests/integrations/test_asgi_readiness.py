@@ -112,6 +112,34 @@ async def test_all_producers_must_be_ready() -> None:
     assert [row["ready"] for row in answer.json()["producers"]] == [True, False]
 
 
+async def test_probe_starts_a_blocking_producer() -> None:
+    """Else a process whose only producer starts at its first call would never get one."""
+    with cluster_elsewhere() as cluster:
+        cluster.do(lambda each: each.faults.stall(Where(api=ApiKey.METADATA)))
+        blocking = BlockingProducer(cluster.bootstrap_servers)
+        status, _, row = await asked(readiness(blocking))
+        assert (status, row["state"]) == (503, "running")
+        assert str(row["reason"]).startswith("no broker has answered yet")
+
+        cluster.do(lambda each: each.faults.clear())
+        async with asyncio.timeout(30):
+            while (await asked(readiness(blocking)))[0] != 200:  # noqa: ASYNC110  # a probe asks again
+                await asyncio.sleep(0.01)
+        blocking.close()
+        status, _, row = await asked(readiness(blocking))
+
+    assert (status, row["state"]) == (503, "closed")
+
+
+async def test_probe_does_not_start_a_closed_blocking_producer() -> None:
+    blocking = BlockingProducer("127.0.0.1:1")
+    blocking.close()
+
+    status, _, row = await asked(readiness(blocking))
+
+    assert (status, row["reason"]) == (503, "the producer is closed: it takes no more records")
+
+
 async def test_blocked_thread_of_a_blocking_producer_is_not_ready() -> None:
     blocked, over = threading.Event(), threading.Event()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from aioproducer._producer.producer import Producer
 from aioproducer.errors import KafkaError
 from aioproducer.integrations.asgi._answers import Answer, App, GetApp, Scope, check_producers, json_answer, look_at
 
 if TYPE_CHECKING:
     from aioproducer._producer.live_view import LiveView
-    from aioproducer._producer.producer import Producer
     from aioproducer.blocking import BlockingProducer
 
 
@@ -32,6 +32,8 @@ def readiness(*producers: Producer | BlockingProducer) -> App:
     brokers answered last, also while its buffer is full: a request then waits or is refused by itself. The answer names
     brokers and errors, but nothing secret and nothing of records; it asks no broker.
 
+    A `BlockingProducer` that was not started is started, in this process, as by its first call.
+
     Raises:
         TypeError: not a producer; names its place.
     """
@@ -42,7 +44,10 @@ def readiness(*producers: Producer | BlockingProducer) -> App:
 async def _row_of(producer: Producer | BlockingProducer) -> dict[str, object]:
     try:
         view = await look_at(producer, explained=False)
-    except KafkaError as error:
+        if view.state == "new" and not isinstance(producer, Producer):
+            # Its first call would start it, but a server that is not ready gets no call.
+            view = await asyncio.to_thread(producer._started_view)
+    except (KafkaError, OSError, RuntimeError) as error:  # the latter: no more files or threads are allowed
         return {"ready": False, "reason": str(error)}
     statistics, reason = view.statistics, _reason(view)
     return {
