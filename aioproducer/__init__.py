@@ -14,7 +14,7 @@ from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
 from aioproducer.blocking import BlockingProducer, BlockingTopic
 from aioproducer.cluster import Cluster
-from aioproducer.config import ProducerConfig, ProducerOptions
+from aioproducer.config import ProducerConfig, ProducerOptions, TopicOptions
 from aioproducer.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -173,6 +173,7 @@ __all__ = [
     "TokenError",
     "Topic",
     "TopicAuthorizationError",
+    "TopicOptions",
     "TopicPartition",
     "Transaction",
     "TransactionAbortableError",

@@ -122,7 +122,7 @@ _CHAPTERS: Final = {
 _ELSEWHERE = """\
 ## On other pages
 
-- `ProducerConfig`, `ProducerOptions`: every option, in [configuration](configuration.md).
+- `ProducerConfig`, `ProducerOptions`, `TopicOptions`: every option, in [configuration](configuration.md).
 - `ProducerStatistics`: every field, in [metrics](metrics.md).
 - Every error, what it says and what leads to it, in [errors](errors.md).
 - The command `aioproducer` and its options: `aioproducer --help`.
@@ -169,7 +169,7 @@ def errors() -> list[str]:
 def names() -> list[str]:
     """Every name that the page explains or says where it is explained."""
     here = [name for _, found in _CHAPTERS.values() for name in found]
-    return [*here, "ProducerConfig", "ProducerOptions", "ProducerStatistics", "__version__", *errors()]
+    return [*here, "ProducerConfig", "ProducerOptions", "TopicOptions", "ProducerStatistics", "__version__", *errors()]
 
 
 def modules() -> list[str]:

@@ -55,8 +55,10 @@ def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerO
     @app.post("/orders/{customer}", status_code=201)
     async def place_order(customer: str, request: Request) -> dict[str, int]:
         """Answer when the brokers have acknowledged the order."""
+        deadline(request)  # the time counts from the first call on
+        body = await request.body()
         left = deadline(request, at_most=LONGEST_S)
-        metadata = await producer.send(TOPIC, await request.body(), key=customer.encode(), deadline=left)
+        metadata = await producer.send(TOPIC, body, key=customer.encode(), deadline=left)
         return {"partition": metadata.partition, "offset": metadata.offset}
 
     app.add_exception_handler(InvalidDeadlineError, _bad_request)

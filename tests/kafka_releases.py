@@ -32,12 +32,13 @@ def profile_of(release: str) -> VersionProfile:
 
 
 def real_cluster(release: str, *, nodes: int = 1, properties: Mapping[str, str] | None = None) -> KafkaCluster:
-    """A real cluster, not started yet; `properties` of its nodes come on top of `PROPERTIES`."""
+    """A real cluster, not started yet; `properties` of its nodes come on top of `PROPERTIES`; several have racks."""
     return KafkaCluster(
         version_of_release(release),
         nodes=nodes,
         properties={**PROPERTIES, **(properties or {})},
         features=RELEASES[release],
+        racks={node_id: f"rack-{node_id}" for node_id in range(1, nodes + 1) if nodes > 1},
     )
 
 

@@ -130,6 +130,9 @@ def shown(given: dict[str, object] | str) -> str | None:
         ({"compression_zstd_level": 23}, "compression_zstd_level must be between -131072 and 22, not 23"),
         ({"client_id": "a\nb"}, "client_id must be printable text, without control characters, not 'a\\nb'"),
         ({"client_id": "x" * 40_000}, "client_id must be at most 32767 bytes long"),
+        ({"client_rack": "a\nb"}, "client_rack must be printable text, without control characters, not 'a\\nb'"),
+        ({"partitioner_availability_timeout_ms": -1}, "partitioner_availability_timeout_ms must be between 0 and"),
+        ({"partitioner_availability_timeout_ms": 2**63}, "partitioner_availability_timeout_ms must be between 0 and"),
         ({"metadata_max_age_ms": 0}, "metadata_max_age_ms must be between 1 and"),
         ({"metadata_max_idle_ms": 4999}, "metadata_max_idle_ms must be between 5000 and"),
         ({"connections_max_idle_ms": -1}, "connections_max_idle_ms must be between 1 and"),
@@ -174,6 +177,12 @@ def test_value_out_of_range_is_refused(options: dict[str, object], message: str)
         ({"enable_idempotence": 1}, "enable_idempotence must be True or False, not int (1)"),
         ({"compression_type": None}, "compression_type must be a str, not NoneType (None)"),
         ({"client_id": 5}, "client_id must be a str, not int (5)"),
+        ({"client_rack": None}, "client_rack must be a str, not NoneType (None)"),
+        ({"partitioner_rack_aware": "true"}, "partitioner_rack_aware must be True or False, not str ('true')"),
+        (
+            {"partitioner_availability_timeout_ms": 1.5},
+            "partitioner_availability_timeout_ms must be an int, not float (1.5)",
+        ),
         ({"transactional_id": 5}, "transactional_id must be a str or None, not int (5)"),
         ({"key_serializer": 5}, "key_serializer must be a function of the value, or an object"),
         ({"value_serializer": 5}, "value_serializer must be a function of the value, or an object"),
@@ -204,6 +213,10 @@ def test_value_of_wrong_type_is_refused(options: dict[str, object], message: str
         ("max_in_flight", "there is no option 'max_in_flight'"),
         ("LINGER_MS", "there is no option 'LINGER_MS'; did you mean 'linger_ms'?"),
         ("Linger.Ms", "there is no option 'Linger.Ms'; did you mean 'linger.ms'?"),
+        (
+            "ssl.trustore.location",
+            "there is no option 'ssl.trustore.location'; did you mean 'ssl.truststore.location'?",
+        ),
         ("colour", "there is no option 'colour'"),
     ],
 )

@@ -58,6 +58,9 @@ def config(**options: object) -> ProducerConfig:
         ("interceptors", ()),
         ("key_serializer", None),
         ("partitioner_adaptive_partitioning_enable", True),
+        ("partitioner_availability_timeout_ms", 0),
+        ("partitioner_rack_aware", False),
+        ("client_rack", ""),
         ("partitioner_ignore_keys", False),
         ("client_id", ""),
     ],
@@ -130,6 +133,8 @@ def test_kinds_of_options_with_the_same_range_are_not_equal() -> None:
         ({"enable_idempotence": True, "acks": 1}, 'enable_idempotence=True needs acks="all", not 1'),
         ({"enable_idempotence": True, "acks": 0}, 'enable_idempotence=True needs acks="all", not 0'),
         ({"enable_idempotence": True, "retries": 0}, "enable_idempotence=True needs retries above 0"),
+        ({"partitioner_rack_aware": True}, "partitioner_rack_aware=True needs client_rack"),
+        ({"partitioner.rack.aware": True, "client.rack": " "}, "partitioner_rack_aware=True needs client_rack"),
         ({"transactional_id": "t", "enable_idempotence": False}, "transactional_id='t' needs enable_idempotence=True"),
         ({"transactional_id": "t", "acks": 1}, "transactional_id='t' needs enable_idempotence=True"),
         ({"transactional_id": "t", "retries": 0}, "transactional_id='t' needs enable_idempotence=True"),
@@ -255,3 +260,23 @@ def test_buffer_of_some_size_has_room_for_whole_batches(buffer_memory: int) -> N
     batch_size = accumulator_settings(config(buffer_memory=buffer_memory)).batch_size
 
     assert BufferPool(buffer_memory, batch_size, on_return=lambda: None).is_roomy
+
+
+@pytest.mark.parametrize(
+    "options, timeout_s, rack",
+    [
+        ({}, 0.0, None),
+        ({"client_rack": "a"}, 0.0, None),
+        ({"client.rack": "a", "partitioner.rack.aware": True}, 0.0, "a"),
+        ({"partitioner.availability.timeout.ms": 1_500}, 1.5, None),
+        ({"partitioner_availability_timeout_ms": 1, "partitioner_adaptive_partitioning_enable": False}, 0.0, None),
+    ],
+    ids=str,
+)
+def test_keyless_records_prefer_what_the_options_say(
+    options: dict[str, object], timeout_s: float, rack: str | None
+) -> None:
+    """As in Kafka, a rack alone changes nothing, nor does the time-out without adaptive partitioning."""
+    settings = accumulator_settings(config(**options))
+
+    assert (settings.availability_timeout_s, settings.rack) == (timeout_s, rack)

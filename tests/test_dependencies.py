@@ -24,7 +24,7 @@ print(sorted({"kio", "uvloop", "aiokafka", "typer", "rich"} & set(sys.modules)))
 """
 TESTING = "from aioproducer.testing import FakeCluster; FakeCluster(1)"
 PUSHING = "from aioproducer import Producer; Producer('h:1', enable_metrics_push=True)"
-MISSING = "enable_metrics_push=True needs opentelemetry-proto: pip install '.[telemetry]'"
+MISSING = "enable_metrics_push=True needs opentelemetry-proto: pip install 'aioproducer[telemetry]'"
 COMMAND = "from aioproducer.cli.main import app; app()"
 
 
@@ -87,8 +87,8 @@ def test_bare_install_sends(bare: Path) -> None:
             PUSHING,
             f"aioproducer.errors.ConfigurationError: {MISSING}",
         ),
-        (TESTING, "ModuleNotFoundError: FakeCluster needs kio: install aioproducer[testing]"),
-        (COMMAND, "aioproducer: typer is not installed; in its clone, run: pip install '.[cli]'"),
+        (TESTING, "ModuleNotFoundError: FakeCluster needs kio: pip install 'aioproducer[testing]'"),
+        (COMMAND, "aioproducer: typer is not installed: pip install 'aioproducer[cli]'"),
     ],
     ids=["telemetry", "testing", "command"],
 )

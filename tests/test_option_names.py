@@ -87,7 +87,6 @@ def test_property_for_a_default_is_accepted(name: str) -> None:
         ("metadata_cluster_check_enable", False),
         ("metric_reporters", []),
         ("metric_reporters", None),
-        ("partitioner_availability_timeout_ms", 0),
     ],
 )
 def test_python_value_for_a_default_is_accepted(name: str, value: object) -> None:

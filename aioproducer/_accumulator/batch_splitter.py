@@ -169,7 +169,12 @@ class BatchSplitter:
     def _part(self, batch: ProducerBatch, records: Range, start: int) -> ProducerBatch:
         result = BatchResult(batch.result.loop, batch.result.topic_partition)
         part = ProducerBatch(
-            batch.queue, result, batch.chunk, order=batch.order + records.first, called_at=batch.called_at
+            batch.queue,
+            result,
+            batch.chunk,
+            options=batch.options,
+            order=batch.order + records.first,
+            called_at=batch.called_at,
         )
         count = records.stop - records.first
         size, latest = renumber_records(batch.chunk, batch.start + start, records.first, count)

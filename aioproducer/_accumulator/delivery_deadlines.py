@@ -27,9 +27,8 @@ class DeliveryDeadlines:
     When a timer fires and the batch it was set for is long done, the partition is looked at again for what is due next.
     """
 
-    def __init__(self, timers: TimerHeap, timeout_s: float) -> None:
+    def __init__(self, timers: TimerHeap) -> None:
         self._timers = timers
-        self._timeout_s = timeout_s
         self.due: list[PartitionQueue] = []  # partitions whose timers have fired; taken by `take_due`
 
     def watch(self, batch: ProducerBatch) -> None:
@@ -52,7 +51,7 @@ class DeliveryDeadlines:
         return due
 
     def is_over(self, batch: ProducerBatch, now: float) -> bool:
-        return batch.called_at + self._timeout_s <= now
+        return batch.called_at + batch.options.delivery_timeout_s <= now
 
     def overdue(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
         """The batches of a partition whose callers must be told now; its open batch must be closed before."""
@@ -63,7 +62,7 @@ class DeliveryDeadlines:
         return [batch for batch in queue.pending() if batch.first_deadline <= now and not is_being_read(batch)]
 
     def _due_at(self, batch: ProducerBatch) -> float:
-        due_at = batch.called_at + self._timeout_s
+        due_at = batch.called_at + batch.options.delivery_timeout_s
         return due_at if is_being_read(batch) else min(due_at, batch.first_deadline)
 
     def _watch(self, queue: PartitionQueue, when: float) -> None:

@@ -5,9 +5,10 @@ begins with a small chunk and grows by factors of four up to its limit; each chu
 is no memory to grow, the next record waits if batches of its partition will soon give some back, because a small batch
 costs as much work as a large one; otherwise the batch is closed, not failed.
 
-A batch becomes ready when its linger is over, or that of another one for its node, as in Kafka, when a caller awaits
-one of its records, or at once while memory is short. It is closed when it is full, when it is drained, by a flush, and
-when its oldest record is a tenth of `delivery.timeout.ms` old, so that no record's deadline is far from its batch's.
+A batch becomes ready when its linger is over, or that of another one for its node that lingers as long, when a caller
+awaits one of its records, or at once while memory is short. It is closed when it is full, when it is drained, by a
+flush, and when its oldest record is a tenth of `delivery.timeout.ms` old, so that no record's deadline is far from its
+batch's.
 
 Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 """
@@ -29,8 +30,9 @@ from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeErr
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from aioproducer._accumulator.batch_options import BatchOptions
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
     from aioproducer._accumulator.events import ProducerEvents
@@ -46,17 +48,16 @@ if TYPE_CHECKING:
 
 
 class AccumulatorSettings(NamedTuple):
-    """Configuration of batching; times in seconds, sizes in bytes."""
+    """Configuration of batching; sizes in bytes."""
 
     batch_size: int
     max_record_size: int
     max_record_option: str
-    linger_s: float
-    delivery_timeout_s: float
     max_in_flight: int
     max_request_size: int
-    compression: int = 0
     is_adaptive: bool = True
+    availability_timeout_s: float = 0.0
+    rack: str | None = None  # of the client, if keyless records go to leaders in it
     is_transactional: bool = False
 
 
@@ -70,6 +71,8 @@ class AccumulatorDependencies(NamedTuple):
     random: RandomChoice
     clock: Callable[[], float]
     events: ProducerEvents
+    options: BatchOptions  # of topics that are not in the next
+    topic_options: Mapping[str, BatchOptions]  # grows; no function, to save a call per batch
     loop: asyncio.AbstractEventLoop
     measures: Measures
 
@@ -99,18 +102,19 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._timers = dependencies.timers
         self._generations = dependencies.generations
         self.clock = dependencies.clock
+        self._options = dependencies.options
+        self._topic_options = dependencies.topic_options
         self._loop = dependencies.loop
         self.measures = dependencies.measures
         self.partitions = partitions
         self._deadlines = deadlines
         self._events = dependencies.events
         self._offer = offer
-        self._lingering: defaultdict[int | None, dict[PartitionQueue, None]] = defaultdict(dict)  # not ready, by leader
+        # Batches that are not ready, by leader and linger: a topic with a longer linger of its own keeps it.
+        self._lingering: defaultdict[tuple[int | None, float], dict[PartitionQueue, None]] = defaultdict(dict)
         self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with the group it lingers with
         self.limits = BatchSizeLimits(settings.batch_size)
         self._records_closed = 0
-        self._closing_age_s = settings.delivery_timeout_s / 10
-        self.linger_s = min(settings.linger_s, self._closing_age_s)
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
         """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
@@ -197,19 +201,24 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def close_if_apart(self, slot: OpenPartition, called_at: float) -> None:
         """Close the open batch of a partition if a record called at that time must not share its deadline."""
         queue = slot.queue
-        if queue.open_batch is not None and abs(queue.open_batch.called_at - called_at) > self._closing_age_s:
+        batch = queue.open_batch
+        if batch is not None and abs(batch.called_at - called_at) > batch.options.closing_age_s:
             self.close(queue)
 
     def close_aged(self) -> None:
         """Close batches that waiting records have made too old for new records."""
         aged, self._aged = self._aged, []
         if aged:
-            latest = self.clock() - self._closing_age_s
+            now = self.clock()
             for queue in aged:
-                if queue.open_batch is not None and queue.open_batch.called_at <= latest:
+                batch = queue.open_batch
+                if batch is not None and batch.called_at <= now - batch.options.closing_age_s:
                     self.close(queue)
 
     # Opening and closing batches
+
+    def options_of(self, topic: str) -> BatchOptions:
+        return self._topic_options.get(topic, self._options)
 
     def _limit_of(self, queue: PartitionQueue) -> int:
         return self.limits.of(queue.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size
@@ -256,11 +265,12 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def _begin(self, queue: PartitionQueue, chunk: Chunk, limit: int) -> ProducerBatch:
         result = BatchResult(self._loop, queue.topic_partition)
         result.on_wanted = partial(self._wanted, queue)
-        batch = ProducerBatch(queue, result, chunk, order=queue.next_order, called_at=self.clock())
+        options = self.options_of(queue.topic_partition.topic)
+        batch = ProducerBatch(queue, result, chunk, options=options, order=queue.next_order, called_at=self.clock())
         builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0), self.measures.record_size)
         batch.write_with(builder)
         queue.next_order += ORDER_STEP
-        self._open[queue] = lingering = self._lingering[queue.leader_id]
+        self._open[queue] = lingering = self._lingering[queue.leader_id, options.ready_age_s]
         lingering[queue] = None
         batch.generation = self._generations.enter()
         queue.open_batch, queue.slot.builder = batch, builder
@@ -274,7 +284,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
 
     def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self.linger_s <= 0 or self.memory_is_short:
+        if batch.options.ready_age_s <= 0 or self.memory_is_short:
             self._make_ready(queue, batch)
         self._watch(queue, batch)
         self._deadlines.watch(batch)
@@ -348,7 +358,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
         There is one timer per partition: an earlier one stays, and checks the batch that is open then.
         """
-        when = batch.called_at + (self._closing_age_s if batch.is_ready else self.linger_s)
+        options = batch.options
+        when = batch.called_at + (options.closing_age_s if batch.is_ready else options.ready_age_s)
         if queue.open_timer is not None:
             # A timer that fires too late is no help: without this check a record once waited 12 s instead of 5 ms.
             if queue.open_timer.when <= when:
@@ -361,15 +372,15 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         queue.open_timer, batch = None, queue.open_batch
         if batch is None:
             return
-        if not batch.is_ready and now >= batch.called_at + self.linger_s:
+        if not batch.is_ready and now >= batch.called_at + batch.options.ready_age_s:
             self._make_ready_with_others(queue)
-        if now >= batch.called_at + self._closing_age_s:
+        if now >= batch.called_at + batch.options.closing_age_s:
             self.close(queue)
         else:
             self._watch(queue, batch)
 
     def _make_ready_with_others(self, queue: PartitionQueue) -> None:
-        """Make all batches ready that linger for the same node, so that they share a request."""
+        """Make all batches ready that linger as long for the same node, so that they share a request."""
         # All of them, not only those past half of their linger: a busy partition beside idle ones would be sent half
         # full.
         for each in [*self._open[queue]]:

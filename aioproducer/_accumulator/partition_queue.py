@@ -35,6 +35,7 @@ from aioproducer._accumulator.record_batch_header import (
 from aioproducer.errors import Outcome
 
 if TYPE_CHECKING:
+    from aioproducer._accumulator.batch_options import BatchOptions
     from aioproducer._accumulator.producer_identity import PartitionIdentity
     from aioproducer._native.append import OpenPartition, RecordBatchBuilder
     from aioproducer._native.delivery import BatchResult, Delivery
@@ -101,6 +102,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         "maybe_written",
         "node_id",
         "not_before",
+        "options",
         "order",
         "put_off",
         "queue",
@@ -115,7 +117,14 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
     )
 
     def __init__(  # noqa: PLR0915  # one line a fact
-        self, queue: PartitionQueue, result: BatchResult, chunk: Chunk, *, order: int, called_at: float
+        self,
+        queue: PartitionQueue,
+        result: BatchResult,
+        chunk: Chunk,
+        *,
+        options: BatchOptions,
+        order: int,
+        called_at: float,
     ) -> None:
         """Begin a batch.
 
@@ -128,6 +137,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         self.queue = queue
         self.result = result
         self.chunk = chunk
+        self.options = options
         self.order = order
         self.called_at = called_at
         self.generation = 0

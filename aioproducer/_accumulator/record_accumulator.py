@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
 from aioproducer._accumulator.open_batches import OpenBatches
 from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
+from aioproducer._accumulator.preferred_nodes import PreferredNodes
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
@@ -121,19 +122,22 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self._settings = settings
         self._pool = dependencies.pool
         self._timers = dependencies.timers
-        self.delivery_timeout_s = settings.delivery_timeout_s
         self.measures = dependencies.measures
-        self.deadlines = DeliveryDeadlines(dependencies.timers, settings.delivery_timeout_s)
+        self.deadlines = DeliveryDeadlines(dependencies.timers)
         self.unsealed: list[ProducerBatch] = []  # to compress; `take_unsealed` takes them
         self.ready = ReadyNodes(dependencies.events.wake)
         self.offer = self.ready.offer
+        self._preferred = PreferredNodes(
+            dependencies.timers, availability_timeout_s=settings.availability_timeout_s, rack=settings.rack
+        )
         self.partitions = TopicPartitions(
             dependencies.producer_identity,
             max_in_flight=settings.max_in_flight,
             random=dependencies.random,
-            move=self.ready.move,
+            move=self._move,
             on_recreated=dependencies.events.topic_recreated,
             is_adaptive=settings.is_adaptive,
+            preferred=self._preferred,
         )
         self.open_batches = OpenBatches(
             settings, dependencies, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
@@ -146,6 +150,12 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         fresh = self.partitions.update(cluster)
         self._pool.set_nodes(self.partitions.leaders)
         return fresh
+
+    def _move(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        before = queue.leader_id
+        self.ready.move(queue, leader_id)
+        if before is not None and not self.ready.count(before):  # no batch waits for this node any more
+            self._preferred.note_drained(before)
 
     # Becoming ready
 
@@ -170,12 +180,17 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
 
     # Draining
 
+    def note_waiting(self, node_id: int, now: float) -> None:
+        """Note that a node has ready partitions and takes no request now."""
+        self._preferred.note_waiting(node_id, now)
+
     def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 
         Args:
             connection: the one to use, so that order across reconnects holds.
         """
+        self._preferred.note_drained(node_id)
         drained: list[ProducerBatch] = []
         size = 0
         again: list[PartitionQueue] = []
@@ -204,7 +219,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         if batch.state is BatchState.OPEN:
             queue.take_open()
             self.open_batches.note_closed(queue, batch)
-        if batch.is_sealed or not self._settings.compression:
+        if batch.is_sealed or not batch.options.codec:
             return True
         batch.move_to(BatchState.SEALING)
         self.unsealed.append(batch)
@@ -223,7 +238,7 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
             return
         chunk = self._pool.replace(batch.chunk, data) if data is not None else None
         if data is not None and chunk is not None:
-            batch.replace_records(chunk, len(data), self._settings.compression)
+            batch.replace_records(chunk, len(data), batch.options.codec)
         batch.move_to(BatchState.QUEUED)
         if batch.record_deadlines:
             self.deadlines.watch(batch)

@@ -22,8 +22,9 @@ from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    from aioproducer._accumulator.preferred_nodes import PreferredNodes
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer.cluster import Cluster, TopicView
 
@@ -58,9 +59,10 @@ class TopicPartitions:
         move: called with a partition and its new leader, or None, when that changes.
         on_recreated: called with each partition of a topic that was deleted and created again.
         is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
+        preferred: leaders of the partitions that are chosen.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it works with, by name
         self,
         producer_identity: ProducerIdentity,
         *,
@@ -69,6 +71,7 @@ class TopicPartitions:
         move: Callable[[PartitionQueue, int | None], None],
         on_recreated: TopicRecreated,
         is_adaptive: bool,
+        preferred: PreferredNodes,
     ) -> None:
         self.topics: dict[str, TopicInfo] = {}
         self._producer_identity = producer_identity
@@ -77,6 +80,9 @@ class TopicPartitions:
         self._move = move
         self._on_recreated = on_recreated
         self._is_adaptive = is_adaptive
+        self._preferred = preferred
+        preferred.on_unavailable = self._leave_node
+        self._led: dict[str, tuple[frozenset[int], array[int]]] = {}  # preferred nodes and what they lead, by topic
         self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
         self._views: dict[str, TopicView] = {}
@@ -98,6 +104,7 @@ class TopicPartitions:
         """
         is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
         self._cluster_id = cluster.cluster_id
+        self._preferred.update(cluster)
         for name in [*self._views] if is_elsewhere else self._views.keys() - cluster.topics.keys():
             self._forget_leaders(name)
         changed = self._changed(cluster)
@@ -168,6 +175,7 @@ class TopicPartitions:
             return
         self._leaders[topic.topic] = leaders
         self._leading[topic.topic] = frozenset(leaders)
+        self._led.pop(topic.topic, None)
         for _, slot in sorted(self._slots[topic.topic].items()):
             self._follow_leader(slot)
 
@@ -217,7 +225,7 @@ class TopicPartitions:
         leader_id = self._leader_of(queue.topic_partition.topic, slot.partition)
         if queue.leader_id == leader_id:
             return
-        if leader_id is None:
+        if leader_id is None or self._preferred.is_far(leader_id):
             self._leave(queue)
         self._move(queue, leader_id)
 
@@ -254,7 +262,8 @@ class TopicPartitions:
         """
         self._chosen_at[topic.topic] = now
         # "The power of two choices": nearly as good as the shortest of all queues, at the cost of two look-ups.
-        first, second = (self._random_partition(topic) for _ in range(2))
+        eligible = self._eligible(topic)
+        first, second = (self._random_partition(topic, eligible) for _ in range(2))
         if self._is_adaptive and self._backlog(topic, second) < self._backlog(topic, first):
             return second
         return first
@@ -274,9 +283,10 @@ class TopicPartitions:
         Args:
             is_free: whether the record would overtake no other in a partition.
         """
-        count = len(topic.slots)
+        eligible = self._eligible(topic)
+        count = len(eligible)
         start = self._random.randrange(count)
-        near = [(start + step) % count for step in range(min(count, _PARTITIONS_LOOKED_AT))]
+        near = [eligible[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT))]
         free = [number for number in near if (slot := topic.slots[number]) is None or is_free(slot)]
         by_leader = {self._leader_of(topic.topic, number): number for number in free}
         unled = by_leader.pop(None, None)
@@ -311,16 +321,35 @@ class TopicPartitions:
         if self._is_adaptive:
             self._leave(queue)
 
+    def _leave_node(self, node_id: int) -> None:
+        """Let keyless records choose again where they went to a node that does not take them."""
+        for queue in self.queues():
+            if queue.leader_id == node_id:
+                self._leave(queue)
+
     def _leave(self, queue: PartitionQueue) -> None:
         name, partition = queue.topic_partition
         self.topics[name].leave(partition)
         if self._last_chosen.get(name) is queue.slot:
             del self._last_chosen[name]
 
-    def _random_partition(self, topic: TopicInfo) -> int:
+    def _eligible(self, topic: TopicInfo) -> Sequence[int]:
+        """Return the partitions for keyless records: those of preferred leaders, or all if none is preferred."""
+        leading = self._leading[topic.topic] - {NO_LEADER}
+        nodes = self._preferred.of(leading)
+        if nodes == leading:
+            return range(len(topic.slots))
+        known = self._led.get(topic.topic)
+        if known is None or known[0] != nodes:  # all partitions are looked at only when nodes or leaders change
+            leaders = enumerate(self._leaders[topic.topic])
+            known = nodes, array("i", [number for number, leader_id in leaders if leader_id in nodes])
+            self._led[topic.topic] = known
+        return known[1]
+
+    def _random_partition(self, topic: TopicInfo, eligible: Sequence[int]) -> int:
         leaders = self._leaders[topic.topic]
         for _ in range(_DRAWS):
-            partition = self._random.randrange(len(leaders))
+            partition = eligible[self._random.randrange(len(eligible))]
             if leaders[partition] != NO_LEADER:
                 return partition
         led = [number for number, leader_id in enumerate(leaders) if leader_id != NO_LEADER]

@@ -5,7 +5,7 @@ record whose node has used up its share (`buffer_pool.py`) does not hold back re
 waits in its topic's queue, and chooses its partition when it is granted memory.
 
 Records that no caller awaits are bounded in number and bytes; awaited records do not count. Each queue has one timer,
-for its first record: `max.block.ms` is the same for all, so no later one is due earlier.
+for its first record: `max.block.ms` is the same for all records of a topic, so no later one is due earlier.
 
 Source: the `waiters` of BufferPool and `waitOnMetadata` of KafkaProducer in Apache Kafka.
 """
@@ -45,7 +45,6 @@ class WaitingLimits(NamedTuple):
     max_records: int  # waiting records that no caller awaits
     max_bytes: int
     max_block_s: float  # seconds that a record waits for metadata and memory together
-    max_block_option: str = "max_block_ms"  # name of the option, for errors: a record's own deadline may be earlier
 
 
 class WaitQueues:
@@ -146,9 +145,12 @@ class WaitQueues:
         room = self._open_batches.room
         yield from ((record, WaitReason.MEMORY, room) for record in self._memory)
 
-    @property
-    def max_block_s(self) -> float:
-        return self._limits.max_block_s
+    def limit_of(self, record: WaitingRecord) -> tuple[float, str]:
+        """Return the seconds that a record waits at most, and the option that says so; its own deadline apart."""
+        delivery_timeout_s = self._open_batches.options_of(record.topic).delivery_timeout_s
+        return min(
+            (self._limits.max_block_s, "max_block_ms"), (delivery_timeout_s, "delivery_timeout_ms"), key=_seconds
+        )
 
     def withdraw(self, record: WaitingRecord) -> bool:
         """Remove a record whose caller gave up; return False if it has left its queue already."""
@@ -280,16 +282,16 @@ class WaitQueues:
     def _watch(self, line: WaitQueue, too_late: Callable[[float], None]) -> None:
         record = line.first()
         if line.timer is None and record is not None:
-            line.timer = self._timers.schedule(record.called_at + self._limits.max_block_s, too_late)
+            line.timer = self._timers.schedule(record.called_at + self.limit_of(record)[0], too_late)
 
     def _late(self, line: WaitQueue, now: float) -> Iterator[WaitingRecord]:
         line.timer = None
-        while (record := line.first()) is not None and record.called_at + self._limits.max_block_s <= now:
+        while (record := line.first()) is not None and record.called_at + self.limit_of(record)[0] <= now:
             yield record
 
     def _topic_too_late(self, topic: str, line: WaitQueue, now: float) -> None:
         for record in self._late(line, now):
-            self._fail_without_topic(record, self._bound, now)
+            self._fail_without_topic(record, self._bound(record), now)
         if len(line):
             self._watch(line, partial(self._topic_too_late, topic, line))
         else:
@@ -297,7 +299,7 @@ class WaitQueues:
 
     def _memory_too_late(self, line: WaitQueue, now: float) -> None:
         for record in self._late(line, now):
-            self._fail_without_memory(record, self._bound, now)
+            self._fail_without_memory(record, self._bound(record), now)
         self._watch(line, partial(self._memory_too_late, line))
 
     def _past_deadline(self, record: WaitingRecord, now: float) -> None:
@@ -323,15 +325,19 @@ class WaitQueues:
         )
         self._fail(record, BufferTimeoutError(message, elapsed_s=now - record.called_at))
 
-    @property
-    def _bound(self) -> str:
-        return f"{self._limits.max_block_option}={round(self._limits.max_block_s * 1000)}"
+    def _bound(self, record: WaitingRecord) -> str:
+        seconds, option = self.limit_of(record)
+        return f"{option}={round(seconds * 1000)}"
 
     def __repr__(self) -> str:
         return (
             f"<WaitQueues records={self.records} bytes={self.bytes} unknown_topics={len(self.unknown_topics)} "
             f"partitions={len(self._memory)}>"
         )
+
+
+def _seconds(limit: tuple[float, str]) -> float:
+    return limit[0]
 
 
 def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> MetadataTimeoutError:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aioproducer._network.connection_pool import ConnectionPool, NodeConnection
     from aioproducer._network.context import NetworkContext
 
+_REASONS_SHOWN: Final = 3
 _HEDGE_S: Final = 1.0  # after this time without a connection another node is tried as well
 _SUSPICIOUS_SILENCE_S: Final = 1.0  # a node whose oldest request has waited this long is asked last
 
@@ -102,13 +103,16 @@ class NodeSelector:
 
 
 def _unreachable(tried: list[NodeConnection]) -> KafkaError:
-    errors = [node_connection.last_error for node_connection in tried if node_connection.last_error is not None]
+    # An address may have been tried as a bootstrap address and as a node of the cluster.
+    errors = [*{node.place: node.last_error for node in tried if node.last_error is not None}.values()]
     if len(errors) == 1:
         return errors[0].fresh()
     if errors and all(node_connection.has_failed_for_good for node_connection in tried):
         return errors[0].fresh()
-    reasons = "; ".join(str(error) for error in errors) or "none is known"
-    error = BrokerConnectionError(f"none of {len(tried)} brokers could be reached: {reasons}")
+    reasons = "; ".join(str(error) for error in errors[:_REASONS_SHOWN]) or "none is known"
+    more = f"; and {len(errors) - _REASONS_SHOWN} more" if len(errors) > _REASONS_SHOWN else ""
+    brokers = len({node.place for node in tried})
+    error = BrokerConnectionError(f"none of {brokers} brokers could be reached: {reasons}{more}")
     error.__cause__ = errors[0] if errors else None
     return error
 

@@ -62,14 +62,14 @@ class Admission:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
         return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
 
-    def deadline(self, seconds: float) -> RecordDeadline:
+    def deadline(self, topic: str, seconds: float) -> RecordDeadline:
         """Return the deadline of a record that is sent now, or was by a call on another thread.
 
         Raises:
-            TypeError, ValueError: not a number of seconds up to `delivery_timeout_ms`.
+            TypeError, ValueError: not a number of seconds up to the topic's `delivery_timeout_ms`.
             DeliveryTimeoutError: it is over.
         """
-        check_deadline(seconds, self._running.delivery_timeout_ms)
+        check_deadline(seconds, self._running.topic_options.config_of(topic).delivery_timeout_ms)
         left_s = seconds
         if isinstance(seconds, CallDeadline):
             left_s = seconds.left_s

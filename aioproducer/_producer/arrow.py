@@ -138,7 +138,7 @@ def _pyarrow() -> ModuleType:
     try:
         return importlib.import_module("pyarrow")
     except ModuleNotFoundError as error:
-        text = "send_arrow needs pyarrow: pip install pyarrow"
+        text = "send_arrow needs pyarrow: pip install 'aioproducer[arrow]'"
         raise ModuleNotFoundError(text, name="pyarrow") from error
 
 

@@ -19,6 +19,7 @@ from aioproducer.errors import (
     KafkaError,
     MetadataTimeoutError,
     SerializationError,
+    TransactionError,
     UndeliveredError,
 )
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
     EnqueueRow: TypeAlias = Callable[[object, object, int | None, int | None, Headers | None], Awaitable[Delivery]]
     FailUnseen: TypeAlias = Callable[[KafkaError, int], BatchResult]
+
+_OF_ALL_BEHIND: Final = (IllegalStateError, TransactionError, MetadataTimeoutError, BufferTimeoutError)
+"""Errors that the records behind one would meet too."""
 
 REFUSALS_PER_TURN: Final = 256
 
@@ -267,6 +271,8 @@ async def enqueue_all(
         position = 0
         async for row in rows:
             await admitting.admit(position, row)
+            if admitting.has_ended:
+                break  # what the source has not given yet stays there
             position += 1
     else:
         for position, row in enumerate(rows):
@@ -320,7 +326,7 @@ class _Admitting:
             raise error
         refused = error_of_refused(error)
         is_slow_serializer = isinstance(error, SerializationError) and isinstance(error.__cause__, TimeoutError)
-        if is_slow_serializer or isinstance(refused, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
+        if is_slow_serializer or isinstance(refused, _OF_ALL_BEHIND):
             self._ended, self._behind = refused, refused.fresh()
         self._bulk._refuse(position, refused if isinstance(error, KafkaError) else error)
         self._bulk._note_unseen(self._fail_unseen(refused, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._accumulator.batch_options import BatchOptions
 from aioproducer._accumulator.open_batches import AccumulatorSettings
 from aioproducer._accumulator.wait_queues import WaitingLimits
 from aioproducer._network.context import ConnectionSecurity, NetworkSettings
@@ -40,28 +41,34 @@ def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
         batch_size=min(config.batch_size, buffer // 4, max(buffer // BATCHES_IN_BUFFER, SMALL_BATCH)),
         max_record_size=max_record_size,
         max_record_option="max_request_size" if limited_by_request else "buffer_memory",
-        linger_s=config.linger_ms / 1000,
-        delivery_timeout_s=config.delivery_timeout_ms / 1000,
         max_in_flight=config.max_in_flight_requests_per_connection if config.enable_idempotence else 1,
         max_request_size=config.max_request_size,
-        compression=codec(config).value,
         is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        availability_timeout_s=_availability_timeout_s(config),
+        rack=config.client_rack if config.partitioner_rack_aware else None,
         is_transactional=config.transactional_id is not None,
     )
 
 
-def codec(config: ProducerConfig) -> CompressionType:
-    return CompressionType[config.compression_type.upper()]
+def _availability_timeout_s(config: ProducerConfig) -> float:
+    is_adaptive = config.partitioner_adaptive_partitioning_enable
+    return config.partitioner_availability_timeout_ms / 1000 if is_adaptive else 0.0  # as in Kafka
 
 
-def compression_level(config: ProducerConfig) -> int | None:
-    """Return the level of the codec in use; None if it has no level."""
+def batch_options(config: ProducerConfig) -> BatchOptions:
+    """Return the options of the batches of the producer, or of one topic."""
+    codec = CompressionType[config.compression_type.upper()]
     levels = {
         CompressionType.GZIP: config.compression_gzip_level,
         CompressionType.LZ4: config.compression_lz4_level,
         CompressionType.ZSTD: config.compression_zstd_level,
     }
-    return levels.get(codec(config))
+    return BatchOptions(
+        linger_s=config.linger_ms / 1000,
+        delivery_timeout_s=config.delivery_timeout_ms / 1000,
+        codec=codec,
+        level=levels.get(codec),
+    )
 
 
 def network_settings(config: ProducerConfig) -> NetworkSettings:
@@ -130,13 +137,11 @@ def metadata_settings(config: ProducerConfig) -> MetadataSettings:
 
 
 def waiting_limits(config: ProducerConfig) -> WaitingLimits:
-    """Return the limits of the wait queues; a record's own deadline counts too."""
-    option = "max_block_ms" if config.max_block_ms <= config.delivery_timeout_ms else "delivery_timeout_ms"
+    """Return the limits of the wait queues; the delivery time-out of the topic counts too."""
     return WaitingLimits(
         max_records=config.max_waiting_records,
         max_bytes=config.max_waiting_bytes,
-        max_block_s=min(config.max_block_ms, config.delivery_timeout_ms) / 1000,
-        max_block_option=option,
+        max_block_s=config.max_block_ms / 1000,
     )
 
 

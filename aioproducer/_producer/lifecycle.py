@@ -26,6 +26,7 @@ from aioproducer._producer.process_end import (
     watch_process,
 )
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
+from aioproducer._producer.topic_options import OptionsByTopic
 from aioproducer._producer.used_serializers import UsedSerializers
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
@@ -56,6 +57,7 @@ class LifecycleMethods:
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
         self._config = config
+        self._topic_options = OptionsByTopic(config)
         self._serializers = UsedSerializers(config)
         self._lifecycle = ProducerStateMachine(config.name_client())
         self._running: ProducerRuntime | None = None
@@ -135,6 +137,7 @@ class LifecycleMethods:
         running = ProducerRuntime(
             self._config,
             self._lifecycle,
+            topic_options=self._topic_options,
             interceptors=InterceptorChain(self._config.interceptors, log),
             serializers=self._serializers,
             random=self._random,
@@ -162,12 +165,12 @@ class LifecycleMethods:
         from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
         from aioproducer._producer.metrics_push import MetricsPush  # noqa: PLC0415  # as above
 
-        name = self._config.transactional_id
+        labels = {"transactional_id": self._config.transactional_id, "client_rack": self._config.client_rack}
         return MetricsPush(
             running.client,
             running.metadata,
             partial(read_metrics, running),
-            resource={} if name is None else {"transactional_id": name},
+            resource={name: value for name, value in labels.items() if value},
             clock=running.appender.wall_clock_ms,
             random=self._random,
             log=log,
@@ -206,14 +209,16 @@ class LifecycleMethods:
         failed = running.completion.unseen.begin_flush(generation)
         began_at = running.loop.time()
         try:
-            async with asyncio.timeout(timeout):
-                await running.flushes.wait_for(generation)
+            try:
+                async with asyncio.timeout(timeout):
+                    await running.flushes.wait_for(generation)
+            except TimeoutError:
+                left = running.generations.unfinished
+                if left:  # else the last one ended in the same turn of the event loop
+                    why = explain(running, self._lifecycle).summary
+                    text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout:g} s: {why}"
+                    raise TimeoutError(text) from None
             error = await running.completion.take_error(failed)
-        except TimeoutError:
-            left = running.generations.unfinished
-            why = explain(running, self._lifecycle).summary
-            text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout} s: {why}"
-            raise TimeoutError(text) from None
         finally:
             running.completion.unseen.end_flush(failed)
             running.measures.flush_time.record(running.loop.time() - began_at)

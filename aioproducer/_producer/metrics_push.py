@@ -118,7 +118,7 @@ class MetricsPush:
         self._trouble = "no broker has answered yet"  # why there is no instance id
         self._subscription: Subscription | None = None  # None: to be asked for
         self._readings: Readings = {}  # of the last push
-        self._is_known = asyncio.Event()  # `instance_id`
+        self._is_settled = asyncio.Event()  # `instance_id` is known, or there will be none
         self._is_ending = False
         self._is_size_logged = False
 
@@ -131,14 +131,16 @@ class MetricsPush:
         """Return the instance id once there is one.
 
         Raises:
-            TimeoutError: there is none; with the reason.
+            TimeoutError: there is none in time, or there will be none; with the reason.
         """
         try:
             async with calls.within(timeout_s):
-                await self._is_known.wait()
+                await self._is_settled.wait()
         except TimeoutError:
             text = f"no broker has given this client an instance id within {timeout_s:g} s: {self._trouble}"
             raise TimeoutError(text) from None
+        if self._instance_id == NO_INSTANCE_ID:
+            raise TimeoutError(f"this client gets no instance id, since its metrics push has ended: {self._trouble}")
         return self.instance_id
 
     async def run(self) -> None:
@@ -193,7 +195,7 @@ class MetricsPush:
                 return self._end("the broker gave this client no instance id")
             self._instance_id = answer.instance_id
             self._log.info("metrics_push_begun", client_instance_id=self.instance_id)
-            self._is_known.set()
+            self._is_settled.set()
         subscription = Subscription.of(answer)
         if not subscription.prefixes:
             return subscription.interval_s
@@ -254,5 +256,6 @@ class MetricsPush:
     def _end(self, reason: str) -> float:
         """Push no more."""
         self._trouble = reason
+        self._is_settled.set()
         self._log.warning("metrics_push_ended", reason=reason)
         return math.inf

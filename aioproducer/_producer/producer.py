@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
     from aioproducer._transactions.prepared import PreparedTransaction
-    from aioproducer.config import ProducerOptions
+    from aioproducer.config import ProducerOptions, TopicOptions
     from aioproducer.explanation import Explanation
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
@@ -108,7 +108,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             on_delivery=on_delivery,
             **limits_of(from_call(deadline, self._config.delivery_timeout_ms)),
         )
-        config, running = self._config, self._running
+        config, running = self._topic_options.config_of(topic), self._running
         limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)
         future: CallFuture[RecordMetadata] = CallFuture(
             running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread
@@ -183,7 +183,8 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             timeout: seconds; None is `max_block_ms`.
 
         Raises:
-            TimeoutError: no broker has given an id, with the reason: usually, that no broker takes metrics.
+            TimeoutError: no broker has given an id, with the reason: usually, that no broker takes metrics. At once if
+                one has refused for good.
             IllegalStateError: `enable_metrics_push` is not set, or the producer is not started.
             ProducerClosedError: it is closed, or closes meanwhile.
             TypeError, ValueError: an invalid timeout.
@@ -262,6 +263,9 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
     def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
         records.use_serializers(self._serializers)
+
+    def _use_options(self, topic: str, options: TopicOptions) -> None:
+        self._topic_options.add(topic, options)
 
     def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse()

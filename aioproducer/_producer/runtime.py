@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._producer.metrics_push import MetricsPush
+    from aioproducer._producer.topic_options import OptionsByTopic
     from aioproducer._producer.used_serializers import UsedSerializers
     from aioproducer._producer.wiring import PartClasses
     from aioproducer.cluster import Cluster
@@ -51,6 +52,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         config: ProducerConfig,
         lifecycle: ProducerStateMachine,
         *,
+        topic_options: OptionsByTopic,
         interceptors: InterceptorChain,
         serializers: UsedSerializers,
         random: random.Random,
@@ -65,7 +67,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._config = config
         self._log = log
         self.max_block_s = config.max_block_ms / 1000
-        self.delivery_timeout_ms = config.delivery_timeout_ms
+        self.topic_options = topic_options
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
@@ -73,6 +75,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         parts = build_parts(
             ProducerDependencies(
                 config=config,
+                topic_options=topic_options,
                 loop=self.loop,
                 client_id=lifecycle.name,
                 events=self,

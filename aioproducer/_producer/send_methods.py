@@ -26,6 +26,7 @@ from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+    from typing import Unpack
 
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
+    from aioproducer.config import TopicOptions
     from aioproducer.records import RecordMetadata
 
     Append = Callable[[*AppendArguments], Delivery | PreparedRecord | None]
@@ -90,7 +92,7 @@ class SendMethods(EnqueueMethod):
             headers = normalize_headers(headers)
         if deadline is not None:
             admission = self._open_admission()
-            limit = admission.deadline(deadline)
+            limit = admission.deadline(topic, deadline)
             prepared = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
             return admission.send(prepared, limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
@@ -151,7 +153,7 @@ class SendMethods(EnqueueMethod):
             headers = normalize_headers(headers)
         if deadline is not None:
             admission = self._open_admission()
-            limit = admission.deadline(deadline)
+            limit = admission.deadline(topic, deadline)
             prepared = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
             return admission.send_nowait(prepared, limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
@@ -181,7 +183,8 @@ class SendMethods(EnqueueMethod):
         Args:
             topic: of all records.
             values: as `value` of `send`; an ordered iterable, read once: not a mapping, not a set. Of an asynchronous
-                one each value is awaited, and enqueued before the next; then the other columns may be so too.
+                one each value is awaited, and enqueued before the next; then the other columns may be so too. It is not
+                read on after an error that the records behind would meet too: closed, a failed transaction, a time-out.
             keys: as `key` of `send`, one for each value; None for records without keys.
             partition: of all records.
             timestamp: of all records.
@@ -248,26 +251,56 @@ class SendMethods(EnqueueMethod):
 
     @overload  # apart, since `bytes` is also a function that returns bytes
     def topic(
-        self, name: str, *, key: type[bytes] = bytes, value: type[bytes], headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: type[bytes] = bytes,
+        value: type[bytes],
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> Topic[bytes, bytes]: ...
 
     @overload
     def topic(  # type: ignore[overload-overlap]  # where both are bytes, the first holds
-        self, name: str, *, key: type[bytes] = bytes, value: TypeOrSerializer[ValueT], headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: type[bytes] = bytes,
+        value: TypeOrSerializer[ValueT],
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> Topic[bytes, ValueT]: ...
 
     @overload
     def topic(
-        self, name: str, *, key: TypeOrSerializer[KeyT], value: type[bytes], headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: TypeOrSerializer[KeyT],
+        value: type[bytes],
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> Topic[KeyT, bytes]: ...
 
     @overload
     def topic(
-        self, name: str, *, key: TypeOrSerializer[KeyT], value: TypeOrSerializer[ValueT], headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: TypeOrSerializer[KeyT],
+        value: TypeOrSerializer[ValueT],
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> Topic[KeyT, ValueT]: ...
 
     def topic(
-        self, name: str, *, key: object = bytes, value: object, headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: object = bytes,
+        value: object,
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> Topic[KeyT, ValueT]:
         """Return a handle for a topic whose keys and values have a type; may be made before the start.
 
@@ -279,11 +312,17 @@ class SendMethods(EnqueueMethod):
                 Struct; or a serializer, for anything else.
             value: as `key`.
             headers: of every record, before its own.
+            **options: `linger_ms`, `compression_type` and `delivery_timeout_ms` of the topic, instead of the
+                producer's. They hold for all its records, also those of `send(name, ...)`, from the next batch that is
+                opened. A topic gets them once: later calls may repeat them, or give none.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
+            ConfigurationError: an option is invalid, or not the one that the topic has already.
         """
-        return self._topic_of(TopicRecords(name, key=key, value=value, headers=headers))
+        records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
+        self._use_options(name, options)
+        return self._topic_of(records)
 
     def _topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         self._use_serializers(records)
@@ -314,6 +353,9 @@ class SendMethods(EnqueueMethod):
     def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
         """Configure the serializers of a topic, and close them with the producer."""
 
+    def _use_options(self, topic: str, options: TopicOptions) -> None:
+        """Let options hold for a topic of the producer."""
+
     def _takes_records(self) -> bool:
         """Whether this object takes records; the append raises if the producer does not."""
         return True
@@ -340,7 +382,7 @@ class SendMethods(EnqueueMethod):
 
     def _enqueue_within(self, deadline: float, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
         admission = self._open_admission()
-        limit = admission.deadline(deadline)
+        limit = admission.deadline(arguments[0], deadline)
         return admission.enqueue(admission.limited(admission.pipeline.take_or_wait(*arguments), limit), limit)
 
     def _enqueue_prepared(self, record: PreparedRecord | UnfinishedRecord) -> Coroutine[object, None, Delivery]:

@@ -184,7 +184,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send`.
         """
-        limit = None if deadline is None else self._admission().deadline(deadline)
+        limit = None if deadline is None else self._admission().deadline(self.name, deadline)
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
         if limit is None and type(taken) is Delivery:
             return taken
@@ -234,7 +234,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send_nowait`.
         """
-        limit = None if deadline is None else self._admission().deadline(deadline)
+        limit = None if deadline is None else self._admission().deadline(self.name, deadline)
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
         if limit is None and type(taken) is Delivery:
             return taken
@@ -278,7 +278,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
 
     def _enqueue_within(self, deadline: float, *arguments: *TypedArguments) -> Coroutine[object, None, Delivery]:
         admission = self._admission()
-        limit = admission.deadline(deadline)
+        limit = admission.deadline(self.name, deadline)
         taken = admission.limited(self._take_or_wait(*arguments), limit)
         if taken is not None:
             return admission.enqueue(taken, limit)

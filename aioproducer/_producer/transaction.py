@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aioproducer._transactions.commit_abort import TransactionHandle
     from aioproducer._transactions.runner import TransactionRunner
     from aioproducer._transactions.waiting import LockHolder
+    from aioproducer.config import TopicOptions
 
 
 class TransactionMethods:
@@ -322,6 +323,9 @@ class Transaction(SendMethods):
 
     def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
         records.use_serializers(self._look_up().serializers)
+
+    def _use_options(self, topic: str, options: TopicOptions) -> None:
+        self._look_up().topic_options.add(topic, options)
 
     def _takes_records(self) -> bool:
         return not self._is_over

@@ -19,8 +19,7 @@ from aioproducer._network.requests import PendingCalls
 from aioproducer._producer.authentication import sasl_client
 from aioproducer._producer.component_settings import (
     accumulator_settings,
-    codec,
-    compression_level,
+    batch_options,
     connection_security,
     metadata_settings,
     network_settings,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._logs import EventLog
     from aioproducer._network.context import NetworkEvents
+    from aioproducer._producer.topic_options import OptionsByTopic
     from aioproducer._timing.retry_backoff import ExponentialBackoff
     from aioproducer._transactions.coordinators import Coordinators
     from aioproducer._transactions.runner import TransactionRunner
@@ -72,6 +72,7 @@ class ProducerDependencies:
     """Configuration, loop and hooks that the parts get from outside."""
 
     config: ProducerConfig
+    topic_options: OptionsByTopic
     loop: asyncio.AbstractEventLoop
     client_id: str
     events: ProducerEvents
@@ -177,6 +178,8 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
         random=dependencies.random,
         clock=loop.time,
         events=events,
+        options=batch_options(config),
+        topic_options=dependencies.topic_options.batching,
         loop=loop,
         measures=Measures(),
     )
@@ -223,7 +226,9 @@ def _send_path(
             on_failed=records.completion.fail_waiting,
             trouble=metadata_waits.topic_trouble,
         ),
-        compressor=_compressor(dependencies, records.accumulator),
+        compressor=BatchCompressor(
+            dependencies.loop, records.accumulator, wake=dependencies.events.wake, log=dependencies.log
+        ),
         settlement=dependencies.classes.settlement(
             accumulator=records.accumulator,
             splitter=BatchSplitter(records.pool, generations),
@@ -259,17 +264,6 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
         events=dependencies.network_events,
         log=dependencies.log,
         client_id=dependencies.client_id,
-    )
-
-
-def _compressor(dependencies: ProducerDependencies, accumulator: RecordAccumulator) -> BatchCompressor:
-    return BatchCompressor(
-        dependencies.loop,
-        accumulator,
-        codec=codec(dependencies.config),
-        level=compression_level(dependencies.config),
-        wake=dependencies.events.wake,
-        log=dependencies.log,
     )
 
 

@@ -13,13 +13,14 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._protocol.compression import CompressionType, compress
+from aioproducer._protocol.compression import compress
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
     from concurrent.futures import ThreadPoolExecutor
 
+    from aioproducer._accumulator.batch_options import BatchOptions
     from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._logs import EventLog
@@ -39,15 +40,11 @@ class BatchCompressor:
         loop: asyncio.AbstractEventLoop,
         accumulator: RecordAccumulator,
         *,
-        codec: CompressionType,
-        level: int | None,
         wake: Callable[[], None],
         log: EventLog,
     ) -> None:
         self._loop = loop
         self._accumulator = accumulator
-        self._codec = codec
-        self._level = level
         self._wake = wake
         self._log = log
         self._waiting: deque[ProducerBatch] = deque()
@@ -77,7 +74,7 @@ class BatchCompressor:
         """Return None if no thread starts: the interpreter exits, or the system is out of threads."""
         records = batch.records()
         try:
-            return self._loop.run_in_executor(self._own_threads(), _compress, self._codec, self._level, records)
+            return self._loop.run_in_executor(self._own_threads(), _compress, batch.options, records)
         except RuntimeError:
             records.release()
             return None
@@ -101,26 +98,27 @@ class BatchCompressor:
         self._running.discard(job)
         error = None if job.cancelled() else job.exception()
         if error is not None:
-            self._note_failure(error)
+            self._note_failure(batch, error)
         self._finish(batch, None if job.cancelled() or error is not None else job.result())
         self._start()
         self._wake()
 
     def _compress_here(self, batch: ProducerBatch) -> bytes | None:
         try:
-            return _compress(self._codec, self._level, batch.records())
+            return _compress(batch.options, batch.records())
         except Exception as error:  # noqa: BLE001  # any error of the codec's library: the batch is sent uncompressed
-            self._note_failure(error)
+            self._note_failure(batch, error)
             return None
 
-    def _note_failure(self, error: BaseException) -> None:
-        self._log.warning("compression_failed", codec=self._codec.name, error=f"{type(error).__name__}: {error}")
+    def _note_failure(self, batch: ProducerBatch, error: BaseException) -> None:
+        codec = batch.options.codec.name
+        self._log.warning("compression_failed", codec=codec, error=f"{type(error).__name__}: {error}")
 
     def _finish(self, batch: ProducerBatch, data: bytes | None) -> None:
         is_smaller = data is not None and len(data) < batch.size
         self._accumulator.sealed(batch, data if is_smaller else None)
 
 
-def _compress(codec: CompressionType, level: int | None, records: memoryview) -> bytes:
+def _compress(options: BatchOptions, records: memoryview) -> bytes:
     with records:  # released in this thread: the next owner of the memory must find it free
-        return compress(codec, level, records)
+        return compress(options.codec, options.level, records)

@@ -220,6 +220,7 @@ class Sender:
             self._send(ProduceRequest(node_id, batches, self._metadata.cluster, transaction=transaction), now)
             if not ready.count(node_id):
                 return
+        self._accumulator.note_waiting(node_id, now)
         self._client.connect(node_id)
 
     def _send(self, request: ProduceRequest, now: float) -> None:

@@ -298,13 +298,10 @@ class Settlement:
 
         Records with a sooner deadline of their own fail too, apart from their batches.
         """
-        timeout = f"delivery_timeout_ms={round(self._accumulator.delivery_timeout_s * 1000)}"
         reasons = WaitReasons(self._accumulator, self._identity, self._client, self._metadata, now)
         for batch in overdue:
-            if self._identity.is_missing and not batch.is_stamped:
-                batch.last_error = batch.last_error or self._identity.last_error
-            self._note_refusal(batch)
-            self._accumulator.note_failure(queue)
+            self._note_overdue(batch)
+            timeout = f"delivery_timeout_ms={round(batch.options.delivery_timeout_s * 1000)}"
             self._give_up(batch, deadline_error(batch, timeout, reasons.in_words(batch), outcome=batch.outcome), now)
         for batch in self._accumulator.deadlines.with_due_records(queue, now):
             self._expire_records(batch, reasons.in_words(batch), now)
@@ -313,6 +310,7 @@ class Settlement:
 
     def _expire_records(self, batch: ProducerBatch, why: str, now: float) -> None:
         """Fail the records of a batch whose own deadlines are over: the whole batch if no other records are in it."""
+        self._note_overdue(batch)
         due = batch.take_due(now)
         bounds = {f"deadline={deadline.seconds:g}" for deadline, _ in due}
         error = partial(deadline_error, batch, bounds.pop() if len(bounds) == 1 else "the deadline of each record", why)
@@ -332,7 +330,11 @@ class Settlement:
                 batch.unstamp()
         self._completion.fail_some(batch, result, error(outcome=outcome), count=len(due), now=now)
 
-    def _note_refusal(self, batch: ProducerBatch) -> None:
+    def _note_overdue(self, batch: ProducerBatch) -> None:
+        """Note that a partition is in trouble, and with a batch that was not sent, why."""
+        self._accumulator.note_failure(batch.queue)
+        if self._identity.is_missing and not batch.is_stamped:
+            batch.last_error = batch.last_error or self._identity.last_error
         if batch.state is BatchState.ON_WIRE:
             return
         node_id = batch.queue.leader_id

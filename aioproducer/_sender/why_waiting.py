@@ -47,8 +47,6 @@ class WaitReasons:
         self._client = client
         self._metadata = metadata
         self._now = now
-        self._linger_s = accumulator.open_batches.linger_s
-        self._delivery_timeout_s = accumulator.delivery_timeout_s
         self._blocks: dict[int, Why | None] = {}
         self._no_id: Why | None = None
         if identity.is_missing:
@@ -124,7 +122,7 @@ class WaitReasons:
             assert queue.slot.builder is not None, "an open batch has a builder"
             contents = queue.slot.builder
             if reason is _WAITS_FOR_LINGER:
-                until = batch.called_at + self._linger_s
+                until = batch.called_at + batch.options.ready_age_s
         topic, partition = queue.topic_partition
         age_s = now - batch.called_at
         return _tuple(  # as Waiting(...), whose call takes as long as all of the above
@@ -141,7 +139,7 @@ class WaitReasons:
                 age_s,
                 age_s if since is None else now - since,
                 None if until is None else until - now,
-                min(self._delivery_timeout_s - age_s, batch.first_deadline - now),
+                min(batch.options.delivery_timeout_s - age_s, batch.first_deadline - now),
             ),
         )
 
@@ -149,7 +147,7 @@ class WaitReasons:
         """Yield the records of one topic or all that are in no batch yet."""
         for record, reason, detail in wait_queues.waiting():
             if topic in {None, record.topic}:
-                yield self._waiting_record(record, reason, detail, wait_queues.max_block_s)
+                yield self._waiting_record(record, reason, detail, wait_queues.limit_of(record)[0])
 
     def _waiting_record(  # noqa: PLR0917  # what its queue knows
         self, record: WaitingRecord, reason: WaitReason, detail: str, max_block_s: float

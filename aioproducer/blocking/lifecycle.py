@@ -70,7 +70,7 @@ class BlockingLifecycle:
         self._log = LogThread(lambda: producer.statistics().client_id)
         producer._use_log(self._log)
         self._max_block_s = self._config.max_block_ms / 1000
-        self._delivery_limit = delivery_limit(self._max_block_s + self._config.delivery_timeout_ms / 1000)
+        self._topic_options = producer._topic_options  # noqa: SLF001  # of this package
         self._queue = HandoffQueue(
             self._max_block_s, abort_transaction=partial(_reject_commit, producer), log=self._log
         )
@@ -85,6 +85,10 @@ class BlockingLifecycle:
         self._last_flush: CallFuture[None] | None = None
         self._is_loss_reported = False
         _ALIVE.add(self)
+
+    @property
+    def _longest_delivery_s(self) -> float:
+        return self._topic_options.longest_delivery_timeout_ms / 1000
 
     def start(self, *, wait: bool = True) -> Self:
         """Start the background loop and connect; a second call does nothing.
@@ -331,7 +335,9 @@ class BlockingLifecycle:
 
         self._check_open()
         self._ensure_started()
-        future = self._background.submit(in_turn, self._delivery_limit if limit is None else limit)
+        future = self._background.submit(
+            in_turn, delivery_limit(self._max_block_s + self._longest_delivery_s) if limit is None else limit
+        )
         try:
             self._queue.put_barrier(barrier)
         except BaseException:

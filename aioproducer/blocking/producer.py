@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.live_view import LiveView
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
-    from aioproducer.config import ProducerConfig, ProducerOptions
+    from aioproducer.config import ProducerConfig, ProducerOptions, TopicOptions
     from aioproducer.explanation import Explanation
     from aioproducer.metrics import Metric, ProducerStatistics
     from aioproducer.records import RecordMetadata
@@ -148,7 +148,7 @@ class BlockingProducer(BlockingTransactions):
             headers=owned_headers(headers),
             on_delivery=on_delivery,
         )
-        return self._send_in_turn(sending, deadline)
+        return self._send_in_turn(topic, sending, deadline)
 
     def enqueue(  # noqa: PLR0913  # as send
         self,
@@ -197,7 +197,7 @@ class BlockingProducer(BlockingTransactions):
                 timestamp=timestamp,
                 headers=headers,
                 on_delivery=on_delivery,
-                deadline=self._call_deadline(deadline),
+                deadline=self._call_deadline(topic, deadline),
             )
         )
 
@@ -264,29 +264,60 @@ class BlockingProducer(BlockingTransactions):
 
     @overload  # as Producer.topic
     def topic(
-        self, name: str, *, key: type[bytes] = bytes, value: type[bytes], headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: type[bytes] = bytes,
+        value: type[bytes],
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> BlockingTopic[bytes, bytes]: ...
 
     @overload
     def topic(  # type: ignore[overload-overlap]  # where both are bytes, the first holds
-        self, name: str, *, key: type[bytes] = bytes, value: TypeOrSerializer[ValueT], headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: type[bytes] = bytes,
+        value: TypeOrSerializer[ValueT],
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> BlockingTopic[bytes, ValueT]: ...
 
     @overload
     def topic(
-        self, name: str, *, key: TypeOrSerializer[KeyT], value: type[bytes], headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: TypeOrSerializer[KeyT],
+        value: type[bytes],
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> BlockingTopic[KeyT, bytes]: ...
 
     @overload
     def topic(
-        self, name: str, *, key: TypeOrSerializer[KeyT], value: TypeOrSerializer[ValueT], headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: TypeOrSerializer[KeyT],
+        value: TypeOrSerializer[ValueT],
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> BlockingTopic[KeyT, ValueT]: ...
 
     def topic(
-        self, name: str, *, key: object = bytes, value: object, headers: Headers | None = None
+        self,
+        name: str,
+        *,
+        key: object = bytes,
+        value: object,
+        headers: Headers | None = None,
+        **options: Unpack[TopicOptions],
     ) -> BlockingTopic[KeyT, ValueT]:
         """Return a handle for a topic whose keys and values have a type; arguments and errors as `Producer.topic`."""
         records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
+        self._topic_options.add(name, options)
         topic, non_blocking = self._producer._topic_of(records), self._non_blocking._topic_of(records)
         return BlockingTopic(self, records, topic=topic, non_blocking=non_blocking)
 
@@ -305,9 +336,7 @@ class BlockingProducer(BlockingTransactions):
         if not self._is_started:
             return  # nothing was accepted, and nothing need be started for that
         deadline = None if timeout is None else monotonic() + timeout
-        limit = (
-            delivery_limit(self._config.delivery_timeout_ms / 1000) if timeout is None else Limit(timeout, TimeoutError)
-        )
+        limit = delivery_limit(self._longest_delivery_s) if timeout is None else Limit(timeout, TimeoutError)
         wait_for(self._in_turn(partial(self._flush, deadline), timeout_s=timeout, limit=limit))
 
     async def _flush(self, deadline: float | None) -> None:
@@ -410,11 +439,16 @@ class BlockingProducer(BlockingTransactions):
 
     # Inside
 
-    def _call_deadline(self, seconds: float | None) -> CallDeadline | None:
-        return None if seconds is None else CallDeadline.of(seconds, self._config.delivery_timeout_ms)
+    def _call_deadline(self, topic: str, seconds: float | None) -> CallDeadline | None:
+        return None if seconds is None else CallDeadline.of(seconds, self._delivery_timeout_ms(topic))
 
-    def _send_in_turn(self, send: SendAndWait, seconds: float | None) -> concurrent.futures.Future[RecordMetadata]:
-        deadline = from_call(seconds, self._config.delivery_timeout_ms)
+    def _delivery_timeout_ms(self, topic: str) -> int:
+        return self._topic_options.config_of(topic).delivery_timeout_ms
+
+    def _send_in_turn(
+        self, topic: str, send: SendAndWait, seconds: float | None
+    ) -> concurrent.futures.Future[RecordMetadata]:
+        deadline = from_call(seconds, self._delivery_timeout_ms(topic))
         sending = partial(send, **limits_of(deadline))
         if not isinstance(deadline, CallDeadline):  # none, or an invalid one, which `send` refuses
             return self._in_turn(sending)

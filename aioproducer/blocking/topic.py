@@ -48,9 +48,11 @@ class TopicQueue(Protocol):
         """As `BlockingProducer.partitions_for`."""
         ...
 
-    def _send_in_turn(self, send: SendAndWait, seconds: float | None) -> concurrent.futures.Future[RecordMetadata]: ...
+    def _send_in_turn(
+        self, topic: str, send: SendAndWait, seconds: float | None
+    ) -> concurrent.futures.Future[RecordMetadata]: ...
 
-    def _call_deadline(self, seconds: float | None) -> CallDeadline | None: ...
+    def _call_deadline(self, topic: str, seconds: float | None) -> CallDeadline | None: ...
 
     def _put(self, record: QueuedRecord) -> None: ...
 
@@ -136,7 +138,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
             headers=owned_headers(headers),
             on_delivery=on_delivery,
         )
-        return self._producer._send_in_turn(sending, deadline)
+        return self._producer._send_in_turn(self.name, sending, deadline)
 
     def enqueue(  # noqa: PLR0913  # as send
         self,
@@ -164,7 +166,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
                 timestamp=timestamp,
                 headers=headers,
                 on_delivery=on_delivery,
-                deadline=self._producer._call_deadline(deadline),
+                deadline=self._producer._call_deadline(self.name, deadline),
             )
         )
 

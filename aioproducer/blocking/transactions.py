@@ -107,7 +107,7 @@ class BlockingTransactions(BlockingLifecycle):
         self._wait_in_turn(partial(self._producer.send_offsets, offsets, group))
 
     def _wait_in_turn(self, function: Callable[[], Awaitable[ResultT]], *, records_too: bool = False) -> ResultT:
-        limit_s = self._max_block_s + (self._config.delivery_timeout_ms / 1000 if records_too else 0)
+        limit_s = self._max_block_s + (self._longest_delivery_s if records_too else 0)
         return wait_for(self._in_turn(function, limit=transaction_limit(limit_s)))
 
     async def _commit(self) -> None:

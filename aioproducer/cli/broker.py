@@ -13,7 +13,7 @@ import typer
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.kafka_version import require_kafka
 from aioproducer.cli.running import run_until_signal, usage_error
-from aioproducer.cli.secure_broker import write_client_properties
+from aioproducer.cli.secure_broker import check_folder, write_client_properties
 from aioproducer.cli.standard_streams import discard, tell
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import BrokerStartError, KafkaCluster, MissingToolError
@@ -132,6 +132,7 @@ def _check_folder(folder: Path | None, *, is_secure: bool) -> None:
         usage_error("--folder is for --secure")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        check_folder(folder)
     except OSError as error:
         usage_error(f"--folder {folder}: {error.strerror}")
 

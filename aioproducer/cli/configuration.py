@@ -5,6 +5,7 @@ An argument wins over the file of `--config`, and the file over the environment 
 
 import os
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Final, TypeAlias
 
 import typer
@@ -78,7 +79,7 @@ class FileProperties:
     @property
     def of_connections(self) -> dict[str, str]:
         """Those that say how to connect, which the files of producers, consumers and tools have alike."""
-        return {name: value for name, value in self.all.items() if name.replace("_", ".").startswith(_OF_CONNECTIONS)}
+        return {name: value for name, value in self.all.items() if _is_of_connections(name)}
 
     def besides(self, given: Iterable[str]) -> dict[str, str]:
         """Return all but those that arguments have given, in either spelling."""
@@ -108,6 +109,12 @@ class FileProperties:
 
 
 _SERVERS_OPTION: Final = python_name(_SERVERS)
+
+
+def _is_of_connections(name: str) -> bool:
+    """Whether a property says how to connect, or is meant to: a misspelt one is then refused."""
+    spelled = name.replace("_", ".")
+    return spelled.startswith(_OF_CONNECTIONS) or bool(get_close_matches(spelled, _OF_CONNECTIONS, n=1, cutoff=0.9))
 
 
 def file_properties(path: str | None) -> FileProperties:

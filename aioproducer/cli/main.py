@@ -115,5 +115,5 @@ def _say_which_extra(missing: ModuleNotFoundError) -> int:
     if library in {"", "aioproducer"}:
         raise missing
     extras = _EXTRAS.get(library, "cli")
-    tell(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[{extras}]'")
+    tell(f"aioproducer: {library} is not installed: pip install 'aioproducer[{extras}]'")
     return EXIT_USAGE

@@ -4,6 +4,6 @@ Only the producer and what is above it import this; other layers take the few va
 """
 
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.config.producer_options import ProducerOptions
+from aioproducer.config.producer_options import ProducerOptions, TopicOptions
 
-__all__ = ["ProducerConfig", "ProducerOptions"]
+__all__ = ["ProducerConfig", "ProducerOptions", "TopicOptions"]

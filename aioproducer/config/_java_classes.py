@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from aioproducer.config._option_types import Plugin
 from aioproducer.java_serializers import (
     BooleanSerializer,
     DoubleSerializer,
@@ -19,7 +20,7 @@ from aioproducer.java_serializers import (
     VoidSerializer,
 )
 from aioproducer.partitioners import RoundRobinPartitioner
-from aioproducer.serializers import BytesSerializer, StringSerializer
+from aioproducer.serializers import BytesSerializer, StringSerializer, check_serializer
 
 _SERIALIZATION: Final = "org.apache.kafka.common.serialization."
 _PRODUCER: Final = "org.apache.kafka.clients.producer."
@@ -50,6 +51,11 @@ PARTITIONERS: Final[Mapping[str, Callable[[], object]]] = {
 
 INTERCEPTORS: Final[Mapping[str, Callable[[], object]]] = {"": lambda: None}
 """An empty list is the only one: interceptors are written by users."""
+
+
+def serializer_option(name: str) -> Plugin:
+    allowed = "an object with serialize(topic, value), or a function of the value; None: bytes only"
+    return Plugin(allowed, lambda given: check_serializer(name, given), classes=SERIALIZERS)
 
 
 def ignores_keys(partitioner_class: object) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final, NoReturn
 
-from aioproducer.config._foreign_names import ALIASES, REPLACEMENTS, is_without_effect, reason_against
+from aioproducer.config._foreign_names import ALIASES, REASONS, REPLACEMENTS, is_without_effect, reason_against
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 _LEVELS: Final[Mapping[str, str]] = {
@@ -60,12 +60,14 @@ def _refuse_name(given: str, known: Collection[str], options: Mapping[str, objec
         ours, note = REPLACEMENTS[name]
         text = f"there is no option {given!r}; use {_spelled_like(given, ours)!r}{note and f', {note}'}"
         raise ConfigurationTypeError(text, option=name)
-    reason = reason_against(name)
-    if reason is not None:
-        raise ConfigurationTypeError(f"aioproducer has no option {given!r}: {reason}", option=name)
     from difflib import get_close_matches  # noqa: PLC0415  # only for errors
 
-    nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    reason = reason_against(name)
+    # A name that only begins as others do that there are not is more likely a misspelt one that there is.
+    cutoff = 0.6 if reason is None else 0.9
+    nearest = [] if name in REASONS else get_close_matches(name.lower(), known, n=1, cutoff=cutoff)
+    if reason is not None and not nearest:
+        raise ConfigurationTypeError(f"aioproducer has no option {given!r}: {reason}", option=name)
     if not nearest:
         raise ConfigurationTypeError(f"there is no option {given!r}", option=name)
     meant = _spelled_like(given, nearest[0])

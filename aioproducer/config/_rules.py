@@ -19,11 +19,14 @@ ACKS_ALL = -1
 MAX_IN_FLIGHT_IDEMPOTENT = 5  # a broker remembers the last five batches of a producer and partition
 
 
-class _Options(Protocol):
+class _Options(Protocol):  # noqa: PLR0904  # one line an option
     """The options of a `ProducerConfig` that rules read."""
 
     @property
     def acks(self) -> int: ...
+
+    @property
+    def client_rack(self) -> str: ...
 
     @property
     def delivery_timeout_ms(self) -> int: ...
@@ -39,6 +42,9 @@ class _Options(Protocol):
 
     @property
     def max_in_flight_requests_per_connection(self) -> int: ...
+
+    @property
+    def partitioner_rack_aware(self) -> bool: ...
 
     @property
     def reconnect_backoff_max_ms(self) -> int: ...
@@ -140,8 +146,11 @@ def check_rules(config: _Options) -> None:
         if first > maximum:
             text = f"{name}_max_ms must be at least {name}_ms = {first}, not {maximum}"
             raise ConfigurationError(text, option=f"{name}_max_ms")
+    if config.partitioner_rack_aware and not config.client_rack.strip():
+        text = "partitioner_rack_aware=True needs client_rack, the broker.rack of the brokers to prefer"
+        raise ConfigurationError(text, option="client_rack")
     if config.enable_metrics_push and not _can_encode_metrics():
-        text = "enable_metrics_push=True needs opentelemetry-proto: pip install '.[telemetry]'"
+        text = "enable_metrics_push=True needs opentelemetry-proto: pip install 'aioproducer[telemetry]'"
         raise ConfigurationError(text, option="enable_metrics_push")
 
 

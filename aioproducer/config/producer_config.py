@@ -17,7 +17,7 @@ from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer.config import _java_classes as java_classes
 from aioproducer.config import _rules as rules
-from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import joined, parse_bootstrap_servers
 from aioproducer.config._kafka_properties import check_properties, in_python_spelling, python_name
 from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl
 from aioproducer.config._option_types import (
@@ -57,21 +57,14 @@ from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.security import Secret, TokenProvider
 from aioproducer.security._tokens import check_token_provider
-from aioproducer.serializers import SerializerArgument, check_serializer
+from aioproducer.serializers import SerializerArgument
 
 _PROVIDER = "an object with async def token()"
-_SERIALIZER = "an object with serialize(topic, value), or a function of the value; None: bytes only"
-
-
 _AS_THEY_ARE: Final = object()
 _DNS_LOOKUPS: Final = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 
 _OF_THE_BUILD: Final = {"AIOPRODUCER_CHECKED", "AIOPRODUCER_OPTIMISE", "AIOPRODUCER_SANITIZED"}
 """Environment variables that say how native modules are compiled."""
-
-
-def _serializer(option: str) -> Plugin:
-    return Plugin(_SERIALIZER, lambda given: check_serializer(option, given), classes=java_classes.SERIALIZERS)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -99,10 +92,10 @@ class ProducerConfig(Presets):
     """The producer's name in logs, metrics, and the brokers' logs and quotas.
     Empty: each producer takes the next of `producer-1`, `producer-2`, ..."""
 
-    key_serializer: Annotated[SerializerArgument | None, _serializer("key_serializer")] = None
+    key_serializer: Annotated[SerializerArgument | None, java_classes.serializer_option("key_serializer")] = None
     """Turns keys into bytes. Without one, keys must be bytes. A null key stays null."""
 
-    value_serializer: Annotated[SerializerArgument | None, _serializer("value_serializer")] = None
+    value_serializer: Annotated[SerializerArgument | None, java_classes.serializer_option("value_serializer")] = None
     """Turns values into bytes. Without one, values must be bytes. A null value stays null."""
 
     partitioner: Annotated[
@@ -120,6 +113,16 @@ class ProducerConfig(Presets):
     partitioner_adaptive_partitioning_enable: Annotated[bool, BoolOption()] = True
     """Records without a key are more likely to go to partitions with a shorter queue, so that a slow broker gets
     fewer. Outside of transactions they also move on to another partition with the first batch after 100 ms."""
+
+    partitioner_availability_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 0
+    """How long batches may wait for a broker that takes none, in ms; then records without a key go to other brokers
+    until it takes them. With 0 there is no limit. Has no effect without adaptive partitioning, as in Kafka."""
+
+    partitioner_rack_aware: Annotated[bool, BoolOption()] = False
+    """Send records without a key to partitions with a leader in `client_rack`, if there are any (KIP-1123)."""
+
+    client_rack: Annotated[str, ClientId()] = ""
+    """Where the producer runs, such as an availability zone, named as `broker.rack` names it for brokers."""
 
     partitioner_ignore_keys: Annotated[bool, BoolOption()] = False
     """Spread records with a key as those without one. Their order is then not kept by key."""
@@ -390,7 +393,7 @@ class ProducerConfig(Presets):
 
     enable_metrics_push: Annotated[bool, BoolOption()] = False
     """Push metrics to a broker that asks for them (KIP-714): those that the cluster's operators have subscribed to, as
-    `client-metrics` resources say. Needs `pip install '.[telemetry]'`. Kafka's default is true. Here it is off, since
+    `client-metrics` resources say. Needs the extra `telemetry`. Kafka's default is true. Here it is off, since
     metrics name topics to people who do not run the application, and since a broker answers a connection's requests in
     order: records wait behind a push that its plug-in is slow to take."""
 
@@ -418,7 +421,7 @@ class ProducerConfig(Presets):
         named = in_python_spelling(options, option_kinds())
         bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._put("bootstrap", bootstrap)
-        self._put("bootstrap_servers", tuple(_joined(host, port) for host, port in bootstrap))
+        self._put("bootstrap_servers", tuple(joined(host, port) for host, port in bootstrap))
         for name, kind in option_kinds().items():
             self._put(name, kind.accept(name, named[name]) if name in named else option_defaults()[name])
             if name in named and getattr(kind, "is_secret", False):
@@ -593,7 +596,3 @@ def option_kinds() -> Mapping[str, OptionKind]:
 def option_defaults() -> Mapping[str, object]:
     """Option name -> the value in effect when nothing is given, but for what follows from other options."""
     return {each.name: each.default for each in fields(ProducerConfig) if each.default is not MISSING}
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -11,6 +11,14 @@ from aioproducer.security import Secret, TokenProvider
 from aioproducer.serializers import SerializerArgument
 
 
+class TopicOptions(TypedDict, total=False):
+    """The options that `Producer.topic` takes for one topic; `ProducerConfig` says what each means."""
+
+    linger_ms: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    delivery_timeout_ms: int
+
+
 class ProducerOptions(TypedDict, total=False):
     """Every option but `bootstrap_servers`; `ProducerConfig` says what each means."""
 
@@ -19,6 +27,9 @@ class ProducerOptions(TypedDict, total=False):
     value_serializer: SerializerArgument | None
     partitioner: Partitioner | None
     partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+    partitioner_rack_aware: bool
+    client_rack: str
     partitioner_ignore_keys: bool
     interceptors: Sequence[ProducerInterceptor]
     acks: Literal["all", -1, 0, 1]

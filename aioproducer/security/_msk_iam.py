@@ -75,5 +75,5 @@ def _signer() -> ModuleType:
     try:
         return import_module("aws_msk_iam_sasl_signer.MSKAuthTokenProvider")
     except ImportError:
-        text = 'MskIam needs aws-msk-iam-sasl-signer-python, which is not installed: pip install "aioproducer[aws]"'
+        text = "MskIam needs aws-msk-iam-sasl-signer-python, which is not installed: pip install 'aioproducer[aws]'"
         raise ConfigurationError(text) from None

@@ -270,7 +270,7 @@ def _pyjwt() -> ModuleType:
     try:
         return import_module("jwt")
     except ImportError:
-        text = 'JwtBearer needs PyJWT, which is not installed: pip install "aioproducer[oauth]"'
+        text = "JwtBearer needs PyJWT, which is not installed: pip install 'aioproducer[oauth]'"
         raise ConfigurationError(text) from None
 
 

@@ -14,6 +14,7 @@ class FakeClusterOptions(TypedDict, total=False):
     """Further options of a cluster; `ClusterSettings` explains each."""
 
     cluster_id: str
+    racks: Mapping[int, str]
     replication_factor: int
     """Default: 3, or as many as there are nodes."""
 
@@ -50,6 +51,23 @@ def check_options(options: Iterable[str]) -> None:
         nearest = get_close_matches(unknown, known, n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
         raise TypeError(f"FakeCluster has no option {unknown!r}; {hint}")
+
+
+def checked_racks(racks: object, nodes: int) -> dict[int, str]:
+    """Return a copy of the brokers' racks, by node id.
+
+    Raises:
+        TypeError: not a mapping of node ids to names.
+        ValueError: no such node.
+    """
+    if not isinstance(racks, Mapping):
+        raise TypeError(f"racks must be a mapping of node ids to names, not {type(racks).__name__}")
+    for node_id, rack in racks.items():
+        if node_id not in range(1, nodes + 1):
+            raise ValueError(f"racks names the node {node_id!r}; the nodes are 1 to {nodes}")
+        if not isinstance(rack, str):
+            raise TypeError(f"racks[{node_id}] must be a str, not {type(rack).__name__}")
+    return dict(racks)
 
 
 def checked_topics(topics: object) -> dict[str, int]:

@@ -26,7 +26,7 @@ from typing import Self, TypeVar, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer.testing.cluster_driver import ClusterDriver
-from aioproducer.testing.cluster_options import FakeClusterOptions, check_options, checked_topics
+from aioproducer.testing.cluster_options import FakeClusterOptions, check_options, checked_racks, checked_topics
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.cluster import ModelCluster
@@ -73,7 +73,8 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
 
     Raises:
         TypeError: an option that does not exist, topics that are not a mapping of names to numbers.
-        ValueError: no node, another number of ports than nodes, an unknown profile, an invalid topic, or GSSAPI.
+        ValueError: no node, another number of ports than nodes, an unknown profile, an invalid topic, or GSSAPI; a rack
+            of a node that there is not.
         ModuleNotFoundError: the extra `testing` is not installed.
     """
 
@@ -89,7 +90,7 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
         **options: Unpack[FakeClusterOptions],
     ) -> None:
         if find_spec("kio") is None:
-            raise ModuleNotFoundError("FakeCluster needs kio: install aioproducer[testing]", name="kio")
+            raise ModuleNotFoundError("FakeCluster needs kio: pip install 'aioproducer[testing]'", name="kio")
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
         if ports is not None and len(ports) != nodes:
@@ -98,6 +99,7 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
             raise ValueError("the embedded cluster has no Kerberos: for GSSAPI use KafkaCluster")
         check_options(options)
         options.setdefault("replication_factor", min(3, nodes))
+        options["racks"] = checked_racks(options.get("racks", {}), nodes)
         self._settings = ClusterSettings(profile=profile_named(profile), security=security, **options)
         self._nodes = nodes
         self._topics = checked_topics(topics)

@@ -56,7 +56,8 @@ class MockProducer(Producer):  # noqa: PLR0904  # what a test may ask
 
     With `auto_complete`, records are acknowledged in the next turn of the event loop. Otherwise `complete_next` and
     `error_next` end the oldest one; `flush`, `close` and a commit acknowledge all others, `close(0)` and an abort fail
-    them.
+    them. Those that `purge` ends, or their own deadlines, were never sent: they are not in `history`. `explain` knows
+    none of them: see `pending`.
 
     Args:
         bootstrap_servers: checked, and not used.

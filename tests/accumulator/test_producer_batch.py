@@ -4,16 +4,19 @@ from itertools import product
 
 import pytest
 
+from aioproducer._accumulator.batch_options import BatchOptions
 from aioproducer._accumulator.partition_queue import TRANSITIONS, BatchState, PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, BatchTimes
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
+from aioproducer._protocol.compression import CompressionType
 from aioproducer.errors import Outcome
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts
 from tests.reference.record_batch import Record, decode_batch, encode_records
 
+OPTIONS = BatchOptions(linger_s=0.0, delivery_timeout_s=1.0, codec=CompressionType.NONE)
 SHORTEST_WAY = {
     BatchState.OPEN: [],
     BatchState.QUEUED: [BatchState.QUEUED],
@@ -27,7 +30,7 @@ def batch_in(state: BatchState) -> ProducerBatch:
     place = TopicPartition("t", 0)
     queue = PartitionQueue(place, IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
     result = BatchResult(None, place)  # type: ignore[arg-type]  # it is never awaited
-    batch = ProducerBatch(queue, result, Chunk(1024), order=0, called_at=0.0)
+    batch = ProducerBatch(queue, result, Chunk(1024), options=OPTIONS, order=0, called_at=0.0)
     for step in SHORTEST_WAY[state]:
         batch.move_to(step)
     return batch

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer import Producer, ProducerConfig
+from aioproducer.cli.secure_broker import check_folder
 from aioproducer.testing.kafka.readiness import ask_for_cluster
 from aioproducer.testing.kafka.server_properties import is_free
 
@@ -119,6 +120,20 @@ async def test_secure_broker_writes_the_properties_that_a_producer_connects_with
     assert "security.protocol=SASL_SSL\n" in text
     assert sent.offset == 0
     assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "client.pem", "client.properties"]
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    check_folder(folder)  # the next one may write there again
+
+
+@pytest.mark.parametrize("name", ["client.properties", "ca.pem", "client.pem"])
+def test_secure_broker_overwrites_no_file_of_the_user(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine", "utf-8")
+
+    code, lines = refused("--secure", "--folder", str(tmp_path))
+
+    assert code == 2
+    assert name in lines[0]
+    assert "is there already" in lines[0]
+    assert (tmp_path / name).read_text("utf-8") == "mine"
 
 
 def test_busy_port_is_one_line() -> None:

@@ -31,7 +31,7 @@ def run_without(library: str, *arguments: str) -> "subprocess.CompletedProcess[s
 def test_missing_extra_is_one_line(library: str, arguments: list[str]) -> None:
     ended = run_without(library, *arguments)
 
-    said = f"aioproducer: {library} is not installed; in its clone, run: pip install '.[cli]'\n"
+    said = f"aioproducer: {library} is not installed: pip install 'aioproducer[cli]'\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)
 
 

@@ -1,9 +1,10 @@
 """The core of a producer without an event loop or a network, and a clock that tests set."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from aioproducer._accumulator.batch_options import BatchOptions
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
@@ -16,6 +17,7 @@ from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.measures import Measures
+from aioproducer._protocol.compression import CompressionType
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, Node, Partitions, PartitionView, TopicView
 from aioproducer.errors import KafkaError
@@ -25,10 +27,17 @@ from tests.fakes.producer_events import EventNotes
 TOPIC_ID = bytes(range(16))
 
 
-def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topic_id: bytes = TOPIC_ID) -> Cluster:
+def cluster_of(
+    leaders: Sequence[int],
+    *,
+    topic: str = "t",
+    epoch: int = 0,
+    topic_id: bytes = TOPIC_ID,
+    racks: Mapping[int, str] = MappingProxyType({}),
+) -> Cluster:
     """One topic whose partitions are led by these nodes, -1 for none."""
     partitions = Partitions.of(PartitionView(leader, epoch) for leader in leaders)
-    nodes = {node_id: Node(node_id, f"host{node_id}", 9092) for node_id in range(10)}
+    nodes = {node_id: Node(node_id, f"host{node_id}", 9092, racks.get(node_id)) for node_id in range(10)}
     view = TopicView(topic, topic_id, partitions, 0)
     return Cluster(nodes=MappingProxyType(nodes), topics=MappingProxyType({topic: view}))
 
@@ -36,7 +45,16 @@ def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topi
 class CoreParts:
     """Wired as in a producer; `now` is the time, in seconds."""
 
-    def __init__(self, *, leaders: Sequence[int] = (1,), memory: int = 1024 * 1024, **settings: float) -> None:
+    def __init__(
+        self,
+        *,
+        leaders: Sequence[int] = (1,),
+        memory: int = 1024 * 1024,
+        rack: str | None = None,
+        racks: Mapping[int, str] = MappingProxyType({}),
+        **settings: float,
+    ) -> None:
+        self.racks = racks
         self.now = 1000.0
         self.events = EventNotes()
         self.on_clock: Callable[[], None] = _nothing
@@ -48,7 +66,12 @@ class CoreParts:
         if self.identity.is_enabled:
             self.identity.assign(7, 0)
         ignore_keys = bool(settings.pop("ignore_keys", False))
-        self.settings = _settings(settings)
+        self.options = BatchOptions(
+            linger_s=settings.pop("linger_s", 0.005),
+            delivery_timeout_s=settings.pop("delivery_timeout_s", 120.0),
+            codec=CompressionType(int(settings.pop("compression", 0))),
+        )
+        self.settings = _settings(settings)._replace(rack=rack)
         self.pool = BufferPool(memory, self.settings.batch_size, on_return=self.events.nothing)
         self.accumulator = RecordAccumulator(self.settings, self._surroundings())
         self.open_batches = self.accumulator.open_batches
@@ -82,6 +105,8 @@ class CoreParts:
             random=random.Random(1),
             clock=self._read_clock,
             events=self.events,
+            options=self.options,
+            topic_options={},
             loop=None,  # type: ignore[arg-type]  # nothing is awaited here
             measures=Measures(),
         )
@@ -100,7 +125,7 @@ class CoreParts:
     # What tests do
 
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
-        for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch)):
+        for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch, racks=self.racks)):
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()
 
@@ -170,12 +195,10 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
         batch_size=int(given.pop("batch_size", 16 * 1024)),
         max_record_size=int(given.pop("max_record_size", 256 * 1024)),
         max_record_option="max_request_size",
-        linger_s=given.pop("linger_s", 0.005),
-        delivery_timeout_s=given.pop("delivery_timeout_s", 120.0),
         max_in_flight=int(given.pop("max_in_flight", 5)),
         max_request_size=int(given.pop("max_request_size", 1024 * 1024)),
-        compression=int(given.pop("compression", 0)),
         is_adaptive=bool(given.pop("is_adaptive", True)),
+        availability_timeout_s=given.pop("availability_timeout_s", 0.0),
         is_transactional=bool(given.pop("is_transactional", False)),
     )
 

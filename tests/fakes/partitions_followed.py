@@ -3,8 +3,10 @@
 import random
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.preferred_nodes import PreferredNodes
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.topic_partitions import TopicPartitions
+from aioproducer._timing.timers import TimerHeap
 
 
 class Moves:
@@ -28,7 +30,12 @@ def use_all(partitions: TopicPartitions) -> None:
             partitions.slot(topic, number)
 
 
-def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None) -> tuple[TopicPartitions, Moves]:
+def in_use(
+    *,
+    is_adaptive: bool = True,
+    identity: ProducerIdentity | None = None,
+    preferred: PreferredNodes | None = None,
+) -> tuple[TopicPartitions, Moves]:
     moves = Moves()
     partitions = TopicPartitions(
         identity or ProducerIdentity(is_enabled=True),
@@ -37,5 +44,6 @@ def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None
         move=moves.move,
         on_recreated=moves.note_renewed,
         is_adaptive=is_adaptive,
+        preferred=preferred or PreferredNodes(TimerHeap(lambda _: None)),
     )
     return partitions, moves

@@ -12,7 +12,6 @@ from aioproducer._native.measures import LatencyHistogram
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest
-from aioproducer._protocol.compression import CompressionType
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import Response
@@ -180,8 +179,7 @@ class ScriptedSender:
 
     def _make_sender(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> Sender:
         core = self.core
-        codec = CompressionType(core.settings.compression)
-        compressor = BatchCompressor(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
+        compressor = BatchCompressor(loop, core.accumulator, wake=_nothing, log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
             wait_queues=core.wait_queues,

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from aioproducer import BlockingProducer, Producer
 from aioproducer.integrations.asgi import readiness
-from aioproducer.testing import ApiKey, FakeCluster, Where
+from aioproducer.testing import ApiKey, FakeCluster, MockProducer, Where
 from tests.fakes.asgi_server import App, client_of
 from tests.fakes.cluster_elsewhere import cluster_elsewhere
 from tests.states.situations import producer_in
@@ -43,6 +43,13 @@ async def test_running_producer_is_ready(cluster: FakeCluster) -> None:
         "records_pending": 0,
         "last_error": None,
     }
+
+
+async def test_mock_producer_is_ready_too() -> None:
+    async with MockProducer() as producer:
+        status, ready, row = await asked(readiness(producer))
+
+    assert (status, ready, row["reason"]) == (200, True, "")
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ import aiokafka
 import pyarrow as pa
 import pytest
 from opentelemetry import propagate, trace
+from opentelemetry.metrics import Counter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
+from opentelemetry.util.types import AttributeValue
 
 from aioproducer import (
     BrokerError,
@@ -218,6 +220,38 @@ def test_counter_needs_no_event_loop(tracing: Tracing) -> None:
     )
 
     assert counted(tracing) == 1
+
+
+async def test_counter_that_raises_for_one_partition_has_the_others_and_later_ones(tracing: Tracing) -> None:
+    interceptor = tracing.interceptor()
+    failing = FailingOnce(vars(interceptor)["_sent"])
+    vars(interceptor)["_sent"] = failing
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    for _ in range(2):
+        for partition in range(3):
+            place = TopicPartition("orders", partition)
+            interceptor.on_acknowledgement(RecordMetadata(*place, place, 7, 0, 0, -1), ())
+        await asyncio.sleep(0)
+
+    assert counted(tracing) == 5
+    assert told == [failing.error]
+
+
+class FailingOnce:
+    """A counter whose first call raises."""
+
+    def __init__(self, counter: Counter) -> None:
+        self.error = RuntimeError("exporter")
+        self._counter = counter
+        self._calls = 0
+
+    def add(self, amount: int, attributes: dict[str, AttributeValue]) -> None:
+        self._calls += 1
+        if self._calls == 1:
+            raise self.error
+        self._counter.add(amount, attributes)
 
 
 class AddsHeader(ProducerInterceptor):

@@ -112,6 +112,65 @@ async def test_transaction_waiting_for_markers_keeps_its_partition() -> None:
         assert len(partitions) == 1
 
 
+async def awaited_with_pauses(producer: Producer) -> set[int | None]:
+    """The partitions of records of which each is a choice of its own."""
+    partitions: set[int | None] = set()
+    for _ in range(RECORDS):
+        partitions.add((await producer.send("orders", b"v")).partition)
+        await asyncio.sleep(0.2)
+    return partitions
+
+
+@in_virtual_time
+async def test_records_stay_in_the_rack_while_it_has_a_leader() -> None:
+    async with (
+        FakeCluster(3, topics={"orders": PARTITIONS}, racks={1: "a", 2: "b", 3: "c"}) as cluster,
+        Producer(cluster.bootstrap_servers, partitioner_rack_aware=True, client_rack="b") as producer,
+    ):
+        local = {number for number in range(PARTITIONS) if cluster.leader_of("orders", number) == 2}
+        keyed = {(await producer.send("orders", b"v", key=b"%d" % number)).partition for number in range(50)}
+        before = await awaited_with_pauses(producer)
+        await cluster.kill(2)
+        meanwhile = await awaited_with_pauses(producer)
+        await cluster.restart(2)
+        cluster.move_leader("orders", 5, 2)
+        await producer.send("orders", b"v", partition=5)  # the response of the old leader names the new one's rack
+        after = await awaited_with_pauses(producer)
+
+    assert (len(local), before, keyed) == (2, local, set(range(PARTITIONS)))
+    assert (meanwhile, after) == (set(range(PARTITIONS)), {5})
+
+
+@pytest.mark.parametrize("timeout_ms, least, most", [(0, 100, 130), (1_000, 5, 15)])
+@in_virtual_time
+async def test_records_leave_a_node_that_takes_none_for_too_long(timeout_ms: int, least: int, most: int) -> None:
+    """Without a time-out they join its open batch until that is closed, after a tenth of the delivery time-out."""
+    async with (
+        FakeCluster(10, topics={"orders": 10}) as cluster,
+        with_choices_of_its_own(
+            Producer(
+                cluster.bootstrap_servers,
+                partitioner_availability_timeout_ms=timeout_ms,
+                connections_max_idle_ms=5_000,
+                metadata_max_idle_ms=3_600_000,
+            )
+        ) as producer,
+    ):
+        stuck = (await producer.send("orders", b"v")).partition
+        cluster.faults.stall(Where(api=ApiKey.API_VERSIONS, node_id=cluster.leader_of("orders", stuck)))
+        await asyncio.sleep(60)
+
+        deliveries = []
+        for _ in range(200):
+            deliveries.append(producer.send("orders", b"v"))
+            await asyncio.sleep(0.1)
+
+        assert least < sum(not delivery.done() for delivery in deliveries) < most
+        cluster.faults.clear()
+        assert stuck in {(await delivery).partition for delivery in deliveries}
+        assert stuck in await awaited_with_pauses(producer)
+
+
 @pytest.mark.parametrize("is_adaptive, least, most", [(True, 5_000, 50_000), (False, 200, 2_000)])
 @in_virtual_time
 async def test_awaited_records_do_not_stay_with_a_node_that_is_slow(

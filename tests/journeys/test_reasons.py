@@ -17,14 +17,17 @@ def codes_warned_of(caplog: pytest.LogCaptureFixture) -> list[int]:
     return [int(match[1]) for match in found if match is not None]
 
 
+@pytest.mark.parametrize("deadline", [None, 4])
 @pytest.mark.parametrize("code", [14, 15, 41, 51, 999])
 @in_virtual_time
-async def test_error_names_the_code_that_withholds_a_producer_id(code: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_names_the_code_that_withholds_a_producer_id(
+    code: int, deadline: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID), times=None)
         async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=5000, request_timeout_ms=2000) as producer:
             with pytest.raises(DeliveryTimeoutError, match=r"producer an id yet .*InitProducerId") as raised:
-                await producer.send("orders", b"1")
+                await producer.send("orders", b"1", deadline=deadline)
 
     error = raised.value.last_broker_error
     assert isinstance(error, BrokerError)

@@ -336,4 +336,4 @@ ArrowRecords([], ColumnNames())
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
-    assert "send_arrow needs pyarrow: pip install pyarrow" in answer.stderr
+    assert "send_arrow needs pyarrow: pip install 'aioproducer[arrow]'" in answer.stderr

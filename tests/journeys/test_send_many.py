@@ -322,6 +322,25 @@ async def test_only_values_that_are_awaited_let_other_columns_be_so(producer: Pr
         await producer.send_many("orders", [b"v"], keys=later([b"k"]))
 
 
+async def test_stream_is_not_read_on_once_nothing_more_is_taken(one_broker: FakeCluster) -> None:
+    """What is left stays in the source: a queue would lose it."""
+    producer = await Producer(one_broker.bootstrap_servers).start()
+    given = []
+
+    async def source() -> AsyncIterator[bytes]:
+        for number in itertools.count():
+            if number == 3:
+                await producer.close()
+            given.append(number)
+            yield b"v"
+
+    result = await (await producer.send_many("orders", source()))
+
+    assert given == [0, 1, 2, 3]
+    assert result.delivered == 3
+    assert [type(error) for error in result.errors.values()] == [ProducerClosedError]
+
+
 async def test_threads_send_columns_but_no_streams(one_broker: FakeCluster) -> None:
     def send() -> list[BulkResult]:
         with BlockingProducer(one_broker.bootstrap_servers) as blocking:

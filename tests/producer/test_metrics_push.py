@@ -136,9 +136,9 @@ async def test_other_refusal_ends_the_questions(code: int) -> None:
     assert len(log.naming("metrics_push_ended")) == 1
 
 
-async def trouble_of(producer: Producer) -> str:
+async def trouble_of(producer: Producer, timeout_s: float = 1) -> str:
     with pytest.raises(TimeoutError) as caught:
-        await producer.client_instance_id(1)
+        await producer.client_instance_id(timeout_s)
     return str(caught.value)
 
 
@@ -151,6 +151,18 @@ async def test_broker_that_gives_no_id_is_not_asked_again(monkeypatch: pytest.Mo
                 await producer.client_instance_id(1000)
 
     assert len(asked_at(cluster)) == 1
+
+
+@in_virtual_time
+async def test_id_that_never_comes_is_not_waited_for() -> None:
+    async with one_topic(NOTHING) as cluster:
+        cluster.faults.error(ErrorCode.INVALID_REQUEST, SUBSCRIBE)
+        async with producing_on(cluster) as producer:
+            early = await asyncio.wait_for(trouble_of(producer, 1000), DEFAULT_INTERVAL_S)  # while the broker is asked
+            late = await asyncio.wait_for(trouble_of(producer, 1000), DEFAULT_INTERVAL_S)
+
+    assert early == late
+    assert "metrics push has ended: a broker refused: INVALID_REQUEST" in late
 
 
 @in_virtual_time

@@ -1,4 +1,4 @@
-"""Three nodes of real Kafka: one is killed, one is frozen, and the records come whole and in order."""
+"""Three nodes of real Kafka in three racks: one is killed, one is frozen, and the records come whole and in order."""
 
 import asyncio
 
@@ -29,14 +29,14 @@ async def read(kafka: KafkaCluster, topic: str, count: int) -> list[bytes]:
     return found
 
 
-async def leader_of(producer: Producer, kafka: KafkaCluster, topic: str) -> int:
+async def leader_of(producer: Producer, kafka: KafkaCluster, topic: str, *, partition: int = 0) -> int:
     client = aiokafka.AIOKafkaClient(bootstrap_servers=kafka.bootstrap_servers)
     await producer.partitions_for(topic)
     await client.bootstrap()
     try:
         await client.force_metadata_update()
         client.add_topic(topic)
-        while (leader := client.cluster.leader_for_partition(aiokafka.TopicPartition(topic, 0))) in {None, -1}:
+        while (leader := client.cluster.leader_for_partition(aiokafka.TopicPartition(topic, partition))) in {None, -1}:
             await client.force_metadata_update()
     finally:
         await client.close()
@@ -61,3 +61,18 @@ async def test_no_record_is_lost_doubled_or_out_of_place(three_kafka_nodes: Kafk
     written = await read(kafka, topic, RECORDS + 1)
     assert written == [b"first", *(b"%d" % number for number in range(RECORDS))]
     assert retried > 0
+
+
+async def leaders_chosen(kafka: KafkaCluster, topic: str, rack: str) -> set[int]:
+    """The leaders of the partitions of keyless records, of which each is a choice of its own."""
+    async with Producer(kafka.bootstrap_servers, partitioner_rack_aware=True, client_rack=rack) as producer:
+        partitions = set()
+        for _ in range(12):
+            partitions.add((await producer.send(topic, b"v")).partition)
+            await asyncio.sleep(0.11)
+        return {await leader_of(producer, kafka, topic, partition=partition) for partition in partitions}
+
+
+async def test_keyless_records_go_to_leaders_in_the_rack(three_kafka_nodes: KafkaCluster, topic: str) -> None:
+    assert await leaders_chosen(three_kafka_nodes, topic, "rack-2") == {2}
+    assert len(await leaders_chosen(three_kafka_nodes, topic, "rack-4")) > 1

@@ -14,16 +14,19 @@ from aioproducer import (
     InvalidPartitionError,
     JsonSerializer,
     NoTransactionError,
+    Outcome,
     Producer,
     ProducerClosedError,
     ProducerInterceptor,
     ProducerOptions,
     ProducerRecord,
+    PurgedError,
     RecordFilteredError,
     RecordMetadata,
     SerializationError,
     StringSerializer,
     TopicPartition,
+    TransactionAbortableError,
     TransactionAbortedError,
     UndeliveredError,
 )
@@ -97,6 +100,8 @@ async def test_bad_arguments_of_other_methods_are_refused(make: Make) -> None:
             await producer.send_many("orders", {"a": b""})
         with pytest.raises(TypeError, match="offsets"):
             await producer.send_offsets(5, "group")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="topic"):
+            producer.purge(5)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="prepared"):
             await producer.complete_transaction("t")  # type: ignore[arg-type]
 
@@ -161,6 +166,36 @@ async def test_threads_may_send(make: Make) -> None:
         metadata = await asyncio.to_thread(lambda: producer.send_threadsafe("log", b"v").result(10))
 
     assert metadata.offset == 0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("topic", ["orders", "new"])
+async def test_record_with_a_deadline_is_delivered_before_it(make: Make, topic: str, verb: str) -> None:
+    async with started(make) as producer:
+        for deadline, kind in (("1", TypeError), (True, TypeError), (0, ValueError), (10_000, ValueError)):
+            with pytest.raises(kind, match="deadline"):
+                await give(producer, verb, topic, b"bad", deadline=deadline)
+        if verb == "send_nowait":
+            await producer.partitions_for(topic)
+
+        assert (await give(producer, verb, topic, b"v", partition=0, deadline=20)).offset == 0
+        assert (await give(producer, verb, topic, b"v", partition=0)).offset == 1
+
+
+async def test_purged_records_were_never_sent(make: Make) -> None:
+    async with started(make, linger_ms=100) as producer:
+        purged = [producer.send("orders", b"1", partition=0) for _ in range(3)]
+        kept = producer.send("log", b"2")
+
+        assert producer.purge("orders") == 3
+        errors = [delivery.exception() for delivery in purged]
+        assert (await kept).offset == 0
+        assert (await producer.send("orders", b"3", partition=0)).offset == 0
+        assert producer.purge() == 0
+
+    assert [(type(error), error.outcome) for error in errors if isinstance(error, PurgedError)] == [
+        (PurgedError, Outcome.NOT_WRITTEN)
+    ] * 3
 
 
 # The user's code
@@ -290,6 +325,20 @@ async def test_transaction_commits_and_aborts(make: Make) -> None:
 
     assert kept.offset == 0
     assert committed == {("orders", 0): (5, ""), ("orders", 1): (6, "note"), ("orders", 2): None}
+
+
+async def test_transaction_with_purged_records_must_be_aborted(make: Make) -> None:
+    async with started(make, transactional_id="t", linger_ms=100) as producer:
+        await producer.begin_transaction()
+        producer.send("log", b"1")
+        assert producer.purge() == 1
+        with pytest.raises(TransactionAbortableError, match="purge"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction() as txn:
+            kept = txn.send("log", b"2")
+
+    assert kept.result().topic == "log"
 
 
 async def test_transaction_methods_of_java_are_refused_out_of_turn(make: Make) -> None:

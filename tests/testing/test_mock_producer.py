@@ -9,12 +9,14 @@ import pytest
 from aioproducer import (
     BrokerError,
     BytesSerializer,
+    DeliveryTimeoutError,
     IllegalStateError,
     JsonSerializer,
     KafkaError,
     Outcome,
     ProducerClosedError,
     ProducerFencedError,
+    RecordMetadata,
     StringSerializer,
     TransactionAbortableError,
     TransactionAbortedError,
@@ -22,6 +24,7 @@ from aioproducer import (
     partition_for_key,
 )
 from aioproducer.testing import ErrorCode, MockProducer
+from tests.fakes.virtual_cluster import in_virtual_time
 
 
 def shown(producer: MockProducer) -> list[tuple[str, object]]:
@@ -195,6 +198,50 @@ async def test_close_with_no_time_fails_the_rest() -> None:
     assert (before, producer.closed) == (False, True)
     assert isinstance(error, ProducerClosedError)
     assert error.outcome is Outcome.NOT_WRITTEN
+
+
+@in_virtual_time
+async def test_record_at_its_deadline_was_never_sent() -> None:
+    async with MockProducer(auto_complete=False, topics={"t": 1}) as producer:
+        first, due, *later = [
+            producer.send("t", b"%d" % number, deadline=1 if number == 1 else None) for number in range(4)
+        ]
+        waited = producer.send("new", b"due", deadline=1)
+        producer.complete_next()
+        ended = producer.send("t", b"4", deadline=1)
+        await asyncio.sleep(0.5)
+        assert not due.done()
+        await asyncio.sleep(1)
+
+        for delivery in (due, waited, ended):
+            error = delivery.exception()
+            assert isinstance(error, DeliveryTimeoutError)
+            assert (error.outcome, "deadline=1:" in str(error)) == (Outcome.NOT_WRITTEN, True)
+        assert (producer.pending, shown(producer)) == (2, [("t", b"0"), ("t", b"2"), ("t", b"3")])
+        await producer.flush()
+        assert [delivery.result().offset for delivery in (first, *later)] == [0, 1, 2]
+        assert (await send_and_complete(producer)).offset == 3
+
+
+async def send_and_complete(producer: MockProducer) -> RecordMetadata:
+    delivery = producer.send("t", b"last", deadline=1)
+    producer.complete_next()
+    await asyncio.sleep(2)  # its deadline changes nothing
+    return delivery.result()
+
+
+async def test_purge_takes_the_records_of_the_topic_out_of_the_history() -> None:
+    async with MockProducer(auto_complete=False) as producer:
+        deliveries = [producer.send(topic, b"v") for topic in ("a", "a", "a", "b", "a")]
+        producer.complete_next()
+
+        assert (producer.purge("a"), producer.pending) == (3, 1)
+        assert shown(producer) == [("a", b"v"), ("b", b"v")]
+        assert sum(delivery.done() and delivery.exception() is not None for delivery in deliveries) == 3
+        after = producer.send("a", b"v")
+        await producer.flush()
+
+    assert after.result().offset == 1
 
 
 async def test_clear_forgets_and_the_rest_still_ends() -> None:

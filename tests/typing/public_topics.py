@@ -21,6 +21,7 @@ from aioproducer import (
     RecordMetadata,
     Serializer,
     Topic,
+    TopicOptions,
     UUIDSerializer,
 )
 
@@ -66,6 +67,11 @@ def handles(producer: Producer) -> None:
     assert_type(producer.topic("orders", key=BooleanSerializer(), value=DoubleSerializer()), Topic[bool, float])
     own: Serializer[Order] = OrderSerializer()
     assert_type(producer.topic("orders", value=own), Topic[bytes, Order])
+    assert_type(producer.topic("orders", value=bytes, linger_ms=5, compression_type="lz4"), Topic[bytes, bytes])
+    options: TopicOptions = {"delivery_timeout_ms": 60_000}
+    assert_type(producer.topic("orders", key=str, value=Order, **options), Topic[str, Order])
+    producer.topic("orders", value=bytes, linger_ms="5")  # type: ignore[call-overload]
+    producer.topic("orders", value=bytes, acks=1)  # type: ignore[call-overload]
     producer.topic("orders")  # type: ignore[call-overload]
     producer.topic("orders", value=5)  # type: ignore[call-overload]
 
@@ -96,6 +102,7 @@ def blocking(producer: BlockingProducer, order: Order) -> None:
     orders = producer.topic("orders", key=str, value=Order)
     assert_type(orders, BlockingTopic[str, Order])
     assert_type(producer.topic("orders", value=bytes), BlockingTopic[bytes, bytes])
+    assert_type(producer.topic("orders", value=Order, linger_ms=5), BlockingTopic[bytes, Order])
     assert_type(orders.send(order, key="k"), RecordMetadata)
     assert_type(orders.send_many([order], keys=["k"]), BulkResult)
     orders.enqueue(order)

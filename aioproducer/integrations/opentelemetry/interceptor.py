@@ -242,11 +242,13 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     def close(self) -> None:
         """End the spans of records whose headers another interceptor has removed."""
-        self._add_delivered()
-        left, self._open = self._open, {}
-        for each in left.values():
-            if each.span.is_recording():  # that of a bulk ends once
-                each.span.end()
+        try:
+            self._add_delivered()
+        finally:
+            left, self._open = self._open, {}
+            for each in left.values():
+                if each.span.is_recording():  # that of a bulk ends once
+                    each.span.end()
 
     # The counter: one call for the records of a batch, since each call costs a third of a span
 
@@ -264,9 +266,15 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     def _add_delivered(self) -> None:
         uncounted, self._uncounted = self._uncounted, []
+        failed: Exception | None = None
         for place in uncounted:
             delivered, place.delivered = place.delivered, 0
-            self._sent.add(delivered, place.measured)
+            try:
+                self._sent.add(delivered, place.measured)
+            except Exception as error:  # noqa: BLE001  # of the application's meter: the other places count all the same
+                failed = error
+        if failed is not None:
+            raise failed
 
     # Spans
 

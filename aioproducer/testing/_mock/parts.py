@@ -40,7 +40,7 @@ from aioproducer.testing._mock.sent_records import Run, SentRecords
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition_queue import PartitionQueue, RecordDeadline
     from aioproducer._accumulator.topic_partitions import TopicPartitions
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
@@ -87,18 +87,18 @@ class MockMetadata(MetadataRefresher):
 
     async def run(self) -> None:
         self.refreshes += 1
-        self._publish(self._current())
+        self._publish(self._current(asyncio.get_running_loop().time()))
         self._end_first_answers(None)
         await asyncio.get_running_loop().create_future()
 
-    def add_topic(self, topic: str, now: float) -> None:  # noqa: ARG002  # of the class above
+    def add_topic(self, topic: str, now: float) -> None:
         if topic not in self._views:
             self._views[topic] = _view(topic, 1)
-            self._publish(self._current())
+            self._publish(self._current(now))
 
-    def _current(self) -> Cluster:
-        topics = MappingProxyType(self._views.copy())
-        return Cluster(MappingProxyType({NODE.id: NODE}), topics, cluster_id="mock", controller_id=NODE.id)
+    def _current(self, now: float) -> Cluster:
+        topics, nodes = MappingProxyType(self._views.copy()), MappingProxyType({NODE.id: NODE})
+        return Cluster(nodes, topics, cluster_id="mock", controller_id=NODE.id, updated_at=now)
 
 
 def _view(name: str, partitions: int) -> TopicView:
@@ -162,6 +162,9 @@ class MockBatches(OpenBatches):
     def take_over_waiting_record(self, delivery: Delivery, generation: int, called_at: float) -> None:  # noqa: ARG002  # as above
         self._sent.take_over(delivery._batch_result, generation)
 
+    def limit(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+        self._sent.limit(delivery, deadline)
+
     @property
     def records(self) -> int:
         return self._sent.accepted
@@ -214,6 +217,9 @@ class MockSettlement(Settlement):
     def fail_everything(self, error: KafkaError, now: float) -> None:
         self._sent.fail_all(error)
         super().fail_everything(error, now)
+
+    def purge(self, topic: str | None, error: KafkaError) -> int:
+        return self._sent.purge(topic, error)
 
 
 class MockCoordinators(Coordinators):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._native.delivery import BatchResult
 from aioproducer._sender.produce_outcome import Complete
-from aioproducer.errors import Outcome
+from aioproducer.errors import DeliveryTimeoutError, Outcome
 from aioproducer.records import ProducerRecord
 from aioproducer.testing.fake_broker.log.record_batch import batch_of, decode_records
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from aioproducer._accumulator.flush_generations import FlushGenerations
+    from aioproducer._accumulator.partition_queue import RecordDeadline
     from aioproducer._native.append import OpenPartition
+    from aioproducer._native.delivery import Delivery
     from aioproducer._sender.completion import Completion
     from aioproducer.errors import KafkaError
     from aioproducer.records import OffsetAndMetadata, TopicPartition
@@ -41,11 +43,16 @@ class Run:
     count: int = 0
     base_offset: int = 0
     batch: bytes = b""
+    whole: Run | None = None  # the run that this one is a part of, from `first` on
+    first: int = 0
+    unsent: set[int] = field(default_factory=set)  # positions of records that ended before they were sent
 
     def records(self) -> Iterator[ProducerRecord]:
         """Yield what a consumer would get, or the objects that were serialized."""
         topic, partition = self.place
-        for logged in decode_records(self.batch):
+        for index, logged in enumerate(decode_records(self.batch)):
+            if index in self.unsent:
+                continue
             key, value = (logged.key, logged.value) if self.given is None else (self.given.key, self.given.value)
             yield ProducerRecord(topic, value, key, partition, logged.timestamp, logged.headers)
 
@@ -177,6 +184,8 @@ class SentRecords:
                 run.called_at,
                 count=1,
                 base_offset=run.base_offset + index,
+                whole=run,
+                first=index,
             )
             for index in range(run.count)
         ]
@@ -214,6 +223,44 @@ class SentRecords:
         unsent = error.with_details(outcome=error.outcome or Outcome.NOT_WRITTEN)
         while self._pending:
             self.fail(self._pending.popleft(), unsent)
+
+    def purge(self, topic: str | None, error: KafkaError) -> int:
+        """Fail the records of a topic, or of all, as not sent; return how many."""
+        self.close_open()
+        purged = [run for run in self._pending if topic in {None, run.place.topic}]
+        self._pending = deque(run for run in self._pending if topic not in {None, run.place.topic})
+        for run in purged:
+            self._fail_unsent(run, error)
+        return sum(run.count for run in purged)
+
+    def limit(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+        """End a record at its own deadline."""
+        if not self.auto_complete:
+            self._loop.call_at(deadline.at, self._expire, delivery, deadline)
+
+    def _expire(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+        self.close_open()
+        index = next((at for at, run in enumerate(self._pending) if run.result is delivery._batch_result), None)
+        if index is None:  # it has ended
+            return
+        run = self._pending[index]
+        del self._pending[index]
+        if run.count > 1:
+            position, parts = delivery._position, self._taken_apart(run)
+            run = parts.pop(position)
+            for at, part in enumerate(parts, index):
+                self._pending.insert(at, part)
+        for later in self._pending:
+            if later.place == run.place and later.base_offset > run.base_offset:
+                later.base_offset -= 1
+        text = f"not acknowledged within deadline={deadline.seconds:g}: the test has not ended the record before"
+        self._fail_unsent(run, DeliveryTimeoutError(text, outcome=Outcome.NOT_WRITTEN))
+
+    def _fail_unsent(self, run: Run, error: KafkaError) -> None:
+        """Fail records that were never sent: they get no offsets, and are not in the history."""
+        self._ends[run.place] -= run.count
+        (run.whole or run).unsent.update(range(run.first, run.first + run.count))
+        self.fail(run, error)
 
     def complete_soon(self) -> None:
         """Complete the records accepted before this call in the next turn of the loop, unless they fail in this one."""

@@ -1,6 +1,7 @@
 """The settings of one embedded cluster."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.client_metrics import MetricsSubscription
@@ -16,6 +17,7 @@ class ClusterSettings:
 
     profile: VersionProfile = PROFILES[NEWEST]  # which release of Kafka to look like
     cluster_id: str = "aioproducer-fake-cluster"  # the cluster id in Metadata
+    racks: Mapping[int, str] = field(default_factory=dict)  # `broker.rack` by node id
     replication_factor: int = 1  # copies of a partition if a request does not say, `default.replication.factor`
     min_insync_replicas: int = 1  # copies that must be in sync for `acks=all`, unless the topic says otherwise
     num_partitions: int = 4  # partitions of a topic created on first use, `num.partitions`

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from aioproducer.testing.certificates import Certificate
+from aioproducer.testing.cluster_options import checked_racks
 from aioproducer.testing.cluster_security import (
     LISTENERS,
     ClusterSecurity,
@@ -76,6 +77,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         features: Mapping[str, int] | None = None,
         security: ClusterSecurity | None = None,
         plugins: Path | None = None,
+        racks: Mapping[int, str] | None = None,
         performance: bool = False,
     ) -> None:
         """Describe a cluster; `start` makes it.
@@ -91,10 +93,12 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
             security: secured listeners beside the plaintext one, by the names of `LISTENERS` in
                 `aioproducer.testing.cluster_security`.
             plugins: a jar, or a folder of classes, that settings of the brokers name, such as `metric.reporters`.
+            racks: `broker.rack` by node id.
             performance: the heap and collector of a production broker instead of those of a test.
 
         Raises:
-            ValueError: no nodes, or not one port for each.
+            TypeError: racks that are not a mapping of node ids to names.
+            ValueError: no nodes, not one port for each, or a rack of a node that there is not.
         """
         if nodes < 1:
             raise ValueError(f"nodes must be 1 or more, not {nodes}")
@@ -110,6 +114,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         self._features = dict(features or {})
         self.security = security
         self._plugins = plugins
+        self._racks = checked_racks(racks or {}, nodes)
         self._is_for_measuring = performance
         self._nodes: dict[int, KafkaNode] = {}
         self._folder: WorkingFolder | None = None
@@ -329,6 +334,8 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
             if self.security is not None:
                 properties |= secured_properties(self.security, ports, self.security_folder)
             properties |= self._properties
+            if ports.node_id in self._racks:
+                properties["broker.rack"] = self._racks[ports.node_id]
             (folder / "server.properties").write_text(properties_text(properties), "utf-8")
             self._nodes[ports.node_id] = KafkaNode(ports, folder, program)
 

@@ -107,13 +107,13 @@ class Inside:
             return
         self._check_waiting(violated)
         client, now = running.client, running.loop.time()
-        generation, linger_s = running.generations.current, running.accumulator._settings.linger_s  # noqa: SLF001  # as above
+        generation = running.generations.current
         for queue in running.accumulator.partitions.queues():
             batch = queue.open_batch
             if batch is None and not queue.queued:
                 continue  # it holds nothing that could go, or linger
             if batch is not None and not batch.is_ready:
-                _check_lingering(batch, linger_s, generation, now=now, violated=violated)
+                _check_lingering(batch, generation, now=now, violated=violated)
             node_id = queue.leader_id
             connection_id = 0 if node_id is None else client.ready_connection(node_id)
             if not connection_id:
@@ -207,11 +207,11 @@ class Inside:
 
 
 def _check_lingering(
-    batch: ProducerBatch, linger_s: float, generation: int, *, now: float, violated: Callable[[str, str], None]
+    batch: ProducerBatch, generation: int, *, now: float, violated: Callable[[str, str], None]
 ) -> None:
     """STUCK: a batch is ready when its linger is over, or when a caller or a flush waits for it."""
     is_wanted = batch.result.wanted or batch.generation < generation
-    if is_wanted or batch.called_at + linger_s + _TICK_S < now:
+    if is_wanted or batch.called_at + batch.options.ready_age_s + _TICK_S < now:
         violated("STUCK", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
 
 
@@ -246,7 +246,7 @@ class ReadyWatch:
             batch
             for queue in waiting
             if (batch := queue.next_to_send(connection, now)) is not None
-            and (batch.is_sealed or not self._settings.compression)
+            and (batch.is_sealed or not batch.options.codec)
         ]
         drained = self._drain(node_id, connection, now)
         self._linger.drained(drained, now)

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 TICK_S: Final = 0.001
 OVERHEAD: Final = 1_000  # bytes that a record has beside its value, and its batch before it, at most
 
-CLOSING_AGES: Final = 10
-"""Part of the delivery timeout: a batch takes no records that are so much younger than its oldest."""
-
 
 class LingerWatch:
     """Stands before what opens and closes the batches of a producer."""
@@ -41,7 +38,6 @@ class LingerWatch:
         self._open_batches = open_batches
         self._violated = violated
         settings = open_batches._settings  # noqa: SLF001  # invariants are about what is inside
-        self._linger_s = min(settings.linger_s, settings.delivery_timeout_s / CLOSING_AGES)
         self._hurried: set[ProducerBatch] = set()
         self._opened_for: dict[PartitionQueue, int | None] = {}  # leaders; of open batches
         self._batch_size = settings.batch_size
@@ -64,8 +60,8 @@ class LingerWatch:
         for batch in batches:
             is_hurried = batch in self._hurried or batch.result.wanted or batch.is_part or batch.attempts > 1
             self._hurried.discard(batch)
-            if not is_hurried and now < batch.called_at + self._linger_s - TICK_S:
-                text = f"goes after {now - batch.called_at:.6f} s, and its linger is {self._linger_s:.3f} s"
+            if not is_hurried and now < batch.called_at + batch.options.ready_age_s - TICK_S:
+                text = f"goes after {now - batch.called_at:.6f} s, and its linger is {batch.options.ready_age_s:.3f} s"
                 self._violated("LINGER", f"{batch!r} {text}")
 
     def _around(self, step: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -96,10 +92,15 @@ class LingerWatch:
     def _company(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
         """The open batches that go with that of a partition, if its linger is over."""
         batch = queue.open_batch
-        if batch is None or batch.is_ready or now < batch.called_at + self._linger_s:
+        if batch is None or batch.is_ready or now < batch.called_at + batch.options.ready_age_s:
             return []
         leader = self._opened_for.get(queue)
-        return [each for each in self._all() if self._opened_for.get(each.queue) == leader]
+        age_s = batch.options.ready_age_s  # a topic may have a linger of its own
+        return [
+            each
+            for each in self._all()
+            if self._opened_for.get(each.queue) == leader and each.options.ready_age_s == age_s
+        ]
 
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name in {"close_all", "make_all_ready", "take_over_waiting_record"}:

@@ -44,6 +44,8 @@ def with_rare_options(options: Mapping[str, object], family: Family, seed: int) 
     buffers = {name: -1 for name in ("send_buffer_bytes", "receive_buffer_bytes") if chance.random() < _RARELY}
     if chance.random() < _RARELY:
         rare["partitioner_adaptive_partitioning_enable"] = False
+    if chance.random() < _RARELY:
+        rare["partitioner_availability_timeout_ms"] = chance.choice((1, 100))
     return {**options, **bulky, **rare, **buffers}
 
 

@@ -61,6 +61,20 @@ def test_wrong_broker_names_the_leader() -> None:
     assert answer == Answer(6, -1, -1, -1, (), (2, 1))
 
 
+@pytest.mark.parametrize("racks, rack", [({2: "b"}, "b"), ({}, None)])
+def test_wrong_broker_names_the_rack_of_the_leader(racks: dict[int, str], rack: str | None) -> None:
+    """As Metadata does: a client that follows the response must not forget it."""
+    network = ModelNetwork(2, racks=racks)
+    network.partition().move_leader(2, network.now)
+    client = network.client(1)
+
+    client.send_produce("t", batch(), acks=-1, version=10)
+
+    [node] = client.answer(ApiKey.PRODUCE, 10).node_endpoints
+    [_, broker] = client.ask(ApiKey.METADATA, 12, topics=None).brokers
+    assert (node.node_id, node.rack, broker.rack) == (2, rack, rack)
+
+
 def test_too_few_in_sync_replicas_refuses_acks_all() -> None:
     """It gets 19 before the append; acks=1 is not affected."""
     network = ModelNetwork(2, min_insync_replicas=2)

@@ -45,4 +45,5 @@ def leader_hint(partition: Partition, broker: ServingBroker) -> tuple[int, int] 
 
 def endpoints_of(exchange: Exchange, hints: Iterable[tuple[int, int]]) -> list[NodeEndpoint]:
     nodes = sorted({node for node, _ in hints})
-    return [NodeEndpoint(node, *exchange.address_of(node)) for node in nodes]
+    racks = exchange.cluster.settings.racks
+    return [NodeEndpoint(node, *exchange.address_of(node), racks.get(node)) for node in nodes]

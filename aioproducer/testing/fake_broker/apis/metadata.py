@@ -40,7 +40,7 @@ def answer_metadata(exchange: Exchange) -> None:
     tree: dict[str, object] = {
         "error_code": 0,
         "brokers": [
-            {"node_id": node, "host": host, "port": port, "rack": None}
+            {"node_id": node, "host": host, "port": port, "rack": cluster.settings.racks.get(node)}
             for node in cluster.live_nodes()
             for host, port in [exchange.address_of(node)]
         ],

@@ -71,6 +71,7 @@ class NodeEndpoint(NamedTuple):
     node_id: int
     host: str
     port: int
+    rack: str | None
 
 
 def decode_produce(reader: Reader, version: int) -> ProduceRequest:
@@ -167,6 +168,6 @@ def encode_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
         writer.int32(endpoint.node_id)
         writer.string(endpoint.host)
         writer.int32(endpoint.port)
-        writer.string(None)
+        writer.string(endpoint.rack)
         writer.tagged_fields()
     return b"".join(writer.finish())
