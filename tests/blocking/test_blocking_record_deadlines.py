@@ -134,3 +134,21 @@ def test_record_ends_at_its_deadline_while_the_queue_is_held_up(
         held_up.flush()
     assert cluster.values() == [b"1", b"2", b"3", b"4", b"not in time", b"5"]
     assert len(told) == 1
+
+
+def test_overdue_record_of_a_held_up_queue_keeps_its_transaction_from_being_committed(
+    cluster: ClusterElsewhere,
+) -> None:
+    has_ended = threading.Event()
+    with BlockingProducer(cluster.bootstrap_servers, max_waiting_records=1, transactional_id="t") as blocking:
+        blocking.begin_transaction()
+        cluster.do(lambda each: each.faults.stall(METADATA))
+        for value in (b"1", b"2", b"3"):
+            blocking.enqueue("orders", value)
+        blocking.enqueue("orders", b"overdue", deadline=0.1, on_delivery=lambda *_: has_ended.set())
+        assert has_ended.wait(60)
+        go_on(cluster)
+
+        with pytest.raises(KafkaError, match=r"deadline=0\.1 was over"):
+            blocking.commit_transaction()
+        blocking.abort_transaction()

@@ -72,11 +72,11 @@ def test_file_of_a_consumer_says_how_to_connect(tmp_path: Path) -> None:
 
 def test_misspelt_property_about_connections_is_refused(tmp_path: Path) -> None:
     """Left out, it would be the reason of what follows."""
-    arguments = ["diagnose", "--config", file_of(tmp_path, "group.id=g\nsecurity.protcol=SASL_SSL\n"), "127.0.0.1:1"]
+    arguments = ["diagnose", "--config", file_of(tmp_path, "group.id=g\nsecurity.protocols=SASL_SSL\n"), "127.0.0.1:1"]
     result = CliRunner().invoke(command_line(arguments), arguments)
 
     assert result.exit_code == 2
-    assert "line 2: there is no option 'security.protcol'; did you mean 'security.protocol'?" in result.stderr
+    assert "line 2: there is no option 'security.protocols'; did you mean 'security.protocol'?" in result.stderr
 
 
 def test_missing_file_is_named() -> None:
