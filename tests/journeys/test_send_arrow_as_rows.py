@@ -85,7 +85,7 @@ async def test_rows_behind_the_close_are_refused(one_broker: FakeCluster) -> Non
     async with Producer(one_broker.bootstrap_servers, **TIGHT) as producer:
         table = pa.table({"value": [b"v" * 500] * 2_000, "partition": [0] * 2_000})
         call = asyncio.create_task(producer.send_arrow("orders", table))
-        while producer.statistics().buffer_available_bytes == producer.statistics().buffer_total_bytes:
+        while producer.statistics().buffer_available_bytes == producer.statistics().buffer_total_bytes:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0)  # until rows are accepted
         await producer.close()
         bulk = await call
