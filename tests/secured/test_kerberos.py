@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from aioproducer.cli.aiokafka_options import aiokafka_security, check_readable
 
 from aioproducer import ConfigurationError, Producer, ProducerConfig
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.errors import TicketError
+from aioproducer.integrations._aiokafka_security import aiokafka_security, check_readable
 from aioproducer.testing.kafka import KafkaCluster, Kdc
 from tests.secured.diagnosed import names, steps_of
 from tests.secured.kerberos import (

@@ -27,6 +27,12 @@ from aioproducer._protocol.sasl.messages import (
     decode_sasl_authenticate_response,
     decode_sasl_handshake_response,
 )
+from aioproducer._protocol.telemetry_messages import (
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_TELEMETRY,
+    decode_get_telemetry_subscriptions_response,
+    decode_push_telemetry_response,
+)
 from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
@@ -73,6 +79,8 @@ OF_ONE_VERSION: dict[Api, Callable[[bytes], object]] = {
     DESCRIBE_PRODUCERS: decode_describe_producers_response,
     WRITE_TXN_MARKERS: decode_write_txn_markers_response,
     SASL_HANDSHAKE: decode_sasl_handshake_response,
+    GET_TELEMETRY_SUBSCRIPTIONS: functools.partial(decode_get_telemetry_subscriptions_response, from_node=1),
+    PUSH_TELEMETRY: decode_push_telemetry_response,
 }
 """Called with the payload."""
 
