@@ -89,6 +89,7 @@ def test_subscriptions_to_nothing() -> None:
     found = decode_get_telemetry_subscriptions_response(data, from_node=3)
 
     assert (found.prefixes, found.compression_types, found.instance_id) == ((), (), NO_INSTANCE_ID)
+    assert list(found.error_codes) == [found.error_code]
 
 
 @pytest.mark.parametrize("size", [0, 100, 20_000])
