@@ -34,7 +34,7 @@ class PreferredNodes:
         self._timeout_s = availability_timeout_s
         self._rack = rack
         self._nearby: frozenset[int] = frozenset()
-        self._waits: dict[int, Timer] = {}  # by node with ready batches that could not be drained
+        self.waits: dict[int, Timer] = {}  # by node with ready batches that could not be drained
         self._unavailable: set[int] = set()
         self.on_unavailable: Callable[[int], None] = _nothing
         """Called with a node when it becomes unavailable."""
@@ -45,12 +45,12 @@ class PreferredNodes:
 
     def note_waiting(self, node_id: int, now: float) -> None:
         """Note that a node has ready batches and takes no request now."""
-        if self._timeout_s and node_id not in self._waits:
-            self._waits[node_id] = self._timers.schedule(now + self._timeout_s, partial(self._waits_too_long, node_id))
+        if self._timeout_s and node_id not in self.waits:
+            self.waits[node_id] = self._timers.schedule(now + self._timeout_s, partial(self._waits_too_long, node_id))
 
     def note_drained(self, node_id: int) -> None:
         """Note that a node takes batches, or that none waits for it any more."""
-        timer = self._waits.pop(node_id, None)
+        timer = self.waits.pop(node_id, None)
         if timer is not None:
             timer.cancel()
             self._unavailable.discard(node_id)

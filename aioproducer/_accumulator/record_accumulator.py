@@ -190,7 +190,8 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         Args:
             connection: the one to use, so that order across reconnects holds.
         """
-        self._preferred.note_drained(node_id)
+        if self._preferred.waits:
+            self._preferred.note_drained(node_id)
         drained: list[ProducerBatch] = []
         size = 0
         again: list[PartitionQueue] = []
