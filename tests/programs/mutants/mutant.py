@@ -48,8 +48,8 @@ class Change:
 class Mutant:
     name: str
     breaks: str
-    families: tuple[str, ...] = ()  # families of the simulation that find it fastest; they are tried first
-    tests: tuple[str, ...] = ()  # tests that find what no caller and no broker can see; they run before other families
+    families: tuple[str, ...] = ()  # families of the simulation that find it fastest; tried before the others
+    tests: tuple[str, ...] = ()  # tests that find it, for what the simulation sees late or not at all; they run first
     changes: tuple[Change, ...]
 
     def native_modules(self, package: Path) -> tuple[str, ...]:

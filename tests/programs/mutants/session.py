@@ -73,10 +73,10 @@ class Session:
     def _search(self, tree: Tree, mutant: Mutant) -> Finding:
         until = time.monotonic() + self._seconds
         finding = Finding(by="")
-        if mutant.families:
-            finding = tree.simulate(*mutant.families, seeds=self._seeds, seconds=self._seconds)
-        if not finding.is_kill and mutant.tests:
+        if mutant.tests:
             finding = tree.test(mutant.tests)
+        if not finding.is_kill and mutant.families:
+            finding = tree.simulate(*mutant.families, seeds=self._seeds, seconds=self._seconds)
         left = until - time.monotonic()
         others = [name for name in FAMILIES if name not in mutant.families]
         if not finding.is_kill and left > 0:
