@@ -114,7 +114,7 @@ class BatchSplitter:
         return parts
 
     def cut_out(self, batch: ProducerBatch, positions: Sequence[int]) -> BatchResult | None:
-        """Take records out of a queued batch that has no sequence; the others are numbered anew.
+        """Take records out of a queued batch that has no sequence; the others are numbered again.
 
         Returns:
             The result of those records, in order; None, with nothing changed, if there is no memory to unpack a batch.

@@ -36,5 +36,5 @@ def _drop_archive_finders() -> None:
 @cache
 def _freeze_once() -> None:
     """Exempt from garbage collection what the first task has left: modules, which stay."""
-    gc.collect()  # garbage would stay for ever
+    gc.collect()  # what is garbage now would never be collected
     gc.freeze()

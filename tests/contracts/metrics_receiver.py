@@ -1,4 +1,4 @@
-"""A cluster whose brokers take pushed metrics: the embedded one, and real Kafka with a plug-in of ours."""
+"""A cluster whose brokers take pushed metrics: the embedded one, and real Kafka with this project's plug-in."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _result_of(step: object) -> object:
 
 @functools.cache
 def _salted(wish: SaltedPasswordWanted) -> bytes:
-    """Compute what a right challenge asks for; for others, which nobody would accept, it does not matter."""
+    """Compute what a right challenge asks for; for invalid ones, which are refused, the result does not matter."""
     if wish.iterations != ITERATIONS:
         return bytes(32)
     return wish.compute(wish.hash_name, wish.password.encode(), wish.salt, wish.iterations)

@@ -149,7 +149,7 @@ class Peer(ABC):
 
     @abstractmethod
     async def _take(self, record: PeerRecord) -> None:
-        """Give the client a record when it has room; whatever is raised, it has not taken the record."""
+        """Give the client a record when it has room; after an exception it has not taken the record."""
 
     @abstractmethod
     async def _end(self, timeout_s: float) -> None:
