@@ -191,6 +191,9 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._stream.send(request, pieces, now)
         self._watch(now + self._look_again_s)
 
+    def withdraw(self, request: OutgoingRequest) -> None:
+        """Do not send a request that nothing waits for any more. Here it is too late: its bytes are on their way."""
+
     def close(self, error: KafkaError) -> None:
         """Close at once; the loop ends the requests as lost a little later. A second call does nothing."""
         if self._state is ConnectionState.CLOSED:

@@ -210,7 +210,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Send a request to a broker, connecting if needed, and wait for the response.
 
         Every reachable node gets one attempt to connect. The wait is bounded by `request_timeout_ms`; if any node may
-        answer, others are asked meanwhile. The response to a cancelled call is ignored.
+        answer, others are asked meanwhile. A cancelled call is not sent if it still waits for an authentication;
+        else its response is ignored.
 
         Args:
             decode: decodes the response; a ProtocolError closes the connection and is raised here.
@@ -223,11 +224,16 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """
 
         def ask(node_connection: NodeConnection) -> Awaitable[ResponseT]:
-            if node_connection.connection is None:
+            connection = node_connection.connection
+            if connection is None:
                 raise BrokerConnectionError(f"{node_connection} was lost")
-            version = node_connection.connection.versions.highest_common(api, at_most=at_most)
+            version = connection.versions.highest_common(api, at_most=at_most)
             question = PendingRequest(self._context, node_connection, decode)
-            node_connection.connection.send(question.outgoing(api, version, build(version)))
+            request = question.outgoing(api, version, build(version))
+            connection.send(request)
+            question.answer.add_done_callback(
+                lambda answer: connection.withdraw(request) if answer.cancelled() else None
+            )
             return question.answer
 
         if node_id is None:

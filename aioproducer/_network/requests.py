@@ -77,7 +77,7 @@ WRITTEN: Final = Written()
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OutgoingRequest:
-    """One request; the connection calls `on_end` exactly once."""
+    """One request; the connection calls `on_end` exactly once, unless the request is withdrawn before it is sent."""
 
     api_key: int
     version: int

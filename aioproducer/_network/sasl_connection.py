@@ -111,6 +111,11 @@ class SaslConnection(BrokerConnection):
                 self._look_later()
         self._release(now)
 
+    def withdraw(self, request: OutgoingRequest) -> None:
+        """Forget a request that is still held, without calling its `on_end`."""
+        if request in self._held:
+            self._held.remove(request)
+
     def close(self, error: KafkaError) -> None:
         """Close at once, and end the authentication."""
         if self._state is ConnectionState.CLOSED:

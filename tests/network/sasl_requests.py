@@ -14,20 +14,22 @@ class Requests:
         self.ends: list[tuple[int, RequestEnd]] = []
         self.sent = 0
 
-    def send(self, count: int = 1, *, acks: int = -1) -> None:
-        for _ in range(count):
-            number = self.sent
-            self.sent += 1
-            self._connection.send(
-                OutgoingRequest(
-                    api_key=0,
-                    version=99 if acks == 0 else 13,
-                    flexible=True,
-                    buffers=[number.to_bytes(4, "big")],
-                    expects_response=acks != 0,
-                    on_end=partial(self._ended, number),
-                )
-            )
+    def send(self, count: int = 1, *, acks: int = -1) -> list[OutgoingRequest]:
+        requests = [self._numbered(number, acks) for number in range(self.sent, self.sent + count)]
+        self.sent += count
+        for request in requests:
+            self._connection.send(request)
+        return requests
+
+    def _numbered(self, number: int, acks: int) -> OutgoingRequest:
+        return OutgoingRequest(
+            api_key=0,
+            version=99 if acks == 0 else 13,
+            flexible=True,
+            buffers=[number.to_bytes(4, "big")],
+            expects_response=acks != 0,
+            on_end=partial(self._ended, number),
+        )
 
     def _ended(self, number: int, end: RequestEnd) -> None:
         self.ends.append((number, end))

@@ -329,6 +329,24 @@ async def test_connection_closed_during_the_authentication_says_so() -> None:
 
 
 @in_virtual_time
+async def test_withdrawn_request_is_sent_only_if_it_was_not_held() -> None:
+    secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=0.5))
+    requests = Requests(secured)
+    first = requests.send()[0]
+    secured.connection.withdraw(first)
+    await asyncio.sleep(9.6)
+    held = requests.send(3)
+    await asyncio.sleep(0.3)
+    secured.connection.withdraw(held[1])
+    in_flight = secured.connection.in_flight
+    await asyncio.sleep(2)
+
+    assert in_flight == 3
+    assert requests.answered == [0, 1, 3]
+    assert requests.lost() == {}
+
+
+@in_virtual_time
 async def test_held_requests_end_when_the_connection_closes() -> None:
     secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=5))
     requests = Requests(secured)

@@ -112,7 +112,6 @@ class WireWatch:
         self._is_transactional = plan.family.is_transactional
         self._resends = ResendWatch(history, plan)
         self._used: dict[int, float] = {}  # connection -> when a request or an answer was the last on it
-        self._may_be_held = bool(plan.mechanism)  # by an authentication: it goes out when nothing waits for it any more
         self._held_s = 1.0 if plan.mechanism else 0.0  # for so long a request may wait for an authentication
         unread_ms = 0 if self._is_answered else plan.number("request_timeout_ms")  # what is not read keeps it in use
         self._max_idle_s = max(plan.number(_IDLE), unread_ms) / 1000 if _IDLE in plan.options else math.inf
@@ -220,7 +219,7 @@ class WireWatch:
         now = self._clock()
         asked = self._metadata_in_flight
         patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
-        if sum(now < at + patience_s for at in asked.values()) > 1 + self._may_be_held:
+        if sum(now < at + patience_s for at in asked.values()) > 1:
             self.violated("PACE", "a third Metadata request while one and its hedge are in flight")
         asked[key] = now
         if len(self._refreshes) == AT_ONCE and now < self._refreshes[0] + self._refresh_pause_s:
