@@ -26,7 +26,7 @@ from aioproducer._protocol.sasl.steps import (
     Work,
 )
 from aioproducer._threads.off_loop import run_in_thread
-from aioproducer.errors import AuthenticationError, CredentialsError, TicketError
+from aioproducer.errors import AuthenticationError, CredentialsError, TicketError, TokenError
 from aioproducer.security import Secret
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ class SaslClient:
         """Note the error of an exchange."""
         if self.tickets is not None and isinstance(error, TicketError):
             self.tickets.failed()
+        if self._tokens is not None and isinstance(error, TokenError):
+            self._tokens.refused()
 
     def close(self) -> None:
         """Stop; `closed` waits for the end."""

@@ -135,7 +135,7 @@ class SaslConnection(BrokerConnection):
 
     def _release(self, now: float) -> None:
         """Send the held requests that may go now."""
-        while self._held and self._state is ConnectionState.READY and self._may_pass(self._held[0], now):
+        while self._held and self.is_open and self._may_pass(self._held[0], now):
             super().send(self._held.popleft())
 
     def _may_pass(self, request: OutgoingRequest, now: float) -> bool:
@@ -150,7 +150,7 @@ class SaslConnection(BrokerConnection):
 
     def _look_now(self, now: float) -> None:
         self._held_timer = None
-        if self._exchange is None and self._held and self._state is ConnectionState.READY:
+        if self._exchange is None and self._held and self.is_open:
             self._authenticate_again(max(now, self._not_before))
             self._release(now)
 
@@ -177,9 +177,9 @@ class SaslConnection(BrokerConnection):
         self._advance(None)
 
     def _advance(self, result: object) -> None:
-        """Carry out steps until one must be waited for."""
+        """Carry out steps until one must be waited for, or the transport closes."""
         try:
-            while self._exchange is not None:
+            while self._exchange is not None and not self._transport.is_closing():
                 result = self._carry_on(self._exchange.send(result))
                 if result is None:
                     return

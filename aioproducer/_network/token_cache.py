@@ -1,5 +1,8 @@
 """One token for all connections of a producer: fetched once, renewed before its end, kept while a renewal fails.
 
+A token that a broker refuses is renewed at once: it may have been revoked, or signed with a key that is no longer in
+use. Refusals that go on renew it at a slower and slower pace, up to `retry_backoff_max_ms`.
+
 Source: ExpiringCredentialRefreshingLogin in Apache Kafka; KIP-255, KIP-768.
 """
 
@@ -82,6 +85,8 @@ class TokenCache:
         self._failures = 0  # in a row
         self._last_error: AuthenticationError | None = None
         self._retry_at = 0.0  # monotonic seconds
+        self._kept_at = 0.0  # monotonic seconds
+        self._refusals = 0  # of tokens that were refused soon, in a row
         self._is_closed = False
 
     @property
@@ -111,6 +116,15 @@ class TokenCache:
         assert self._fetching is not None
         return await asyncio.shield(self._fetching)  # others wait for it too
 
+    def refused(self) -> None:
+        """Renew the token now, since a broker refuses it; until then it is still used, which others may accept."""
+        age_s = self._loop.time() - self._kept_at
+        if age_s > self._settings.retry_backoff_max_ms / 1000:
+            self._refusals = 0
+        if self._kept is not None and age_s >= self._backoff.delay_s(self._refusals):
+            self._refusals += 1
+            self._fetch()
+
     def close(self) -> None:
         self._is_closed = True
         if self._timer is not None:
@@ -119,7 +133,9 @@ class TokenCache:
             self._fetching.cancel()
 
     def _fetch(self) -> None:
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._fetching is None and not self._is_closed:
             self._fetching = self._loop.create_task(self._ask(), name="aioproducer-token")
             self._fetching.add_done_callback(self._fetched)
@@ -159,7 +175,8 @@ class TokenCache:
         return _Kept(Bearer(text, extensions, now), now if expires_at is None else expires_at)
 
     def _keep(self, kept: _Kept) -> None:
-        self._failures, self._last_error, self._kept = 0, None, kept
+        self._failures, self._last_error = 0, None
+        self._kept, self._kept_at = kept, self._loop.time()
         lifetime_s = kept.expires_at - kept.bearer.fetched_at
         if lifetime_s > 0:
             self._fetch_in(self._refresh_after_s(lifetime_s))

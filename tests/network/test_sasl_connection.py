@@ -359,6 +359,19 @@ async def test_held_requests_end_when_the_connection_closes() -> None:
 
 
 @in_virtual_time
+async def test_nothing_is_written_to_a_transport_that_closes_when_a_new_session_is_due() -> None:
+    secured = await authenticated(SaslBroker(300))
+    requests = Requests(secured)
+    await asyncio.sleep(0.9)
+    requests.send()  # held, until the broker allows another exchange
+    secured.transport.is_closing = lambda: True
+    await asyncio.sleep(1)
+
+    assert secured.broker.sessions == 1
+    assert len(secured.broker.order) == 2
+
+
+@in_virtual_time
 async def test_retired_connection_ends_what_it_holds_first() -> None:
     secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=1))
     requests = Requests(secured)

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
 from aioproducer.errors import TokenError
 from aioproducer.security import Token, TokenProvider
@@ -128,6 +129,48 @@ async def test_last_valid_token_is_kept_while_fetching_fails() -> None:
     cache.close()
 
     assert (await cache.token()).token == "token-1"
+
+
+@in_virtual_time
+async def test_token_that_a_broker_refuses_is_renewed_once_for_all_connections() -> None:
+    provider = Provider(fresh(3600), after_s=0.1)
+    cache = Cached(provider).cache
+    client = SaslClient(
+        SaslSettings(mechanism="OAUTHBEARER", username="", password=None), asyncio.get_running_loop(), tokens=cache
+    )
+    await cache.token()
+    await asyncio.sleep(100)
+    for _ in range(50):  # connections with the old token
+        client.failed(TokenError("the broker refused the token"))
+        await asyncio.sleep(0.001)
+    used_meanwhile = (await cache.token()).token
+    await asyncio.sleep(1)
+    used_then = (await cache.token()).token
+    asked = provider.asked
+    await asyncio.sleep(2700)  # counted from the second, its time has not come
+    asked_later = provider.asked
+    cache.close()
+
+    assert (used_meanwhile, used_then) == ("token-0", "token-1")
+    assert asked == asked_later == 2
+
+
+@in_virtual_time
+async def test_provider_whose_tokens_are_all_refused_is_asked_at_a_slower_and_slower_pace() -> None:
+    provider = Provider(fresh(3600))
+    cache = Cached(provider).cache
+    await cache.token()
+    for _ in range(6000):
+        await asyncio.sleep(0.01)
+        cache.refused()
+    in_a_minute = provider.asked
+    for _ in range(6000):
+        await asyncio.sleep(0.01)
+        cache.refused()
+    cache.close()
+
+    assert 8 <= in_a_minute <= 15
+    assert provider.asked - in_a_minute <= 8
 
 
 @in_virtual_time

@@ -31,6 +31,7 @@ from aioproducer.testing.fake_broker.transactions.coordinators import Coordinato
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
 from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry
 from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 
 REQUESTS_KEPT = 10_000
 
@@ -157,7 +158,8 @@ class ModelCluster:
         security, credentials = self.settings.security, self.credentials
         if security is None or credentials is None or not LISTENERS.get(listener, "").startswith("SASL"):
             return None
-        return SaslSession(listener, security, credentials, random=self.random)
+        expires = self.settings.profile.versions[ApiKey.SASL_AUTHENTICATE][1] > 0  # with the field for the lifetime
+        return SaslSession(listener, security, credentials, random=self.random, expires=expires)
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)

@@ -11,7 +11,6 @@ Prints each cell as it goes, and a summary at the end; `--json FILE` writes the 
 import argparse
 import asyncio
 import contextlib
-import dataclasses
 import json
 import random
 import signal
@@ -24,7 +23,7 @@ from pathlib import Path
 from aioproducer.testing.kafka import MissingToolError
 from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
 from tests.programs.chaos.cell import run_cell
-from tests.programs.chaos.plans import PATIENT, VERSIONS, Plan, Scale, compared, drawn, gate, planned
+from tests.programs.chaos.plans import PATIENT, VERSIONS, Plan, Scale, compared, drawn, gate, planned, secured
 from tests.programs.chaos.producing.peers import CLIENTS
 from tests.programs.chaos.summary import Summary, cell_lines
 from tests.programs.timestamp import now
@@ -70,15 +69,10 @@ def plans(asked: argparse.Namespace, seed: int) -> Iterator[Plan]:
         number += 1
 
 
-def secured(plans: Iterator[Plan]) -> Iterator[Plan]:
-    """The same cells, for producers that authenticate."""
-    return (dataclasses.replace(plan, is_secured=True) for plan in plans)
-
-
 async def run(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
     summary = Summary()
     end = time.monotonic() + asked.minutes * 60
-    for plan in secured(plans(asked, seed)) if asked.secured else plans(asked, seed):
+    for plan in map(secured, plans(asked, seed)) if asked.secured else plans(asked, seed):
         if asked.minutes and time.monotonic() >= end:
             break
         print(f"{now()} cell {summary.cells + 1}: seed {plan.seed}, Kafka {plan.version}, {plan.limits}")

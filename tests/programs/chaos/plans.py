@@ -124,13 +124,19 @@ def compared(seed: int, scale: Scale, version: str, *, client: str) -> Plan:
 
 
 def gate(seed: int, scale: Scale) -> list[Plan]:
-    """Four cells that between them have every kind of fault, both versions and all deadlines."""
+    """Four cells that between them have every kind of fault, both versions, all deadlines, and a minute of sessions."""
     deaths = ("kill_leader", "kill_controller", "kill_two")
     network = ("resets", "delay", "thin_line", "half_open", "single_bytes")
     moves = ("rolling_restart", "elect_leaders", "grow_topic", "make_topic_again")
+    stops = ("freeze_leader", "stop_producer", "kill_leader")
     return [
         planned(seed, scale, "4.3.1", limits=PATIENT, faults=deaths),
         planned(seed + 1, scale, "3.9.1", limits=USUAL, faults=network),
-        planned(seed + 2, scale, "4.3.1", limits=USUAL, faults=moves),
-        planned(seed + 3, scale, "3.9.1", limits=HASTY, faults=("freeze_leader", "stop_producer", "kill_leader")),
+        secured(planned(seed + 2, scale, "4.3.1", limits=USUAL, faults=moves)),
+        secured(planned(seed + 3, scale, "3.9.1", limits=HASTY, faults=stops)),
     ]
+
+
+def secured(plan: Plan) -> Plan:
+    """Return the same with SASL over TLS, and sessions of ten seconds."""
+    return dataclasses.replace(plan, is_secured=True)

@@ -223,6 +223,8 @@ class FlushWatch:
             return 0.0
         if any(story.end is End.OPEN or story.verb == "enqueue" for story in self._others):
             return 0.0  # accepted, and its end was not seen
+        if any(story.deadline_s is not None for story in self._stories):
+            return 0.0  # a record ends at its own deadline, and its batch later, if that is on the wire
         return self._now() - max([self._last, *(story.ended_at for story in self._others)])
 
 

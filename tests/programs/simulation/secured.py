@@ -163,6 +163,10 @@ class SimulatedProvider:
         self.is_hanging = self.is_failing = False
         self.bad_tokens = 0
 
+    def was_refused(self) -> None:
+        """A broker has refused the newest token, or one before it: another may be fetched at once."""
+        self._not_before = 0.0
+
     def has_expired(self, token: str, *, within_s: float) -> bool:
         """Whether a token has been over for longer than that."""
         return self._clock() > self._ends.get(token, 0.0) + within_s

@@ -124,8 +124,10 @@ class SessionWatch:
             if transport.node.number in self._impatient:
                 self._violated("PATIENCE", f"API {api} follows a token on connection {transport.number}")
             talk.was_behind = True
-        elif self._clock() > talk.expires_at + TICK_S and not transport.is_seen_late:
-            late_s = self._clock() - talk.expires_at
+        elif (now := self._clock()) > talk.expires_at + TICK_S and not transport.is_seen_late:
+            if talk.lifetime_s < SHORTEST_S and now < talk.not_before - SHORTEST_S + TICK_S:
+                return  # no connection can renew so short a session in time: what was held goes when it opens
+            late_s = now - talk.expires_at
             self._violated(
                 "SESSION", f"API {api} is sent on connection {transport.number} {late_s:.3f} s after its end"
             )
@@ -179,6 +181,7 @@ class SessionWatch:
                 talk.is_in_exchange = False
             return
         talk.is_refused = True
+        self._secured.tokens.was_refused()
         refusals = self._refusals.setdefault(transport.node.number, deque(maxlen=_MOST_A_MINUTE))
         if len(refusals) == _MOST_A_MINUTE and now < refusals[0] + _MINUTE_S - TICK_S:
             self._violated("STORM", f"node {transport.node.number} has refused {_MOST_A_MINUTE + 1} times in a minute")

@@ -34,7 +34,9 @@ _CORRELATION: Final = struct.Struct(">ii")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
 _METADATA: Final = int(ApiKey.METADATA)
-_HANDSHAKE: Final = int(ApiKey.API_VERSIONS)
+_IN_A_PAUSE: Final = {int(each) for each in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)}
+"""Those of a handshake: on a connection of before the pause, the credentials may come during it."""
+
 _HEARD: Final = frozenset(
     (
         ApiKey.PRODUCE,
@@ -112,6 +114,8 @@ class WireWatch:
         self._is_transactional = plan.family.is_transactional
         self._resends = ResendWatch(history, plan)
         self._used: dict[int, float] = {}  # connection -> when a request or an answer was the last on it
+        self._authenticates = bool(plan.mechanism)
+        self._most_hedged = max(1, plan.brokers - 1) if plan.mechanism else 1  # several may wait for authentications
         self._held_s = 1.0 if plan.mechanism else 0.0  # for so long a request may wait for an authentication
         unread_ms = 0 if self._is_answered else plan.number("request_timeout_ms")  # what is not read keeps it in use
         self._max_idle_s = max(plan.number(_IDLE), unread_ms) / 1000 if _IDLE in plan.options else math.inf
@@ -213,13 +217,13 @@ class WireWatch:
         """Whether a node had asked for a pause; on a bootstrap connection the producer may not know the node."""
         until, connection, told_by = self._pauses.get(transport.node.number, _NO_PAUSE)
         is_known = api == told_by == _PRODUCE or connection == transport.number
-        return is_known and api != _HANDSHAKE and until > self._clock()
+        return is_known and api not in _IN_A_PAUSE and until > self._clock()
 
     def _note_metadata(self, key: tuple[int, int]) -> None:
         now = self._clock()
         asked = self._metadata_in_flight
         patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
-        if sum(now < at + patience_s for at in asked.values()) > 1:
+        if sum(now < at + patience_s for at in asked.values()) > self._most_hedged:
             self.violated("PACE", "a third Metadata request while one and its hedge are in flight")
         asked[key] = now
         if len(self._refreshes) == AT_ONCE and now < self._refreshes[0] + self._refresh_pause_s:
@@ -284,7 +288,9 @@ class WireWatch:
         correlation_id = _HEAD.unpack_from(frame)[3]
         if correlation_id in transport.asked:
             return Fate.OPEN
-        return Fate.REFUSED if (transport.number, correlation_id) in self._refused else Fate.MAY_REPEAT
+        key = (transport.number, correlation_id)
+        is_served = not self._authenticates or key in self._appended  # a session that is refused hides what follows
+        return Fate.MAY_REPEAT if is_served and key not in self._refused else Fate.REFUSED
 
     # Answers
 

@@ -74,9 +74,21 @@ class _Step(Enum):
 
 
 class SaslSession:
-    """What one connection has proved."""
+    """What one connection has proved.
 
-    def __init__(self, listener: str, security: ClusterSecurity, credentials: Credentials, *, random: Random) -> None:
+    Args:
+        expires: whether sessions end, as they do since Kafka 2.2 (KIP-368).
+    """
+
+    def __init__(
+        self,
+        listener: str,
+        security: ClusterSecurity,
+        credentials: Credentials,
+        *,
+        random: Random,
+        expires: bool = True,
+    ) -> None:
         self.listener = listener
         self.principal: str = ""
         self.mechanism: str = ""
@@ -89,6 +101,7 @@ class SaslSession:
         self._security = security
         self._credentials = credentials
         self._random = random
+        self._expires = expires
         self._step = _Step.FIRST
         self._server: SaslServer | None = None
         self._began_again_at: float | None = None
@@ -175,7 +188,7 @@ class SaslSession:
         bounds = [float(self._security.session_lifetime_ms)] if self._security.session_lifetime_ms > 0 else []
         if server.credential_ends_ms is not None:
             bounds.append(server.credential_ends_ms - wall_clock_ms)
-        if not bounds:
+        if not bounds or not self._expires:
             self.ends_at = None
             return 0
         lifetime = max(0, int(min(bounds)))
