@@ -162,7 +162,10 @@ class SessionWatch:
             self._end_without_session(transport, talk, code)
             return
         talk.answered += 1
-        if talk.answered < self._rounds or (self._rounds == 1 and token):
+        if self._rounds == 1 and token:
+            self._secured.tokens.was_refused()
+            return
+        if talk.answered < self._rounds:
             return
         self._open(talk, lifetime_ms)
 
