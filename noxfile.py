@@ -97,7 +97,7 @@ def tests(session: nox.Session) -> None:
     In several processes, or in one if arguments are given.
     """
     install(session, extras="cli", group=TESTS)
-    session.run("python", "-m", "pytest", *(session.posargs or ["-n", WORKERS, "--dist", "worksteal"]))
+    session.run("python", "-m", "pytest", *(session.posargs or ["-n", WORKERS, "--dist", "loadfile"]))
 
 
 @nox.session(python=False)

@@ -26,12 +26,18 @@ from tests.kafka_releases import (
     real_cluster,
     version_of_release,
 )
+from tests.shares_of_workers import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from aioproducer import Producer
     from aioproducer.testing import FakeCluster
 
-__all__ = ["pytest_runtest_teardown", "pytest_warning_recorded"]  # pytest finds them here
+__all__ = [  # pytest finds them here
+    "pytest_collection_modifyitems",
+    "pytest_runtest_teardown",
+    "pytest_warning_recorded",
+    "pytest_xdist_make_scheduler",
+]
 
 settings.register_profile("aioproducer", deadline=None)  # a busy machine is no defect
 settings.load_profile("aioproducer")

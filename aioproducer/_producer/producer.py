@@ -97,6 +97,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         """
         if self._running is None or self._running.is_shut:
             self._lifecycle.refuse()
+        config, running = self._topic_options.config_of(topic), self._running
         sending = partial(
             self.send_and_wait,
             topic,
@@ -106,9 +107,8 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             timestamp=timestamp,
             headers=owned_headers(headers),
             on_delivery=on_delivery,
-            **limits_of(from_call(deadline, self._config.delivery_timeout_ms)),
+            **limits_of(from_call(deadline, config.delivery_timeout_ms)),
         )
-        config, running = self._topic_options.config_of(topic), self._running
         limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)
         future: CallFuture[RecordMetadata] = CallFuture(
             running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread

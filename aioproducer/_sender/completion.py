@@ -14,7 +14,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._sender.unseen_failures import UnseenFailures
-from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome
+from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome, PurgedError
 
 if TYPE_CHECKING:
     import asyncio
@@ -119,7 +119,8 @@ class Completion:
             elapsed_s=now - batch.called_at,
             last_broker_error=batch.last_error if batch.last_error is not error else None,
         )
-        self._log.warning(
+        write = self._log.debug if isinstance(error, PurgedError) else self._log.warning  # `purge` returns how many
+        write(
             "batch_failed",
             topic=place.topic,
             partition=place.partition,

@@ -163,3 +163,14 @@ async def test_deadline_of_send_threadsafe_counts_from_its_call(producer: Produc
         await asyncio.wrap_future(future)
     assert caught.value.outcome is Outcome.NOT_WRITTEN
     assert (await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", deadline=60))).offset == 0
+
+
+async def test_deadline_of_send_threadsafe_may_be_as_long_as_the_topic_allows(one_broker: FakeCluster) -> None:
+    short = {"delivery_timeout_ms": 50, "request_timeout_ms": 40, "linger_ms": 0}
+    async with Producer(one_broker.bootstrap_servers, **short) as producer:  # type: ignore[arg-type]
+        producer.topic("orders", value=bytes, delivery_timeout_ms=60_000)
+        future = producer.send_threadsafe("orders", b"v", deadline=0.1)
+        time.sleep(0.15)  # noqa: ASYNC251  # as above
+
+        with pytest.raises(DeliveryTimeoutError, match=r"deadline=0\.1 was over before the event loop came"):
+            await asyncio.wrap_future(future)

@@ -1,6 +1,7 @@
 """A caller that gives a step of the loop up, wherever that is, and goes on: nothing is left out, and nothing twice."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 
@@ -29,6 +30,10 @@ TOO_LARGE = b"x" * 5_000
 
 places = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+PLACES_IN_TURN = [
+    pytest.param(PLACES[place], WAYS[way], id=f"{place}-{way}")
+    for place, way in zip(PLACES, itertools.cycle(WAYS), strict=False)
+]
 
 
 @asynccontextmanager
@@ -64,8 +69,7 @@ async def test_worker_goes_on_after_an_interrupted_step(place: Place, way: Way) 
     assert is_interrupted
 
 
-@ways
-@places
+@pytest.mark.parametrize("place, way", PLACES_IN_TURN)
 async def test_worker_begins_anew_after_an_interrupted_step(place: Place, way: Way) -> None:
     async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
         async with place(worker) as reached:

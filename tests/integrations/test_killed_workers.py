@@ -15,6 +15,14 @@ from tests.kafka_releases import RELEASES, fake_and_real
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.timing]
 
 ONE_FAKE_AND_REAL = [*fake_and_real(["4.3.1"])[:1], *fake_and_real()[len(RELEASES) :]]
+MEMBERS = ("range dynamic", "range static", "roundrobin static", "sticky dynamic")
+"""Assignors and kinds of membership: all on the embedded cluster, and on each real broker one."""
+
+PLACES = [
+    pytest.param(*each.values, members, marks=each.marks, id=f"{each.id}-{members}")
+    for number, each in enumerate(ONE_FAKE_AND_REAL)
+    for members in (MEMBERS if number == 0 else MEMBERS[number : number + 1])
+]
 TOTAL = 120
 WORKER_S = 60  # a worker that takes longer hangs: the session time-out is 6 s, an answer milliseconds
 
@@ -60,8 +68,7 @@ async def test_worker_dies_and_starts_again(broker_of_release: tuple[str, str], 
     assert await read_committed(servers, f"{name}-out", count=TOTAL) == list(range(TOTAL))
 
 
-@pytest.mark.parametrize("broker_of_release", ONE_FAKE_AND_REAL, indirect=True)
-@pytest.mark.parametrize("members", ["range dynamic", "range static", "roundrobin static", "sticky dynamic"])
+@pytest.mark.parametrize("broker_of_release, members", PLACES, indirect=["broker_of_release"])
 async def test_another_worker_takes_over(broker_of_release: tuple[str, str], topic: str, members: str) -> None:
     _, servers = broker_of_release
     name = topic_of(topic)

@@ -114,7 +114,7 @@ def check_configuration(options: dict[str, object]) -> str:
 
 def expected_besides(options: dict[str, object]) -> set[str]:
     """Options that are named although they were not given, because another one does not go with their default."""
-    return {"delivery_timeout_ms", "max_in_flight_requests_per_connection"} | {
+    return {"client_rack", "delivery_timeout_ms", "max_in_flight_requests_per_connection"} | {
         f"{name.removesuffix('_ms')}_max_ms" for name in options
     }
 

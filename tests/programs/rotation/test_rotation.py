@@ -21,7 +21,7 @@ async def play_each(names: list[str], folder: Path) -> list[Result]:
 # A way that is cut while it connects leaves a stream of asyncio's that nobody has closed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.slow(seconds=60)
 def test_nothing_is_lost_while_security_changes_under_load(tmp_path: Path) -> None:
     names = ["password, broker first", "authority"]
     with asyncio.Runner(loop_factory=MovingLoop) as runner:

@@ -24,7 +24,7 @@ async def racy(stage: Stage) -> None:
     await stage.together()
 
 
-SCHEDULES = 250
+SCHEDULES = 80
 
 RACY = Scene(act=racy, brokers=3, partitions=3)
 
