@@ -170,7 +170,8 @@ def _check_idempotence(config: _Options) -> None:
         )
     if config.retries == 0:
         raise ConfigurationError(
-            "enable_idempotence=True needs retries above 0, not 0: leave retries out, or set it to False", option="retries"
+            "enable_idempotence=True needs retries above 0, not 0: leave retries out, or set it to False",
+            option="retries",
         )
     if in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
         raise ConfigurationError(

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._row_groups import Split, records_of
-from aioproducer.spark._session import check, recommended_conf
+from aioproducer.spark._session import CONF_OF_ROW_GROUPS, check, recommended_conf
 
 FORMAT: Final = "aioproducer"
 VIEW: Final = "input"
@@ -32,8 +32,13 @@ _SPARK_CLASS = re.compile(r"^\[([A-Z_.0-9]+)\] (.+)", re.MULTILINE)
 
 
 @contextmanager
-def session(master: str, conf: Mapping[str, str], *, is_verbose: bool) -> Iterator[SparkSession]:
+def session(
+    master: str, conf: Mapping[str, str], *, is_verbose: bool, reads_row_groups: bool
+) -> Iterator[SparkSession]:
     """Start Spark for one load, and stop it.
+
+    Args:
+        reads_row_groups: whether tasks read row groups in Python, and no DataFrame.
 
     Raises:
         ConfigurationError: Spark does not start, or an executor lacks a package.
@@ -41,12 +46,15 @@ def session(master: str, conf: Mapping[str, str], *, is_verbose: bool) -> Iterat
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark takes the first python3 on PATH otherwise
     warnings.filterwarnings("ignore", module=r"pyspark\.")
     logging.getLogger("SQLQueryContextLogger").disabled = not is_verbose  # prints errors of Spark with Java's stack
-    defaults = {"spark.app.name": "aioproducer load", "spark.ui.enabled": "false"}
+    defaults = {
+        **recommended_conf(),
+        **(CONF_OF_ROW_GROUPS if reads_row_groups else {}),
+        "spark.app.name": "aioproducer load",
+        "spark.ui.enabled": "false",
+    }
     with _stderr_to_file(is_on=not is_verbose) as log:
         try:
-            spark = (
-                SparkSession.builder.master(master).config(map={**recommended_conf(), **defaults, **conf}).getOrCreate()
-            )
+            spark = SparkSession.builder.master(master).config(map={**defaults, **conf}).getOrCreate()
         except Exception as error:
             raise ConfigurationError(f"Spark does not start: {in_one_line(error)[1]}{_last_line(log)}") from error
     if not is_verbose:

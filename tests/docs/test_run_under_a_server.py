@@ -107,7 +107,8 @@ def test_page_has_the_files_of_every_server(files: Path) -> None:
 
 def test_gunicorn(files: Path, cluster: ThreadedFakeCluster) -> None:
     before, port = len(values(cluster)), free_port()
-    with running(files, "gunicorn", "app:app", "--bind", f"127.0.0.1:{port}") as gunicorn:
+    patience = ("--graceful-timeout", "3")  # of a worker that is still booting, gunicorn misses the end
+    with running(files, "gunicorn", "app:app", "--bind", f"127.0.0.1:{port}", *patience) as gunicorn:
         offsets = [int(post(port, "/", b"g%d" % number)) for number in range(8)]
 
     assert gunicorn.returncode == 0

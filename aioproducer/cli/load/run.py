@@ -117,7 +117,10 @@ class LoadRun:
         settings = self._settings
         self._query = f"run {settings.run_id}" if settings.run_id else ""
         conf = settings.pairs_of_conf()
-        with load_spark.session(master, conf, is_verbose=self._is_verbose) as spark, _task_bar(spark):
+        started = load_spark.session(
+            master, conf, is_verbose=self._is_verbose, reads_row_groups=settings.reads_row_groups
+        )
+        with started as spark, _task_bar(spark):
             tasks = load_spark.task_count(spark, settings.tasks, self._splits if settings.reads_row_groups else None)
             self._cold_s = time.monotonic() - self._begun
             if settings.reads_row_groups:

@@ -21,6 +21,7 @@ from aioproducer.cli.load.settings import DEFAULT_PROPERTIES
 from aioproducer.spark import recommended_conf
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._row_groups import Split, find_splits
+from aioproducer.spark._session import CONF_OF_ROW_GROUPS
 from tests.benchmarks.brokers import records_in
 from tests.benchmarks.job import Job, Outcome, percentile
 from tests.benchmarks.spark_setup import jars_folder, pyspark_folder
@@ -147,7 +148,7 @@ def _load(job: Job, options: Mapping[str, str]) -> Outcome:
     splits: list[Split] = []
     while sum(each.rows for each in splits) < job.records:  # the files again, for more rows than they have
         splits += found[: (job.records - sum(each.rows for each in splits)) // found[0].rows]
-    with _session() as spark, tempfile.TemporaryDirectory() as folder:
+    with _session(CONF_OF_ROW_GROUPS) as spark, tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         from aioproducer.spark._load_spark import load_row_groups  # noqa: PLC0415  # imports pyspark
 
@@ -233,7 +234,7 @@ def _third_of(rows: int, do: Callable[[], None]) -> dict[str, float]:
 
 
 @contextmanager
-def _session() -> "Iterator[SparkSession]":
+def _session(more: Mapping[str, str] | None = None) -> "Iterator[SparkSession]":
     """Start a JVM with PySpark from the cache, whatever version this environment has."""
     os.environ.pop("SPARK_HOME", None)
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -249,6 +250,7 @@ def _session() -> "Iterator[SparkSession]":
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        **(more or {}),
     }
     spark = SparkSession.builder.master(f"local[{CORES},4]").config(map=conf).getOrCreate()
     try:

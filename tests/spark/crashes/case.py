@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pytest
 
@@ -15,7 +15,6 @@ from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.crashes.driver import Driver
 from tests.spark.crashes.faulty_source import OPTION, Faults, Point
 from tests.spark.crashes.query import Job
-from tests.spark.crashes.table import TABLE, TableRow
 from tests.spark.crashes.topic import Topic
 
 ROWS = 300
@@ -26,6 +25,17 @@ GATE = pytest.mark.parametrize("kafka", [pytest.param("4.3.1", marks=pytest.mark
 """A case on both brokers, and on the first in every run of CI."""
 
 
+class TableRow(NamedTuple):
+    """What a case came to, for the crash table at the end of the run."""
+
+    case: str
+    broker: str
+    duplicates: int
+    missing: int
+    recovery_s: float
+    """From the start of the driver that recovers, or from the fault if none was started, to the commit of the batch."""
+
+
 @dataclass
 class Case:
     """A stream into a topic of its own, exactly once.
@@ -34,12 +44,14 @@ class Case:
         kafka: running cluster.
         folder: for everything.
         name: of topic and sink.
+        show: a row of the crash table.
         master: of Spark; None is local with the cores that `driver` is given.
     """
 
     kafka: KafkaCluster
     folder: Path
     name: str
+    show: Callable[[TableRow], None]
     master: str | None = None
     conf: dict[str, str] | None = None
     options: dict[str, str] | None = None
@@ -99,7 +111,7 @@ class Case:
         found = self.topic.read()
         first = [count for number, count in found.counts.items() if number < rows]
         row = TableRow(label, self.kafka.version, sum(first) - len(first), rows - len(first), recovery_s)
-        TABLE.append(row)
+        self.show(row)
         assert (row.duplicates, row.missing) == (0, missing), row
 
     def check_end(self, rows: int, *, missing: int = 0) -> None:
