@@ -21,7 +21,7 @@ from aioproducer._network.context import (
     NodeCounters,
     Timers,
 )
-from aioproducer._network.node_selection import HedgedRequest, NodeSelector
+from aioproducer._network.node_selection import HedgedRequest, NodeSelector, refusal_of_all
 from aioproducer._network.refusals import Refusals
 from aioproducer._network.response_future import PendingRequest, RawResponse, ResponseT
 from aioproducer._protocol.api_versions import NO_FEATURES
@@ -189,12 +189,9 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     async def refused_by_all(self) -> KafkaError:
         """Wait until every broker that may be asked refuses this client for good; return why the first one does."""
-        while True:
-            nodes = self._pool.candidates()
-            errors = [node.last_error for node in nodes if node.last_error is not None and node.has_failed_for_good]
-            if errors and len(errors) == len(nodes):
-                return errors[0]
+        while (refusal := refusal_of_all(self._pool.candidates())) is None:
             await self._pool.wait_for_change(_LOOK_AGAIN_S)
+        return refusal
 
     # Any node
 

@@ -102,13 +102,20 @@ class NodeSelector:
         return self._context.random.uniform(0.0, 1.0)
 
 
+def refusal_of_all(nodes: Collection[NodeConnection]) -> KafkaError | None:
+    """Return why the first of these nodes has failed for good, if all of them have."""
+    errors = [node.last_error for node in nodes if node.last_error is not None and node.has_failed_for_good]
+    return errors[0] if errors and len(errors) == len(nodes) else None
+
+
 def _unreachable(tried: list[NodeConnection]) -> KafkaError:
     # An address may have been tried as a bootstrap address and as a node of the cluster.
     errors = [*{node.place: node.last_error for node in tried if node.last_error is not None}.values()]
     if len(errors) == 1:
         return errors[0].fresh()
-    if errors and all(node_connection.has_failed_for_good for node_connection in tried):
-        return errors[0].fresh()
+    refusal = refusal_of_all(tried)
+    if refusal is not None:
+        return refusal.fresh()
     reasons = "; ".join(str(error) for error in errors[:_REASONS_SHOWN]) or "none is known"
     more = f"; and {len(errors) - _REASONS_SHOWN} more" if len(errors) > _REASONS_SHOWN else ""
     brokers = len({node.place for node in tried})

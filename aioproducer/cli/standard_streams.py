@@ -9,6 +9,7 @@ from typing import BinaryIO, TextIO
 from aioproducer._protocol.cluster_text import printable
 
 STREAMS = ("stdin", "stdout", "stderr")  # by descriptor
+NARROW_COLUMNS = 70  # a terminal with fewer shows progress as figures, without a bar
 
 
 def open_closed_streams() -> None:

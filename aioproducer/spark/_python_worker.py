@@ -8,7 +8,8 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from types import SimpleNamespace
+from typing import Final
 from zipimport import zipimporter
 
 
@@ -19,7 +20,7 @@ def reused_worker() -> Iterator[None]:
         yield
     finally:
         _drop_archive_finders()
-        _freeze_once()
+        _freeze_modules()
 
 
 def _drop_archive_finders() -> None:
@@ -33,8 +34,12 @@ def _drop_archive_finders() -> None:
             sys.path_importer_cache.pop(path, None)
 
 
-@cache
-def _freeze_once() -> None:
-    """Exempt from garbage collection what the first task has left: modules, which stay."""
-    gc.collect()  # what is garbage now would never be collected
-    gc.freeze()
+_frozen: Final = SimpleNamespace(modules=0)  # how many there were
+
+
+def _freeze_modules() -> None:
+    """Exempt from garbage collection the modules that were imported since the last task, as they stay."""
+    if len(sys.modules) > _frozen.modules:
+        gc.collect()  # what is garbage now would never be collected
+        gc.freeze()
+        _frozen.modules = len(sys.modules)

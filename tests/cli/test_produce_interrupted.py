@@ -1,6 +1,9 @@
 """`aioproducer produce` after a signal."""
 
 import asyncio
+import os
+import pty
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -107,3 +110,27 @@ async def test_signal_while_connecting_ends_at_once() -> None:
             command = await asyncio.wait_for(ended(process), 30)
 
     assert command.code == 130
+
+
+async def test_narrow_terminal_gets_one_line_of_figures(cluster: FakeCluster) -> None:
+    terminal, stderr = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "40", "LINES": "24"}
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, "produce", "t", "-b", cluster.bootstrap_servers,
+        stdin=asyncio.subprocess.PIPE, stderr=stderr, env=environment,
+    )  # fmt: skip
+    os.close(stderr)
+    await feed(process, b"a\nb\nc\n")
+    await arrival(cluster, 3)
+    await asyncio.sleep(0.5)  # two updates
+    assert process.stdin is not None
+    process.stdin.close()
+    code = await asyncio.wait_for(process.wait(), TIMEOUT_S)
+    shown = os.read(terminal, 65_536).decode()
+    os.close(terminal)
+
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "\n").splitlines()
+    progress = [line for line in lines if line and not line.startswith("aioproducer:")]
+    assert code == 0
+    assert progress[-1].startswith("3 delivered"), lines
+    assert max(map(len, progress)) <= 40, lines

@@ -26,13 +26,21 @@ def test_archives_are_not_read_again_before_each_task(tmp_path: Path, monkeypatc
     importlib.import_module("packed_for_test.second")
 
 
-def test_modules_are_not_garbage_collected_after_each_task() -> None:
-    """What later tasks create is."""
-    with reused_worker():
-        pass
-    frozen = gc.get_freeze_count()
-    assert frozen > len(gc.get_objects())
-    with reused_worker():
-        pass
-    assert gc.get_freeze_count() <= frozen
-    gc.unfreeze()
+def test_modules_are_not_garbage_collected_after_each_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a later task are not either; what else tasks create is."""
+    (tmp_path / "imported_for_test.py").write_text("functions = [lambda: None for _ in range(1000)]")
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        with reused_worker():
+            importlib.import_module("json")
+        frozen = gc.get_freeze_count()
+        assert frozen > len(gc.get_objects())
+        with reused_worker():
+            created = [[] for _ in range(1000)]  # type: ignore[var-annotated]
+        assert gc.get_freeze_count() <= frozen
+        with reused_worker():
+            importlib.import_module("imported_for_test")
+        assert gc.get_freeze_count() >= frozen + 1000
+        del created
+    finally:
+        gc.unfreeze()

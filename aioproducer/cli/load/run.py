@@ -18,7 +18,7 @@ from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT
 from aioproducer.cli.inspecting import inspected
 from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.running import ending_signals
-from aioproducer.cli.standard_streams import tell
+from aioproducer.cli.standard_streams import NARROW_COLUMNS, tell
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark._load_local import LocalLoad, is_decided
@@ -264,14 +264,16 @@ class LoadRun:
         from rich.console import Console  # noqa: PLC0415  # only on a terminal
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415  # as above
 
+        console = Console(stderr=True)
+        is_wide = console.width >= NARROW_COLUMNS
         columns = [
-            BarColumn(bar_width=None),
+            *((BarColumn(bar_width=None),) if is_wide else ()),
             TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
             TextColumn("{task.fields[rate]:,.0f}/s"),
-            TimeRemainingColumn(),
+            *((TimeRemainingColumn(),) if is_wide else ()),
         ]
         total = sum(each.rows for each in self._splits)
-        with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
+        with Progress(*columns, console=console, transient=True, expand=is_wide) as progress:
             bar = progress.add_task("", total=total, rate=0.0)
             begun = time.monotonic()
 

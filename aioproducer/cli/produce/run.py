@@ -18,7 +18,7 @@ from aioproducer.cli.produce.feed import Feed, FeedSettings
 from aioproducer.cli.produce.read import InputReadError
 from aioproducer.cli.produce.report import RunResult, Tally, TransactionOutcome
 from aioproducer.cli.running import ending_signals
-from aioproducer.cli.standard_streams import tell
+from aioproducer.cli.standard_streams import NARROW_COLUMNS, tell
 from aioproducer.cli.waiting import explained_wait
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
@@ -262,15 +262,16 @@ async def _shown_progress(tally: Tally, bytes_read: Callable[[], int], total_byt
         TimeRemainingColumn,
     )
 
+    console = Console(stderr=True)
+    is_wide = console.width >= NARROW_COLUMNS
     columns = [
-        BarColumn(bar_width=None),
-        DownloadColumn(),
+        *((BarColumn(bar_width=None), DownloadColumn()) if is_wide else ()),
         TextColumn("{task.fields[delivered]:,} delivered"),
         TextColumn("{task.fields[rate]:,.0f}/s"),
-        TimeRemainingColumn(),
+        *((TimeRemainingColumn(),) if is_wide else ()),
     ]
     started_at = anyio.current_time()
-    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False, expand=True) as progress:
+    with Progress(*columns, console=console, transient=True, auto_refresh=False, expand=is_wide) as progress:
         bar = progress.add_task("", total=total_bytes, delivered=0, rate=0)
 
         async def refresh() -> None:
