@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import threading
 from asyncio.log import logger as asyncio_logger
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer._native.locked import locked
-from aioproducer._threads.calls import GRACE_S, LONGEST_SLEEP_S, CallFuture, Limit, call_on_loop, wait_for
+from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, call_on_loop, wait_for
+from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer._threads.real_threads import (
     RealRLock,
-    allocate_lock,
     are_patched,
     start_thread,
     thread_id,
     thread_pool,
-    wait_for_lock,
 )
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
 
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
 ResultT = TypeVar("ResultT")
-
-STANDARD_STREAMS: Final = (0, 1, 2)  # file descriptors of standard input, output and error
 
 
 class BackgroundLoop:
@@ -228,9 +223,9 @@ def _is_never() -> bool:
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     """Make the event loop on the caller's thread: asyncio's own logs a line, and may take locks of `logging`."""
-    uvloop_factory = _uvloop_factory()
-    if uvloop_factory is not None:
-        return uvloop_factory()
+    uvloop = installed_uvloop()
+    if uvloop is not None:
+        return uvloop()
     thread = threading.get_ident()
 
     def is_of_another_thread(record: logging.LogRecord) -> bool:
@@ -242,37 +237,3 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     finally:
         asyncio_logger.removeFilter(is_of_another_thread)
-
-
-def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if not all(map(_is_open, STANDARD_STREAMS)):
-        return None  # its sockets would get these numbers, and libuv ends the process when it closes one of them
-    if "uvloop" not in sys.modules:
-        _import_uvloop()
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = getattr(sys.modules.get("uvloop"), "new_event_loop", None)
-    return factory
-
-
-def _import_uvloop() -> None:
-    """Import uvloop if installed, on another thread: Ctrl-C can leave the interpreter's import lock locked."""
-    gate = allocate_lock()
-    gate.acquire()
-
-    def import_it() -> None:
-        try:
-            with contextlib.suppress(Exception):  # not installed, or the system allows no more open files
-                import_module("uvloop")
-        finally:
-            gate.release()
-
-    start_thread(import_it, "aioproducer-import")
-    while not wait_for_lock(gate, LONGEST_SLEEP_S):
-        pass
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import anyio
 
+from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer.cli.exit_codes import EXIT_USAGE
 from aioproducer.cli.standard_streams import tell
 
@@ -17,7 +18,7 @@ def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:
 
     Clean-up in `main` that awaits needs `anyio.CancelScope(shield=True)` around it.
     """
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=installed_uvloop()) as runner:
         runner.run(_until_signal(main))
 
 
@@ -54,12 +55,3 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
         async for _ in signals:
             scope.cancel()
             return
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's factory if it is installed, else None for asyncio's own."""
-    try:
-        import uvloop  # noqa: PLC0415 - may be missing
-    except ModuleNotFoundError:
-        return None
-    return uvloop.new_event_loop

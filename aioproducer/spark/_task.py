@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer import Producer
+from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
@@ -99,7 +100,11 @@ class TaskSender:
         if first is None:
             return TaskCounts(), None
         producer = Producer(ProducerConfig.from_kafka_properties(self.options.task_properties(transactional_id)))
-        with start_blocking_portal() as portal, portal.wrap_async_context_manager(watch(producer)):
+        uvloop = {"loop_factory": installed_uvloop()}
+        with (
+            start_blocking_portal(backend_options=uvloop) as portal,
+            portal.wrap_async_context_manager(watch(producer)),
+        ):
             run = TaskRun(self, producer, task)
             try:
                 portal.call(run.start)

@@ -12,6 +12,7 @@ import anyio
 import structlog
 import typer
 
+from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer.cli.argument_text import text_of
 from aioproducer.cli.configuration import BootstrapServer, ConfigFile, FileProperties, file_properties
 from aioproducer.cli.inspecting import InspectPort, listener_of
@@ -20,7 +21,7 @@ from aioproducer.cli.produce.formats import Format
 from aioproducer.cli.produce.read import find_inputs
 from aioproducer.cli.produce.report import RunResult, Tally, summary
 from aioproducer.cli.produce.run import LONGEST_TRANSACTION_MS, Run
-from aioproducer.cli.running import loop_factory, usage_error
+from aioproducer.cli.running import usage_error
 from aioproducer.cli.standard_streams import tell
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
@@ -252,4 +253,4 @@ def _run(
         this = Run(config, settings, drain_timeout_s=drain_timeout_s, has_progress=has_progress, listener=listener)
         return await this.to_end(), this.tally
 
-    return anyio.run(run, backend_options={"loop_factory": loop_factory()})
+    return anyio.run(run, backend_options={"loop_factory": installed_uvloop()})
