@@ -1,4 +1,4 @@
-"""Which tests run in the same process where several share the suite: those of one real broker, else those of one file.
+"""Decides which tests run in the same process where several share the suite: those of one real broker, or of one file.
 
 A real broker of the whole run costs each process that uses it two seconds of CPU, and 3 % of a core until the end; with
 nine such brokers and four processes that was a fifth of the run. The longest shares go first, so that all end together.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _RELEASE = re.compile(r"[\[-](3\.9\.1|4\.3\.1-tv0|4\.3\.1)[\]-]")
 _SECONDS = {"kafka": 2.5, "slow": 1.0}
-"""A test's time, on average, by its marker; of others, a fiftieth. A marker may say it: `slow(seconds=60)`."""
+"""A test's time, on average, by its marker; 0.02 without one. A marker may say it: `slow(seconds=60)`."""
 
 
 def share_of(nodeid: str) -> str:

@@ -149,6 +149,9 @@ class SaslClient:
         """Note the error of an exchange."""
         if self.tickets is not None and isinstance(error, TicketError):
             self.tickets.failed()
+
+    def refused(self, error: AuthenticationError) -> None:
+        """Note what a broker has refused: another token is asked for."""
         if self._tokens is not None and isinstance(error, TokenError):
             self._tokens.refused()
 

@@ -113,8 +113,12 @@ class SaslConnection(BrokerConnection):
 
     def withdraw(self, request: OutgoingRequest) -> None:
         """Forget a request that is still held, without calling its `on_end`."""
-        if request in self._held:
-            self._held.remove(request)
+        if request not in self._held:
+            return
+        self._held.remove(request)
+        if not self._held:
+            self._context.events.wake()  # the connection may take other requests now
+            self._close_if_drained()
 
     def close(self, error: KafkaError) -> None:
         """Close at once, and end the authentication."""
@@ -189,6 +193,7 @@ class SaslConnection(BrokerConnection):
             # Brokers serve what is behind the token of another principal, and refuse it after that.
             if not isinstance(refused.error, PrincipalChangedError):
                 self._refused_at = self._token_end
+            self._sasl.refused(refused.error)
             self._fail(refused.error)
         except KafkaError as error:
             self._fail(error)

@@ -118,10 +118,14 @@ class TokenCache:
 
     def refused(self) -> None:
         """Renew the token now, since a broker refuses it; until then it is still used, which others may accept."""
-        age_s = self._loop.time() - self._kept_at
+        now = self._loop.time()
+        is_tried_later = self._last_error is not None and now < self._retry_at
+        if self.current() is None or self._fetching is not None or is_tried_later:
+            return
+        age_s = now - self._kept_at
         if age_s > self._settings.retry_backoff_max_ms / 1000:
             self._refusals = 0
-        if self._kept is not None and age_s >= self._backoff.delay_s(self._refusals):
+        if age_s >= self._backoff.delay_s(self._refusals):
             self._refusals += 1
             self._fetch()
 

@@ -119,7 +119,7 @@ class Completion:
             elapsed_s=now - batch.called_at,
             last_broker_error=batch.last_error if batch.last_error is not error else None,
         )
-        write = self._log.debug if isinstance(error, PurgedError) else self._log.warning  # `purge` returns how many
+        write = self._log.debug if isinstance(error, PurgedError) else self._log.warning  # its caller knows
         write(
             "batch_failed",
             topic=place.topic,

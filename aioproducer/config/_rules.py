@@ -165,12 +165,13 @@ def _check_idempotence(config: _Options) -> None:
     in_flight = config.max_in_flight_requests_per_connection
     if config.acks != ACKS_ALL:
         raise ConfigurationError(
-            f'enable_idempotence=True needs acks="all", not {config.acks}: leave acks out, or set it to False',
+            f'enable_idempotence=True needs acks="all", not {config.acks}: leave acks out, or set '
+            "enable_idempotence=False",
             option="acks",
         )
     if config.retries == 0:
         raise ConfigurationError(
-            "enable_idempotence=True needs retries above 0, not 0: leave retries out, or set it to False",
+            "enable_idempotence=True needs retries above 0, not 0: leave retries out, or set enable_idempotence=False",
             option="retries",
         )
     if in_flight > MAX_IN_FLIGHT_IDEMPOTENT:

@@ -362,7 +362,8 @@ class ProducerConfig(Presets):
     """How long a token provider may take to read, in ms."""
 
     sasl_login_retry_backoff_ms: Annotated[int, IntOption(0, INT64_MAX)] = 100
-    """The wait before a token is fetched again after a failure, in ms. Grows as `retry_backoff_ms` does."""
+    """The wait before a token is fetched again after a failure, or because brokers refuse it, in ms. Grows as
+    `retry_backoff_ms` does."""
 
     sasl_login_retry_backoff_max_ms: Annotated[int, IntOption(0, INT64_MAX)] = 10_000
     """The longest such wait, in ms; also the longest between two connections while a broker refuses the credentials."""

@@ -48,7 +48,7 @@ def session(
     logging.getLogger("SQLQueryContextLogger").disabled = not is_verbose  # prints errors of Spark with Java's stack
     defaults = {
         **recommended_conf(),
-        **(CONF_OF_ROW_GROUPS if reads_row_groups else {}),
+        **(CONF_OF_ROW_GROUPS if reads_row_groups and master.startswith("local") else {}),
         "spark.app.name": "aioproducer load",
         "spark.ui.enabled": "false",
     }

@@ -38,7 +38,7 @@ _frozen: Final = SimpleNamespace(modules=0)  # how many there were
 
 
 def _freeze_modules() -> None:
-    """Exempt from garbage collection the modules that were imported since the last task, as they stay."""
+    """Exempt from garbage collection what is alive, if modules were imported since the last task: these stay."""
     if len(sys.modules) > _frozen.modules:
         gc.collect()  # what is garbage now would never be collected
         gc.freeze()

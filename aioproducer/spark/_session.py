@@ -21,14 +21,12 @@ _SECRETS: Final = "(?i)secret|password|token|access[.]?key|jaas|credential"
 _INSTALL: Final = "pip install 'aioproducer[spark]'"
 
 
-_QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
-
 CONF_OF_ROW_GROUPS: Final = {
-    "spark.driver.extraJavaOptions": _QUICK_COMPILER,
-    "spark.executor.extraJavaOptions": _QUICK_COMPILER,
+    "spark.driver.defaultJavaOptions": "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 }
-"""For sessions whose rows the JVM never sees, since tasks read row groups in Python: optimizing what schedules those
-tasks costs Java's second compiler more than half of the JVM's time, 15 ms a task, and saves nothing."""
+"""For local sessions whose rows the JVM never sees, since tasks read row groups in Python: optimizing what schedules
+those tasks costs Java's second compiler half of the JVM's time, 15 ms a task, and saves nothing. Spark puts the options
+of `spark.driver.extraJavaOptions` behind these."""
 
 
 def recommended_conf() -> dict[str, str]:

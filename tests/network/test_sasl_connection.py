@@ -347,6 +347,17 @@ async def test_withdrawn_request_is_sent_only_if_it_was_not_held() -> None:
 
 
 @in_virtual_time
+async def test_connection_that_retires_closes_when_what_it_holds_is_withdrawn() -> None:
+    secured = await authenticated(SaslBroker(300))
+    await asyncio.sleep(0.9)
+    held = Requests(secured).send()[0]  # until the broker allows another exchange
+    secured.connection.retire(BrokerConnectionError("not needed any more"))
+    assert not secured.connection.closed.done()
+    secured.connection.withdraw(held)
+    await asyncio.wait_for(secured.connection.closed, 0.01)
+
+
+@in_virtual_time
 async def test_held_requests_end_when_the_connection_closes() -> None:
     secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=5))
     requests = Requests(secured)

@@ -141,7 +141,7 @@ async def test_token_that_a_broker_refuses_is_renewed_once_for_all_connections()
     await cache.token()
     await asyncio.sleep(100)
     for _ in range(50):  # connections with the old token
-        client.failed(TokenError("the broker refused the token"))
+        client.refused(TokenError("the broker refused the token"))
         await asyncio.sleep(0.001)
     used_meanwhile = (await cache.token()).token
     await asyncio.sleep(1)
@@ -153,6 +153,20 @@ async def test_token_that_a_broker_refuses_is_renewed_once_for_all_connections()
 
     assert (used_meanwhile, used_then) == ("token-0", "token-1")
     assert asked == asked_later == 2
+
+
+@in_virtual_time
+async def test_refusals_do_not_shorten_the_pause_after_a_fetch_that_failed() -> None:
+    provider = Provider(fresh(3600), OSError("down"))
+    cache = Cached(provider).cache
+    await cache.token()
+    await asyncio.sleep(100)
+    for _ in range(6000):
+        cache.refused()
+        await asyncio.sleep(0.01)
+    cache.close()
+
+    assert 8 <= provider.asked <= 18
 
 
 @in_virtual_time

@@ -223,13 +223,17 @@ class FlushWatch:
             return 0.0
         if any(story.end is End.OPEN or story.verb == "enqueue" for story in self._others):
             return 0.0  # accepted, and its end was not seen
-        if any(story.deadline_s is not None for story in self._stories):
-            return 0.0  # a record ends at its own deadline, and its batch later, if that is on the wire
+        if any(_ended_at_its_own_deadline(story) for story in self._stories):
+            return 0.0  # its batch ends later, if that is on the wire
         return self._now() - max([self._last, *(story.ended_at for story in self._others)])
 
 
 def _has_ended(story: Story) -> bool:
     return story.end is not End.OPEN or (story.delivery is not None and story.delivery.done())
+
+
+def _ended_at_its_own_deadline(story: Story) -> bool:
+    return story.deadline_s is not None and story.ended_at >= story.called_at + story.deadline_s - TICK_S
 
 
 def _is_out_of_sight(story: Story) -> bool:

@@ -153,18 +153,19 @@ class SimulatedProvider:
         self._violated = violated
         self._open = 0
         self._not_before = 0.0
+        self._failed_until = 0.0  # the pause after a fetch that failed
         self._ends: dict[str, float] = {}  # by token
 
     def begin(self) -> None:
         """Another producer begins, which has no token."""
-        self._not_before = 0.0
+        self._not_before = self._failed_until = 0.0
 
     def heal(self) -> None:
         self.is_hanging = self.is_failing = False
         self.bad_tokens = 0
 
     def was_refused(self) -> None:
-        """A broker has refused the newest token, or one before it: another may be fetched at once."""
+        """Note that a broker has refused a token: the next may be fetched early."""
         self._not_before = 0.0
 
     def has_expired(self, token: str, *, within_s: float) -> bool:
@@ -175,15 +176,16 @@ class SimulatedProvider:
         """Return a token, as a provider does for a producer."""
         if self._open:
             self._violated("TOKEN", "a token is fetched while another fetch is under way")
-        if self._clock() < self._not_before - TICK_S:
-            self._violated("TOKEN", f"a token is fetched {self._not_before - self._clock():.3f} s too early")
+        not_before = max(self._not_before, self._failed_until)
+        if self._clock() < not_before - TICK_S:
+            self._violated("TOKEN", f"a token is fetched {not_before - self._clock():.3f} s too early")
         self._open += 1
         try:
             await asyncio.sleep(0.05 * self._chance.random())
             await _once_over(lambda: self.is_hanging)
             return self._made()
         except BaseException:
-            self._not_before = self._clock() + _SPREAD * _RETRY_BACKOFF_MS / 1000
+            self._failed_until = self._clock() + _SPREAD * _RETRY_BACKOFF_MS / 1000
             raise
         finally:
             self._open -= 1

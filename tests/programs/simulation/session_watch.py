@@ -159,6 +159,7 @@ class SessionWatch:
         version = talk.versions.pop(correlation_id)
         code, token, lifetime_ms = _authentication(frame, version)
         if code:
+            self._secured.tokens.was_refused()
             self._end_without_session(transport, talk, code)
             return
         talk.answered += 1
@@ -184,7 +185,6 @@ class SessionWatch:
                 talk.is_in_exchange = False
             return
         talk.is_refused = True
-        self._secured.tokens.was_refused()
         refusals = self._refusals.setdefault(transport.node.number, deque(maxlen=_MOST_A_MINUTE))
         if len(refusals) == _MOST_A_MINUTE and now < refusals[0] + _MINUTE_S - TICK_S:
             self._violated("STORM", f"node {transport.node.number} has refused {_MOST_A_MINUTE + 1} times in a minute")

@@ -40,7 +40,7 @@ def test_seed_that_has_found_a_defect_finds_none_any_more(family: str, seed: int
     "family, seed",
     [
         *(("D5", 20_026), ("D20", 20_221), ("D18", 4_300_973), ("D8", 4_600_952)),
-        *(("D15", seed) for seed in (940, 2_023, 2_283, 3_241, 4_272, 4_719)),
+        *(("D15", seed) for seed in (940, 2_023, 2_283, 3_241, 4_272, 4_719, 6_158)),
     ],
 )
 def test_alarm_that_was_false_is_not_given_again(family: str, seed: int) -> None:

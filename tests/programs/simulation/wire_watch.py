@@ -5,7 +5,8 @@
 * SIZE: no batch of several records is larger than `batch_size`, and the batches of no request than `max_request_size`.
 * TIMES: a batch that says how late its latest record is says it right.
 * IN_FLIGHT: no more Produce requests in flight on a connection than configured.
-* PACE: one Metadata request in flight, and a second to another node only where the first is not answered.
+* PACE: one Metadata request in flight, and a second to another node only where the first is not answered; where
+  authentications hold requests, one to each node.
 * RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`resend_watch.py`).
 * IDLE: no connection is used again after `connections_max_idle_ms` without use.
 """
@@ -34,9 +35,8 @@ _CORRELATION: Final = struct.Struct(">ii")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
 _METADATA: Final = int(ApiKey.METADATA)
-_IN_A_PAUSE: Final = {int(each) for each in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)}
-"""Those of a handshake: on a connection of before the pause, the credentials may come during it."""
-
+_HANDSHAKE: Final = int(ApiKey.API_VERSIONS)
+_OF_SASL: Final = {int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)}
 _HEARD: Final = frozenset(
     (
         ApiKey.PRODUCE,
@@ -53,7 +53,7 @@ _HEARD: Final = frozenset(
 """Requests whose responses may ask for a pause; the handshake comes before any."""
 
 _IDLE: Final = "connections_max_idle_ms"
-_NO_PAUSE: Final = (0.0, 0, 0)
+_NO_PAUSE: Final = (0.0, 0, 0, 0.0)
 _TICK_S: Final = 0.001
 _LATE_S: Final = 0.01  # tolerated lateness of closing a connection: a timer's tick, and the following turns of the loop
 _SILENCE_S: Final = 0.5  # a node that answers Metadata with silence for so long is no reason not to ask another
@@ -122,7 +122,7 @@ class WireWatch:
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
-        self._pauses: dict[int, tuple[float, int, int]] = {}  # node -> (until, on connection, by API)
+        self._pauses: dict[int, tuple[float, int, int, float]] = {}  # node -> (until, on connection, by API, heard at)
         self._refused: set[tuple[int, int]] = set()  # the producer knows that something was not appended
         self._epochs: dict[tuple[object, int, int], int] = {}  # (topic, partition, id) -> the last that was sent
         self._sequences: dict[tuple[object, int, int, int, int], tuple[int, bytes]] = {}
@@ -210,21 +210,25 @@ class WireWatch:
 
     def _used_until(self, transport: SimulatedTransport, now: float) -> float:
         """Return when a connection was used last; if its node had asked for a pause, a timeout after that."""
-        until, connection, _ = self._pauses.get(transport.node.number, _NO_PAUSE)
+        until, connection, *_ = self._pauses.get(transport.node.number, _NO_PAUSE)
         return max(self._used.get(transport.number, now), until if connection == transport.number else 0.0)
 
     def _is_pause(self, transport: SimulatedTransport, api: int) -> bool:
         """Whether a node had asked for a pause; on a bootstrap connection the producer may not know the node."""
-        until, connection, told_by = self._pauses.get(transport.node.number, _NO_PAUSE)
+        until, connection, told_by, heard_at = self._pauses.get(transport.node.number, _NO_PAUSE)
         is_known = api == told_by == _PRODUCE or connection == transport.number
-        return is_known and api not in _IN_A_PAUSE and until > self._clock()
+        if not is_known or api == _HANDSHAKE or until <= self._clock():
+            return False
+        # An authentication that began before may wait for a password or a token until the pause.
+        return api not in _OF_SASL or getattr(transport.connection, "_began_at", 0.0) > heard_at
 
     def _note_metadata(self, key: tuple[int, int]) -> None:
         now = self._clock()
         asked = self._metadata_in_flight
         patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
-        if sum(now < at + patience_s for at in asked.values()) > self._most_hedged:
-            self.violated("PACE", "a third Metadata request while one and its hedge are in flight")
+        fresh = [connection for (connection, _), at in asked.items() if now < at + patience_s]
+        if len(fresh) > self._most_hedged or (len(fresh) > 1 and key[0] in fresh):
+            self.violated("PACE", f"Metadata request {len(fresh) + 1}, while others and their hedges are in flight")
         asked[key] = now
         if len(self._refreshes) == AT_ONCE and now < self._refreshes[0] + self._refresh_pause_s:
             self.violated("PACE", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
@@ -345,7 +349,7 @@ class WireWatch:
         api = transport.asked.pop(correlation_id, None)
         if api is not None and is_heard and key in self._throttles:
             until = now + self._throttles.pop(key) / 1000 - _TICK_S
-            self._pauses[transport.node.number] = (until, number, api)
+            self._pauses[transport.node.number] = (until, number, api, now)
             self._oldest_since[number] = until  # the broker reads nothing before, so no answer is due
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
