@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aioproducer import BlockingProducer
-from tests.blocking.test_blocking_interrupted import ALL, interrupted, within_patience
+from tests.blocking.test_blocking_interrupted import MANY, interrupted, within_patience
 from tests.fakes.cluster_elsewhere import cluster_elsewhere
 
 # In a weak reference's callback Python can only print it.
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 FEW = 97
 
 
-@pytest.mark.parametrize("stride", [FEW, pytest.param(ALL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_next_block_has_its_turn_after_an_interrupted_one(stride: int) -> None:
     """Regression: a begin on another thread waited for a transaction without an owner."""
 
