@@ -23,7 +23,7 @@ from aioproducer._native.memory import Chunk
 
 SMALLEST_CHUNK: Final = 1024
 _COMMON: Final = None  # account of loans outside all reserves
-_UNPACKING: Final = -(2**40)  # account of loans beyond `buffer.memory`; no node has this id
+UNPACKING: Final = -(2**40)  # account of loans beyond `buffer.memory`; no node has this id
 _BATCHES_IN_ROOMY_MEMORY: Final = 16
 UNPACKED_BATCHES: Final = 2  # batches of the largest size that may be unpacked beyond `buffer.memory` while it is full
 
@@ -48,7 +48,7 @@ class BufferPool:
         self._free_bytes = 0
         self._lent: dict[Chunk, int | None] = {}
         self._holders: dict[Chunk, int] = {}
-        self._used: dict[int | None, int] = {_COMMON: 0, _UNPACKING: 0}
+        self._used: dict[int | None, int] = {_COMMON: 0, UNPACKING: 0}
         self._unpacking_limit = UNPACKED_BATCHES * batch_size
         self._common_limit = total_bytes
         self._reserve_limit = 0
@@ -97,10 +97,10 @@ class BufferPool:
         Chunks in use are given back only after the batch is sent, so waiting for memory could be a deadlock.
         """
         chunk = self.try_lend(size, node_id)
-        if chunk is None and self._used[_UNPACKING] + size <= self._unpacking_limit:
+        if chunk is None and self._used[UNPACKING] + size <= self._unpacking_limit:
             chunk = Chunk(size)
-            self._lent[chunk] = _UNPACKING
-            self._count(_UNPACKING, size)
+            self._lent[chunk] = UNPACKING
+            self._count(UNPACKING, size)
         return chunk
 
     def share(self, chunk: Chunk, holders: int) -> None:
@@ -141,10 +141,10 @@ class BufferPool:
 
     def _copy_out(self, chunk: Chunk, data: bytes) -> Chunk | None:
         payer, size = self._lent[chunk], max(len(data), 1)
-        is_full = payer != _UNPACKING and self.lent_bytes + size > self.total_bytes
+        is_full = payer != UNPACKING and self.lent_bytes + size > self.total_bytes
         if is_full or self._used[payer] + size > self._limit_of(payer):
             return None
-        if payer != _UNPACKING:
+        if payer != UNPACKING:
             self._shrink_free_lists(self.unallocated_bytes - size)
         own = Chunk(size)
         own.fill(data)
@@ -177,13 +177,13 @@ class BufferPool:
     def _limit_of(self, payer: int | None) -> int:
         if payer is _COMMON:
             return self._common_limit
-        if payer == _UNPACKING:
+        if payer == UNPACKING:
             return self._unpacking_limit
         return self._reserve_limit if payer in self._nodes else 0
 
     def _count(self, payer: int | None, size: int) -> None:
         self._used[payer] += size
-        if payer != _UNPACKING:
+        if payer != UNPACKING:
             self.lent_bytes += size
 
     def _chunk(self, capacity: int) -> Chunk:

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer import Producer
+from aioproducer._accumulator.buffer_pool import UNPACKING
 from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
@@ -28,11 +29,12 @@ class Inside:
         running = self._running
         if running is None:
             return
-        lent = 0
+        lent, pool = 0, running.pool
+        beyond = {chunk for chunk, payer in pool._lent.items() if payer == UNPACKING}  # noqa: SLF001  # as above
         for queue in running.accumulator.partitions.queues():
             self._check_queue(queue, violated, states)
-            lent += sum(batch.chunk.capacity for batch in (*queue.queued, *queue.on_wire) if not batch.is_part)
-        pool = running.pool
+            whole = [batch for batch in (*queue.queued, *queue.on_wire) if not batch.is_part]
+            lent += sum(batch.chunk.capacity for batch in whole if batch.chunk not in beyond)
         if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
             violated("MEMORY", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
         if pool.unallocated_bytes < 0:
