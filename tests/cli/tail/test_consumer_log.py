@@ -24,8 +24,10 @@ def clock() -> Clock:
 
 @pytest.fixture
 def log(clock: Clock) -> Iterator[ConsumerLog]:
-    taken = ConsumerLog(clock)
+    taken, level = ConsumerLog(clock), LIBRARY.level
+    LIBRARY.setLevel(logging.NOTSET)  # tests of other programs may have silenced it
     yield taken
+    LIBRARY.setLevel(level)
     LIBRARY.removeHandler(taken)
     LIBRARY.propagate = True
 
