@@ -131,10 +131,13 @@ def lowest(session: nox.Session) -> None:
     compiled = {} if shutil.which("krb5-config") else {"kerberos": []}
     extras = {**PYPROJECT["project"]["optional-dependencies"], "spark": [], **compiled}  # `spark` tests old ones itself
     requirements = [*PYPROJECT["project"]["dependencies"], *(each for extra in extras.values() for each in extra)]
-    bounds = sorted({each.partition(";")[0].strip().replace(">=", "==") for each in requirements if ">=" in each})
-    session.install("-q", *bounds)
-    newest = "--deselect=tests/compat/test_aiokafka_signatures.py"  # the stand-in has the newest aiokafka's
-    session.run("pytest", *(session.posargs or ["-q", "-n", WORKERS, "-m", "not kafka and not slow", newest]))
+    bounds = {each.partition(";")[0].strip().replace(">=", "==") for each in requirements if ">=" in each}
+    # The newest SDK of OpenTelemetry, which tests use, does not work with an older API.
+    bounds |= {each.replace("-api", "-sdk") for each in bounds if each.startswith("opentelemetry-api")}
+    session.install("-q", *sorted(bounds))
+    # The stand-in has the newest aiokafka's signatures, and the agent for it needs the newest OpenTelemetry.
+    newest = ["--deselect=tests/compat/test_aiokafka_signatures.py", "--ignore=tests/compat/test_opentelemetry.py"]
+    session.run("pytest", *(session.posargs or ["-q", "-n", WORKERS, "-m", "not kafka and not slow", *newest]))
 
 
 @nox.session(python=False)
