@@ -153,9 +153,8 @@ def spark(session: nox.Session) -> None:
     is_gate = "--gate" in session.posargs
     arguments = [each for each in session.posargs if each != "--gate"]
     chosen = ["-m", "gate or not kafka", *(f"--deselect={each}" for each in LONG_ON_SPARK)] if is_gate else []
-    chosen += (
-        [] if arguments else ["-n", "2", "--dist", "loadfile"]
-    )  # one process for tests of real brokers, one for the others
+    if not arguments:
+        chosen += ["-n", "2", "--dist", "loadfile"]  # one process for tests of real brokers, one for the others
     python = str(environment_of_spark(session) / "bin" / "python")
     session.run(python, "-m", "pytest", "-q", "tests/spark", *chosen, *arguments, external=True)
     if is_gate or arguments:
