@@ -84,7 +84,7 @@ class ConfluentRegistry:
         """Close the connections, unless the client was given."""
         if self._conf is not None and self._client is not None:
             client, self._client = self._client, None
-            await client.aclose()
+            await _close(client)
 
     async def _open(self) -> AsyncSchemaRegistryClient:
         if self._client is None:
@@ -100,7 +100,7 @@ class ConfluentRegistry:
         if self._client is None:
             self._client = made
         else:  # another call was faster
-            await made.aclose()
+            await _close(made)
 
     async def _theirs(self, schema: Schema, *, register: bool, normalize: bool) -> TheirSchema:
         from confluent_kafka.schema_registry import Schema as TheirSchema  # noqa: PLC0415  # heavy, optional
@@ -156,6 +156,11 @@ async def _answer(what: str, asked: Awaitable[ResultT]) -> ResultT:
     except Exception as error:
         text = f"{what}: no answer of the registry: {type(error).__name__}: {error}"
         raise SchemaRegistryError(_short(text)) from error
+
+
+async def _close(client: AsyncSchemaRegistryClient) -> None:
+    async with client:  # leaving it closes it in every release; `aclose` came after 2.14
+        pass
 
 
 def _short(text: str) -> str:
