@@ -126,7 +126,7 @@ class ConnectionAttempt:
     async def _resolved(self, route: Route, resolve: _Resolve[FoundT]) -> list[FoundT]:
         limit = asyncio.timeout(self._timeout_s)
         try:
-            async with limit:
+            async with limit, self._context.look_ups:
                 found = await resolve(self._context.loop, route.host, route.port)
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from aioproducer._timing.retry_backoff import RandomSource
 
 
+LOOK_UPS_AT_ONCE: Final = 8
+"""Names of brokers whose addresses are asked for at the same time."""
+
+
 class Timer(Protocol):
     """A scheduled callback."""
 
@@ -213,6 +217,8 @@ class NetworkContext:
     held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""
+    look_ups: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, LOOK_UPS_AT_ONCE))
+    """Held while a name is looked up: each takes a thread, and a hundred that start at once hold the loop up."""
 
     def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
         return self.timers.schedule(when, callback)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aioproducer._network.context import NetworkSettings
+from aioproducer._network.context import LOOK_UPS_AT_ONCE, NetworkSettings
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.core_parts import cluster_of
 from tests.fakes.network import client_on
@@ -54,3 +54,32 @@ async def test_silent_name_server_costs_the_setup_timeout_and_is_asked_again() -
 
     assert "broker 1 at host1:9092, as the cluster advertises it, cannot be resolved here within " in text
     assert (is_ready, asks) == (True, 2)
+
+
+@in_virtual_time
+async def test_names_of_many_brokers_are_looked_up_a_few_at_once() -> None:
+    """Each takes a thread of its own; a hundred that start in one turn of the loop hold everything else up."""
+    network = client_on()
+    nodes = range(10)
+    network.client.update_nodes(cluster_of(tuple(nodes)))
+    answers, asking, most = network.loop.getaddrinfo, 0, 0
+
+    async def getaddrinfo(host: str, port: int, **options: object) -> object:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        await asyncio.sleep(0.01)
+        asking -= 1
+        return await answers(host, port, **options)
+
+    network.loop.getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # of this loop alone
+    for number in nodes:
+        network.loop.names[f"host{number}"] = [f"10.0.0.{number}"]
+        network.loop.servers[f"10.0.0.{number}", 9092] = ScriptedBroker
+        network.client.connect(number)
+    await asyncio.sleep(1)
+    ready = [number for number in nodes if network.client.ready_connection(number)]
+    await network.client.close()
+
+    assert ready == list(nodes)
+    assert most == LOOK_UPS_AT_ONCE
