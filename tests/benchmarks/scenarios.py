@@ -32,6 +32,8 @@ ENQUEUE = {
 }
 BATCH_SIZES = {"defaults": None, "256 KiB": 262_144}
 """Variant -> batch size of every client; None for its own default."""
+LARGEST, LARGEST_BATCH = "1 MB", 1_000_000
+"""As large as a broker takes, less some bytes; of this producer beside the raw socket alone."""
 
 
 async def enqueue(bench: Bench) -> ScenarioReport:
@@ -42,8 +44,11 @@ async def enqueue(bench: Bench) -> ScenarioReport:
         for variant, batch_size in BATCH_SIZES.items()
         for client in clients
     ]
+    contestants += [
+        Contestant(client, LARGEST, _enqueue_job(bench, client, LARGEST_BATCH)) for client in (OURS, RAW_SOCKET)
+    ]
     rows = await bench.measure(contestants)
-    comparisons = []
+    comparisons = [Comparison(f"{LARGEST}: rate / {RAW_SOCKET}", _rate_ratio(rows, LARGEST, RAW_SOCKET))]
     for variant in BATCH_SIZES:
         comparisons += [
             Comparison(f"{variant}: rate / {peer}", _rate_ratio(rows, variant, peer))
