@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -53,8 +54,11 @@ def test_interrupted_load_leaves_nothing(orders: Path, embedded: ThreadedFakeClu
             assert process.poll() is None, lines(process)
             assert time.monotonic() < until
             time.sleep(0.05)
+        children = psutil.Process(process.pid).children(recursive=True)
+        java = [child.cmdline() for child in children if child.name() == "java"]
         process.send_signal(signal.SIGINT)
         said = lines(process)
+    assert ["-XX:TieredStopAtLevel=1" in arguments for arguments in java] == [True]  # no row passes through it
     assert said == [f"aioproducer: interrupted: the transaction is aborted, nothing of the input is visible in {topic}"]
     assert process.returncode == 128 + signal.SIGINT
 
