@@ -62,8 +62,12 @@ class StrayRequests:
 
 LATE_MARKERS_S: Final = 0.015
 """A first response that took this long has probably waited for markers: the leader checks for them every 20 ms."""
-PAUSE_S: Final = 0.001
-TRANSACTIONS_WITH_PAUSE: Final = 50
+TRANSACTIONS_PER_LATE_ONE: Final = 50
+"""The pause settles where one transaction in so many is late."""
+
+_RAISED_BY_S: Final = TICK_S
+_LOWERED_BY_S: Final = _RAISED_BY_S / TRANSACTIONS_PER_LATE_ONE
+_LONGEST_PAUSE_S: Final = 0.003  # also after responses that are late for another reason, as of a cluster far away
 
 
 class MarkerBackoff:
@@ -71,13 +75,14 @@ class MarkerBackoff:
 
     The coordinator answers EndTxn before the markers are written. A leader does not refuse a Produce that comes
     earlier: it waits for 20 ms (`add.partitions.to.txn.retry.backoff.ms`) and tries again, which is most of the time
-    of a small transaction. So after a first response that was that late, the next transactions pause.
+    of a small transaction. How long markers take differs from one machine to the next, and with its load. So each
+    first response that was late raises the pause, and each other one lowers it a little.
     """
 
-    __slots__ = ("_left", "until")
+    __slots__ = ("_pause_s", "until")
 
     def __init__(self) -> None:
-        self._left = 0
+        self._pause_s = 0.0
         self.until = 0.0  # end of the pause; monotonic seconds
 
     def is_over(self, now: float) -> bool:
@@ -87,8 +92,6 @@ class MarkerBackoff:
 
     def begin(self, first_response_s: float, now: float) -> None:
         """Begin the pause after a transaction whose first Produce took this long to be answered."""
-        if first_response_s >= LATE_MARKERS_S:
-            self._left = TRANSACTIONS_WITH_PAUSE
-        if self._left:
-            self._left -= 1
-            self.until = now + PAUSE_S
+        changed_by_s = _RAISED_BY_S if first_response_s >= LATE_MARKERS_S else -_LOWERED_BY_S
+        self._pause_s = min(max(self._pause_s + changed_by_s, 0.0), _LONGEST_PAUSE_S)
+        self.until = now + self._pause_s

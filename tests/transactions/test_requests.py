@@ -5,7 +5,7 @@ import pytest
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._protocol.transaction_messages import CoordinatorResponse
 from aioproducer._timing.timers import TICK_S
-from aioproducer._transactions.begin_delays import TRANSACTIONS_WITH_PAUSE
+from aioproducer._transactions.begin_delays import TRANSACTIONS_PER_LATE_ONE
 from aioproducer._transactions.requests import OffsetsToSend
 from aioproducer.errors import (
     BrokerError,
@@ -331,12 +331,30 @@ def test_v2_pauses_end_when_no_markers_are_late() -> None:
     scene = Scene().ready()
     queue = scene.queue()
     end_v2_transaction(scene, queue, first_response_s=0.023)
-    for _ in range(TRANSACTIONS_WITH_PAUSE):
+    for _ in range(TRANSACTIONS_PER_LATE_ONE):
         scene.pass_time(TICK_S)
         end_v2_transaction(scene, queue, first_response_s=0.002)
 
     assert scene.manager.begin(2)
     assert scene.manager.use(queue, scene.now)
+
+
+def test_v2_pause_grows_while_markers_are_late_but_not_for_ever() -> None:
+    """Every response of a cluster far away is late, and no pause changes that."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    waits = []
+    for _ in range(20):
+        end_v2_transaction(scene, queue, first_response_s=0.023)
+        assert scene.manager.begin(2)
+        assert not scene.manager.use(queue, scene.now)
+        waits.append(scene.manager.next_at(scene.now) - scene.now)
+        scene.abort()
+        assert scene.asked() is None
+        scene.pass_time(waits[-1])
+
+    assert waits == sorted(waits)
+    assert 0 < waits[0] < waits[1] <= waits[-1] <= 0.004
 
 
 def test_v2_records_that_pause_are_aborted_without_a_request() -> None:
