@@ -92,6 +92,8 @@ class NodeConnection:
         self._timer: Timer | None = None
         self._throttle_timer: Timer | None = None
         self._failures_in_a_row = self._attempts = 0
+        # A lost connection gives the next attempt no more time. Source: ClusterConnectionStates.disconnected.
+        self._failed_attempts_in_a_row = 0
         self._is_closed = False
 
     @property
@@ -227,6 +229,7 @@ class NodeConnection:
         if is_refusal(error):
             context = self._context
             context.refusals.note(self.place, context.loop.time(), random=context.random)
+        self._failed_attempts_in_a_row += 1
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
@@ -234,7 +237,7 @@ class NodeConnection:
             self._context,
             self.node,
             label=_label(self.node),
-            timeout_s=self._setup_timeout.delay_s(self._failures_in_a_row),
+            timeout_s=self._setup_timeout.delay_s(self._failed_attempts_in_a_row),
             number=self._attempts,
         )
         self._attempts += 1
@@ -252,6 +255,7 @@ class NodeConnection:
     def _take(self, connection: BrokerConnection) -> None:
         self.connection = connection
         self.connection_id = next(self._context.connection_ids)
+        self._failed_attempts_in_a_row = 0
         self.last_error = self.failed_since = None
         self._context.features.take(connection.versions.features)
         self._context.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))

