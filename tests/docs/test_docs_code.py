@@ -55,6 +55,9 @@ def run_page(page: Path, bootstrap_servers: str, registry: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if not is_tutorial(page)], ids=page_name)
-async def test_code_of_a_page_runs(page: Path, cluster: FakeCluster) -> None:
+async def test_code_of_a_page_runs(
+    page: Path, cluster: FakeCluster, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # pages write files
     async with FakeSchemaRegistry() as registry:
         await asyncio.to_thread(run_page, page, cluster.bootstrap_servers, registry.url)
