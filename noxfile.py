@@ -134,7 +134,7 @@ def lowest(session: nox.Session) -> None:
     bounds = {each.partition(";")[0].strip().replace(">=", "==") for each in requirements if ">=" in each}
     # The newest SDK of OpenTelemetry, which tests use, does not work with an older API.
     bounds |= {each.replace("-api", "-sdk") for each in bounds if each.startswith("opentelemetry-api")}
-    bounds.add("googleapis-common-protos<1.71")  # of confluent's `protobuf`; newer ones are generated for protobuf 6
+    bounds.add("googleapis-common-protos<1.71")  # newer ones, which confluent-kafka brings, need protobuf 6
     session.install("-q", *sorted(bounds))
     # The stand-in has the newest aiokafka's signatures, and the agent for it needs the newest OpenTelemetry.
     newest = ["--deselect=tests/compat/test_aiokafka_signatures.py", "--ignore=tests/compat/test_opentelemetry.py"]

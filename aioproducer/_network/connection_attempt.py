@@ -126,7 +126,9 @@ class ConnectionAttempt:
     async def _resolved(self, route: Route, resolve: _Resolve[FoundT]) -> list[FoundT]:
         limit = asyncio.timeout(self._timeout_s)
         try:
-            async with limit, self._context.look_ups:
+            async with limit:
+                async with self._context.look_up_turns:
+                    await asyncio.sleep(0)
                 found = await resolve(self._context.loop, route.host, route.port)
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():

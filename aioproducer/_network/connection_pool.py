@@ -91,8 +91,11 @@ class NodeConnection:
         self._cancelled: set[asyncio.Task[None]] = set()  # attempts that still close their sockets
         self._timer: Timer | None = None
         self._throttle_timer: Timer | None = None
-        self._failures_in_a_row = self._attempts = 0
-        # A lost connection gives the next attempt no more time. Source: ClusterConnectionStates.disconnected.
+        self._attempts = 0
+        # Failed attempts and lost connections since a broker last answered: they lengthen the pause.
+        self._failures_in_a_row = 0
+        # Failed attempts since the last connection, refusals apart: they lengthen the set-up time-out, which a lost
+        # connection does not. Source: ClusterConnectionStates.disconnected and authenticationFailed.
         self._failed_attempts_in_a_row = 0
         self._is_closed = False
 
@@ -229,7 +232,8 @@ class NodeConnection:
         if is_refusal(error):
             context = self._context
             context.refusals.note(self.place, context.loop.time(), random=context.random)
-        self._failed_attempts_in_a_row += 1
+        else:
+            self._failed_attempts_in_a_row += 1
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:

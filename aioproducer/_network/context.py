@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from aioproducer._timing.retry_backoff import RandomSource
 
 
-LOOK_UPS_AT_ONCE: Final = 8
-"""Names of brokers whose addresses are asked for at the same time."""
-
-
 class Timer(Protocol):
     """A scheduled callback."""
 
@@ -74,7 +70,7 @@ class NetworkSettings(NamedTuple):
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     connection_setup_timeout_ms: int = 10_000
-    """Connect and handshake, per address; grows with every failure up to the next option."""
+    """Connect and handshake, per address; doubles with every failed attempt in a row, up to the next option."""
     connection_setup_timeout_max_ms: int = 30_000
     connections_max_idle_ms: int = 540_000  # an unused connection is closed after this; negative = never
     send_buffer_bytes: int = 131_072  # SO_SNDBUF; -1 leaves it to the operating system
@@ -217,8 +213,9 @@ class NetworkContext:
     held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""
-    look_ups: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, LOOK_UPS_AT_ONCE))
-    """Held while a name is looked up: each takes a thread, and a hundred that start at once hold the loop up."""
+    look_up_turns: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held for one turn of the loop before a name is looked up: each look-up starts a thread, and a hundred that start
+    in one turn hold the loop up."""
 
     def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
         return self.timers.schedule(when, callback)

@@ -63,7 +63,7 @@ class StrayRequests:
 LATE_MARKERS_S: Final = 0.015
 """A first response that took this long has probably waited for markers: the leader checks for them every 20 ms."""
 TRANSACTIONS_PER_LATE_ONE: Final = 50
-"""The pause settles where one transaction in so many is late."""
+"""In balance, one transaction in about so many is late."""
 
 _RAISED_BY_S: Final = TICK_S
 _LOWERED_BY_S: Final = _RAISED_BY_S / TRANSACTIONS_PER_LATE_ONE

@@ -224,7 +224,7 @@ class ProducerConfig(Presets):
     """The longest such wait, in ms. As in Kafka, it is `reconnect_backoff_ms` when only that is given."""
 
     socket_connection_setup_timeout_ms: Annotated[int, IntOption(1, INT64_MAX)] = 10_000
-    """How long connecting may take, in ms. Grows as `retry_backoff_ms` does."""
+    """How long connecting may take, in ms. Doubles with every failed attempt in a row."""
 
     socket_connection_setup_timeout_max_ms: Annotated[int, IntOption(1, INT64_MAX)] = 30_000
     """The longest such time, in ms. Not given, it is at least `socket_connection_setup_timeout_ms`."""

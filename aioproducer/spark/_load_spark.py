@@ -18,11 +18,18 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._row_groups import Split, records_of
-from aioproducer.spark._session import CONF_OF_ROW_GROUPS, check, recommended_conf
+from aioproducer.spark._session import check, recommended_conf
 
 FORMAT: Final = "aioproducer"
 VIEW: Final = "input"
 """Name of the files in `--sql`."""
+
+_CONF_OF_ROW_GROUPS: Final = {
+    "spark.driver.defaultJavaOptions": "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
+}
+"""For local sessions whose rows the JVM never sees, since tasks read row groups in Python: optimizing what schedules
+those tasks costs Java's second compiler half of the JVM's time, 15 ms a task, and saves nothing. Spark puts the options
+of `spark.driver.extraJavaOptions` behind these."""
 
 _SPLITS: Final = StructType(
     [StructField("path", StringType(), nullable=False), StructField("row_group", IntegerType(), nullable=False)]
@@ -46,15 +53,10 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark takes the first python3 on PATH otherwise
     warnings.filterwarnings("ignore", module=r"pyspark\.")
     logging.getLogger("SQLQueryContextLogger").disabled = not is_verbose  # prints errors of Spark with Java's stack
-    defaults = {
-        **recommended_conf(),
-        **(CONF_OF_ROW_GROUPS if reads_row_groups and master.startswith("local") else {}),
-        "spark.app.name": "aioproducer load",
-        "spark.ui.enabled": "false",
-    }
+    settings = {**default_conf(master, reads_row_groups=reads_row_groups), **conf}
     with _stderr_to_file(is_on=not is_verbose) as log:
         try:
-            spark = SparkSession.builder.master(master).config(map={**defaults, **conf}).getOrCreate()
+            spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
         except Exception as error:
             raise ConfigurationError(f"Spark does not start: {in_one_line(error)[1]}{_last_line(log)}") from error
     if not is_verbose:
@@ -67,6 +69,16 @@ def session(
         yield spark
     finally:
         spark.stop()
+
+
+def default_conf(master: str, *, reads_row_groups: bool) -> dict[str, str]:
+    """Return the settings of a load's session that its own options may replace; arguments as those of `session`."""
+    return {
+        **recommended_conf(),
+        **(_CONF_OF_ROW_GROUPS if reads_row_groups and master.startswith("local") else {}),
+        "spark.app.name": "aioproducer load",
+        "spark.ui.enabled": "false",
+    }
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

@@ -33,7 +33,7 @@ ENQUEUE = {
 BATCH_SIZES = {"defaults": None, "256 KiB": 262_144}
 """Variant -> batch size of every client; None for its own default."""
 LARGEST, LARGEST_BATCH = "1 MB", 1_000_000
-"""As large as a broker takes, less some bytes; of this producer beside the raw socket alone."""
+"""As large as a broker takes, less some bytes; measured only for this producer and the raw socket."""
 
 
 async def enqueue(bench: Bench) -> ScenarioReport:

@@ -50,7 +50,7 @@ class Path:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.parts = CoreParts(leaders=(1, 1), memory=1 << 20, batch_size=16_384)
-        # Made before memory fails: CPython 3.12 and 3.13 crash where there is none for a generator.
+        # Made before memory fails: CPython 3.12 and 3.13 crash if they cannot allocate the frame of a generator.
         self.pipeline = pipeline_of(self.parts, interceptors=[Passing()], serializer=bytes.upper)
         self.accepted: list[Delivery] = []
         self.send(b"before")

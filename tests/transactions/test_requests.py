@@ -354,7 +354,21 @@ def test_v2_pause_grows_while_markers_are_late_but_not_for_ever() -> None:
         scene.pass_time(waits[-1])
 
     assert waits == sorted(waits)
-    assert 0 < waits[0] < waits[1] <= waits[-1] <= 0.004
+    assert 0 < waits[0] < waits[1]
+    assert waits[-1] == pytest.approx(0.003)
+
+
+def test_v2_pause_shrinks_slowly() -> None:
+    """One response in time does not mean that the next one would be without the pause."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    end_v2_transaction(scene, queue, first_response_s=0.023)
+    for _ in range(10):
+        scene.pass_time(TICK_S)
+        end_v2_transaction(scene, queue, first_response_s=0.002)
+
+    assert scene.manager.begin(2)
+    assert not scene.manager.use(queue, scene.now)
 
 
 def test_v2_records_that_pause_are_aborted_without_a_request() -> None:

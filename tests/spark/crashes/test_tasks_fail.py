@@ -30,7 +30,7 @@ def test_query_stopped(make_case: MakeCase, kafka: KafkaCluster) -> None:
     case, point = make_case(kafka), Point("task.rows", 2, task=0)
     with case.driver(point) as driver:
         driver.wait_for_point(point)
-        assert driver.stop_query().endswith("done\n")
+        assert "\ndone\n" in driver.stop_query()  # the progress of a stage may be printed behind it
     assert case.topic.read().open_partitions
     begun = time.monotonic()
     case.ask(SinkCommit.prepare)
