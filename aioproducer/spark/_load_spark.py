@@ -18,18 +18,11 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._row_groups import Split, records_of
-from aioproducer.spark._session import check, recommended_conf
+from aioproducer.spark._session import CONF_OF_ROW_GROUPS, check, recommended_conf
 
 FORMAT: Final = "aioproducer"
 VIEW: Final = "input"
 """Name of the files in `--sql`."""
-
-_CONF_OF_ROW_GROUPS: Final = {
-    "spark.driver.defaultJavaOptions": "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
-}
-"""For local sessions whose rows the JVM never sees, since tasks read row groups in Python: optimizing what schedules
-those tasks costs Java's second compiler half of the JVM's time, 15 ms a task, and saves nothing. Spark puts the options
-of `spark.driver.extraJavaOptions` behind these."""
 
 _SPLITS: Final = StructType(
     [StructField("path", StringType(), nullable=False), StructField("row_group", IntegerType(), nullable=False)]
@@ -75,7 +68,7 @@ def default_conf(master: str, *, reads_row_groups: bool) -> dict[str, str]:
     """Return the settings of a load's session that its own options may replace; arguments as those of `session`."""
     return {
         **recommended_conf(),
-        **(_CONF_OF_ROW_GROUPS if reads_row_groups and master.startswith("local") else {}),
+        **(CONF_OF_ROW_GROUPS if reads_row_groups and master.startswith("local") else {}),
         "spark.app.name": "aioproducer load",
         "spark.ui.enabled": "false",
     }

@@ -21,6 +21,14 @@ _SECRETS: Final = "(?i)secret|password|token|access[.]?key|jaas|credential"
 _INSTALL: Final = "pip install 'aioproducer[spark]'"
 
 
+CONF_OF_ROW_GROUPS: Final = {
+    "spark.driver.defaultJavaOptions": "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
+}
+"""For local sessions whose rows the JVM never sees, since tasks read row groups in Python: optimizing what schedules
+those tasks costs Java's second compiler half of the JVM's time, 15 ms a task, and saves nothing. Spark puts the options
+of `spark.driver.extraJavaOptions` behind these."""
+
+
 def recommended_conf() -> dict[str, str]:
     """Return settings of a session that writes and reads with this format.
 

@@ -343,7 +343,8 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         """Client and controller port of every node."""
         count = self._node_count
         names = () if self.security is None else self.security.listeners
-        free = free_ports((3 + len(names)) * count)
+        promised = {*(self._client_ports or ()), *(self._advertised_ports or ())}
+        free = free_ports((3 + len(names)) * count, besides=promised)
         secured = [dict(zip(names, free[3 * count + at * len(names) :], strict=False)) for at in range(count)]
         clients = self._client_ports or free[count : 2 * count]
         proxied: list[ProxiedPorts | None] = [None] * count

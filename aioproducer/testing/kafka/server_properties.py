@@ -9,7 +9,7 @@ taken by another connection while its broker restarts.
 
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,12 +109,17 @@ FIRST_PORT, LAST_PORT = 20_000, 32_000
 """Below Linux's ephemeral range (32768-60999) and macOS's (49152-65535), above the ports of well-known services."""
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, *, besides: Collection[int] = ()) -> list[int]:
+    """Return ports on which nothing listens now.
+
+    Args:
+        besides: ports that are promised to somebody who does not listen yet.
+    """
     found: list[int] = []
     for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), LAST_PORT - FIRST_PORT):
         if len(found) == count:
             break
-        if is_free(port):
+        if port not in besides and is_free(port):
             found.append(port)
     return found
 

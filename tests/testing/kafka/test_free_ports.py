@@ -12,6 +12,13 @@ def test_free_ports_are_different_and_free() -> None:
     assert all(FIRST_PORT <= port < LAST_PORT and is_free(port) for port in ports)
 
 
+def test_promised_ports_are_left_out() -> None:
+    """A proxy in front of a broker begins to listen when the broker has its ports."""
+    promised = range(FIRST_PORT, LAST_PORT - 100)
+
+    assert not {*promised} & {*free_ports(6, besides=promised)}
+
+
 def test_port_with_a_listener_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert not is_free(server.getsockname()[1])
