@@ -53,6 +53,8 @@ def session(
         except Exception as error:
             raise ConfigurationError(f"Spark does not start: {in_one_line(error)[1]}{_last_line(log)}") from error
     if not is_verbose:
+        # py4j tells with tracebacks of calls that a signal has ended: by its own loggers, and by the root.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         logging.root.addFilter(_is_not_py4j)
     with suppress(ValueError):  # not the main thread
         # pyspark's own handler asks the JVM in the middle of another call, and prints how that fails.
