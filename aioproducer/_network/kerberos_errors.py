@@ -69,6 +69,7 @@ TEXTS: Final = {
     _KRB5 + 139: _CACHE,
     _KRB5 + 140: _CACHE,
     _KRB5 + 141: _NO_TICKET,
+    _KRB5 + 148: _CLOCKS,
     _KRB5 + 150: _TYPES,
     _KRB5 + 154: _REALM,
     _KRB5 + 156: _NO_KDC,
@@ -117,7 +118,7 @@ def ticket_error(major: int, minor: int, attempt: Attempt, *, words: Iterable[st
     said = "; ".join(printable(each) for each in words if each and each != _SUCCESS)
     is_expired = major & 0xFFFF_0000 == _CREDENTIALS_EXPIRED
     text = _EXPIRED if is_expired else TEXTS.get(code)
-    if text is None and major & 0xFFFF_0000 == _NO_CREDENTIALS:
+    if text is None and major & 0xFFFF_0000 == _NO_CREDENTIALS and not said:
         text = _NO_TICKET
     if text is None:
         return TicketError(

@@ -40,6 +40,7 @@ def text_of(minor: int, major: int = FAILURE, *words: str) -> str:
         (KRB5 + 139, "KRB5CCNAME"),
         (KRB5 + 140, "KRB5CCNAME"),
         (KRB5 + 141, "no ticket in the ticket cache FILE:/c: run kinit, or set sasl_kerberos_keytab"),
+        (KRB5 + 148, "clocks"),
         (KRB5 + 150, "encryption type"),
         (KRB5 + 154, "default_realm"),
         (KRB5 + 156, "no KDC of the realm answers"),
