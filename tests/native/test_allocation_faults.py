@@ -2,13 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
+
+from tests.preloaded import compiled
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -31,13 +31,7 @@ def swept(kind: str, **environment: str) -> dict[str, dict[str, dict[str, int]]]
 
 @pytest.fixture
 def faulty_malloc(tmp_path: Path) -> Path:
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no C compiler ({compiler}); install gcc")
-    library = tmp_path / "allocation_faults.so"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "allocation_faults.c"), "-ldl"]
-    subprocess.run(command, check=True)
-    return library
+    return compiled(HERE / "allocation_faults.c", tmp_path)
 
 
 @pytest.mark.slow

@@ -73,6 +73,10 @@ def test_unknown_code_shows_what_the_library_says() -> None:
     assert text_of(KRB5 + 60, FAILURE, "generic") == "Kerberos gives no ticket of alice@R for kafka/host: generic"
 
 
+def test_unknown_code_is_not_taken_for_a_missing_ticket() -> None:
+    assert text_of(KRB5 + 60, NO_CREDENTIALS, "generic").endswith("for kafka/host: generic")
+
+
 def test_unknown_code_without_words_is_shown() -> None:
     assert text_of(5, FAILURE, "Success") == "Kerberos gives no ticket of alice@R for kafka/host: code 5"
 

@@ -8,7 +8,7 @@ import pytest
 from aioproducer._network.connection_pool import NodeConnection
 from aioproducer._network.context import NetworkSettings
 from aioproducer.cluster import Node
-from aioproducer.errors import BrokerConnectionError
+from aioproducer.errors import BrokerConnectionError, CredentialsError
 from tests.fakes.event_log import EventList
 from tests.fakes.network import network_context
 from tests.fakes.scripted_broker import ScriptedBroker
@@ -102,6 +102,33 @@ async def test_attempt_has_more_time_after_failed_attempts_but_not_after_a_lost_
     assert 8 <= took_s[0] <= 12
     assert 16 <= took_s[1] <= 25  # with the pause between attempts
     assert 24 <= took_s[2] <= 37
+
+
+@in_virtual_time
+async def test_refused_logins_do_not_lengthen_the_set_up_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source: ClusterConnectionStates.authenticationFailed."""
+    loop, ended = virtual_loop(), asyncio.Event()
+    node_connection = NodeConnection(Node(-1, "seed", 9092), network_context(), lambda _: ended.set())
+
+    async def refused(_: NodeConnection) -> NoReturn:
+        raise CredentialsError("no such user")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NodeConnection, "_open", refused)
+        for _ in range(3):
+            ended.clear()
+            node_connection.connect()
+            await ended.wait()
+    await asyncio.sleep(60)  # past every pause
+    loop.servers["seed", 9092] = lambda: ScriptedBroker(greets=False)
+    ended.clear()
+    began = loop.time()
+    node_connection.connect()
+    await ended.wait()
+    took_s = loop.time() - began
+    await node_connection.close(BrokerConnectionError("done"))
+
+    assert 8 <= took_s <= 12
 
 
 class ResolverError(Exception):

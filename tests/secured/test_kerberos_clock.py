@@ -2,15 +2,14 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 from aioproducer.testing.kafka import KafkaCluster, Kdc
+from tests.preloaded import compiled
 from tests.secured.kerberos import kerberos_options
 
 HERE = Path(__file__).parent
@@ -35,14 +34,7 @@ pytestmark = [
 @pytest.fixture
 def ahead(tmp_path: Path) -> str:
     """A library that sets the clock of a process an hour ahead."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no C compiler ({compiler}); install gcc")
-    library = tmp_path / "shifted_clock.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "shifted_clock.c"), "-ldl"], check=True
-    )
-    return str(library)
+    return str(compiled(HERE / "shifted_clock.c", tmp_path))
 
 
 def sent(kafka: KafkaCluster, **environment: str) -> str:

@@ -113,7 +113,7 @@ def free_ports(count: int, *, besides: Collection[int] = ()) -> list[int]:
     """Return ports on which nothing listens now.
 
     Args:
-        besides: ports that are promised to somebody who does not listen yet.
+        besides: ports to leave out, although nothing listens on them yet.
     """
     found: list[int] = []
     for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), LAST_PORT - FIRST_PORT):
