@@ -130,7 +130,8 @@ CASES: Mapping[str, Case] = {
     ),
     "47 line break": Case(with_token(unsecured_token("alice") + "\n"), TokenError, ("character",)),
     "47 not text": Case(with_token(7), TokenError, ("sasl_token_provider", "int")),
-    "48 raises": Case(with_token(RuntimeError("the vault is sealed")), TokenError, ("the vault is sealed",)),
+    "48 raises": Case(with_token(RuntimeError("canary-token")), TokenError, ("sasl_token_provider", "RuntimeError")),
+    "48 says why": Case(with_token(TokenError("the vault is sealed")), TokenError, ("the vault is sealed",)),
     "48 nothing": Case(with_token(None), TokenError, ("sasl_token_provider", "None")),
 }
 """By the row of the table of bad set-ups; those of names, and of expired certificates of brokers, are with TLS."""
