@@ -364,7 +364,8 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
         self._inner.connection_made(self._transport)
         if not self.done.done():
             self.done.set_result(self._inner)
-        self._read(self._inner)
+        if not self._transport.is_ended:
+            self._read(self._inner)
 
     def _read(self, inner: InnerT) -> None:
         tls, transport = self._tls, self._transport

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from aioproducer.config._jaas import KERBEROS, MECHANISMS, MSK_IAM, PLAIN, SCRAM, JaasConfig, parse_jaas
+from aioproducer.config._kafka_properties import python_name
 from aioproducer.config._security_rules import SASL_PROTOCOLS
 from aioproducer.errors import ConfigurationError
 from aioproducer.security import Secret
@@ -122,15 +123,15 @@ def credentials_of_jaas(config: _Options) -> dict[str, object]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def replaced_by(options: Collection[str]) -> Callable[[str, str], bool]:
-    """Return whether an option of a property file, by its name and text, is replaced by options given beside it."""
-    if _PROVIDER not in options:
-        return lambda name, _: name in options
-    return lambda name, text: name in options or name.startswith(_FETCHING) or _is_of_msk(name, text)
+def not_replaced(values: Mapping[str, str], options: Collection[str]) -> dict[str, str]:
+    """Return the options of a property file without those that are replaced by options given beside it."""
+    fetching = _FETCHING if _PROVIDER in options else ()
 
+    def is_replaced(name: str, text: str) -> bool:
+        is_of_msk = name == "sasl_mechanism" and text.strip() == _MSK_MECHANISM  # its login module says OAUTHBEARER
+        return name in options or name.startswith(fetching) or (bool(fetching) and is_of_msk)
 
-def _is_of_msk(name: str, text: str) -> bool:
-    return name == "sasl_mechanism" and text.strip() == _MSK_MECHANISM  # the login module beside it says OAUTHBEARER
+    return {name: text for name, text in values.items() if not is_replaced(python_name(name), text)}
 
 
 def check_sasl(config: _Options) -> None:

@@ -35,7 +35,7 @@ from aioproducer.config._option_types import (
 )
 from aioproducer.config._presets import Presets
 from aioproducer.config._properties_file import read_properties
-from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, replaced_by
+from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, not_replaced
 from aioproducer.config._sasl_types import FloatOption, OptionalTimeout, SaslMechanism, SecretText, Username
 from aioproducer.config._security_rules import check_security
 from aioproducer.config._security_types import (
@@ -316,8 +316,7 @@ class ProducerConfig(Presets):
     sasl_password: Annotated[Password | None, PasswordOption()] = None
     """The password of PLAIN and SCRAM: text, a `Secret`, or a function that returns one, also `async`.
     It is asked for at each authentication, so a function, or a `Secret` of a variable or file, takes a new password
-    without a restart. Of an exception of the function only the class is shown, since its text may hold the secret; that
-    of an `AuthenticationError` is shown as it is."""
+    without a restart. Of an exception of the function only the class is shown; of an `AuthenticationError`, the text."""
 
     sasl_jaas_config: Annotated[Secret | None, SecretText()] = None
     """The credentials in the form of Java's clients, as a `client.properties` has them:
@@ -499,10 +498,7 @@ class ProducerConfig(Presets):
         """
         properties = read_properties(path)
         try:
-            replaced = replaced_by(options)
-            values = {
-                name: found.value for name, found in properties.items() if not replaced(python_name(name), found.value)
-            }
+            values = not_replaced({name: found.value for name, found in properties.items()}, options)
             return cls.from_kafka_properties({**values, **options})
         except ConfigurationError as error:
             lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
