@@ -316,7 +316,7 @@ class ProducerConfig(Presets):
     sasl_password: Annotated[Password | None, PasswordOption()] = None
     """The password of PLAIN and SCRAM: text, a `Secret`, or a function that returns one, also `async`.
     It is asked for at each authentication, so a function, or a `Secret` of a variable or file, takes a new password
-    without a restart. Of an exception of the function only the class is shown; of an `AuthenticationError`, the text."""
+    without a restart. Of an exception of the function only the class is shown; of `AuthenticationError`, the text."""
 
     sasl_jaas_config: Annotated[Secret | None, SecretText()] = None
     """The credentials in the form of Java's clients, as a `client.properties` has them:
