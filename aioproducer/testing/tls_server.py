@@ -95,6 +95,9 @@ class TlsServerProtocol(asyncio.Protocol):
             room = memoryview(self.inner.get_buffer(_READ_BYTES))
             # given a buffer, it returns how many bytes it has read
             size = cast("int", self._tls.read(len(room), room))  # type: ignore[redundant-cast,unused-ignore]
+            if not size:  # close_notify, which raises nothing here
+                self.close()
+                return
             self.inner.buffer_updated(size)
 
     def eof_received(self) -> bool:

@@ -10,6 +10,7 @@ from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.security import Token
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.tokens import unsecured_token
+from tests.secured.ways import SECURITY
 
 pytestmark = pytest.mark.kafka
 
@@ -45,6 +46,21 @@ async def test_record_is_delivered_with_each_mechanism(
 
     assert result.offset >= 0
     assert producer.statistics().authentications >= 1
+
+
+class SignedTokens:
+    """Provider of tokens that the listener SIGNED checks with a local file of keys (JWKS)."""
+
+    async def token(self) -> str:
+        return SECURITY.signer.token("alice")
+
+
+async def test_signed_token_is_accepted(secured_kafka: KafkaCluster) -> None:
+    options = secured_kafka.client_options("SIGNED", "OAUTHBEARER") | {"sasl_token_provider": SignedTokens()}
+    async with Producer(**cast("ProducerOptions", options)) as producer:
+        result = await producer.send("sasl", b"value")
+
+    assert result.offset >= 0
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
