@@ -37,8 +37,8 @@ _PAGE: Final = """\
 # When it does not connect
 
 An error at `start` names the broker, what was found, and the option to change.
-This page has all of them: the symptom, as it is seen on the wire or by `aioproducer diagnose`; what it means; what to
-do.
+This page has the errors of connecting: the symptom, as it is seen on the wire or by `aioproducer diagnose`; what it
+means; what to do.
 `aioproducer diagnose --config client.properties HOST:PORT` tries each step by itself, and explains the first that
 fails: [ten wrong set-ups, diagnosed](../evidence/diagnoses.md).
 
@@ -58,6 +58,7 @@ for each way to connect.
 ## Proxies
 
 The error begins with the proxy's URL, its password hidden.
+A refused user or password is an `AuthenticationError`, and ends `start` at once; all others are tried again.
 
 {proxies}
 ## The certificate of the broker
@@ -160,7 +161,7 @@ def _proxies() -> Iterator[Row]:
     }
     for symptom, (proxy, answers) in cases.items():
         error = _failure(lambda: _asked(proxy, answers))  # noqa: B023  # is called at once
-        yield Row(f"{symptom}: `{type(error).__name__}`", str(error), todo[symptom])
+        yield Row(symptom, str(error), todo[symptom])
 
 
 def _asked(proxy: Proxy, answers: tuple[bytes, ...]) -> None:
@@ -235,8 +236,49 @@ def _sasl() -> Iterator[Row]:
         "nothing: a new connection is made as the new user; for a role of AWS, fix the session's name",
     )
     yield Row.of("the first SCRAM message cannot be right", _refused(scram, _hello(), _verdict(0, None, b"r=x,s=,i=1")))
+    unproved = _refused(scram, _hello(), _verdict(0, None, b"r=nx,s=c2FsdA==,i=4096"), _verdict(0, None, b"v=AAAA"))
+    yield Row.of("the last SCRAM message cannot be right", unproved)
     line_break = _failure(lambda: check_token("a\n"))
     yield Row.of("before the token is sent", line_break)
+    yield from _credentials()
+    yield Row(
+        '"closed the connection during the authentication ..., without saying why": `BrokerConnectionError`',
+        "the broker met an error of its own, or takes no token as long as this one (`sasl.server.max.receive.size`)",
+        "look at the broker's log at that time",
+    )
+    yield Row(
+        '"nothing has answered", "has not answered": `BrokerConnectionError`',
+        "the port is open, and what listens there does not answer TLS, ApiVersions or the authentication",
+        "is it the port of a Kafka broker? Does a firewall or load balancer swallow what is sent?",
+    )
+
+
+def _credentials() -> Iterator[Row]:
+    yield Row(
+        '"the function of sasl_password raised ..." or returned something else: `CredentialsError`',
+        "your function gave no password; the exception is the `__cause__`",
+        "repair the function, or what it asks; it is asked again for each authentication",
+    )
+    yield Row(
+        '"the function of sasl_password has not returned within 30 s": `AuthenticationError`',
+        "what it asks does not answer in `socket_connection_setup_timeout_max_ms`",
+        "look at the vault, and give the function a time-out of its own",
+    )
+    yield Row(
+        '"sasl_token_provider raised ...": `TokenError`',
+        "your provider gave no token; the exception is the `__cause__`",
+        "repair the provider, or look at the identity provider",
+    )
+    yield Row(
+        '"sasl_token_provider has not returned a token within 20 s": `TokenError`',
+        "it has not answered in `sasl_login_connect_timeout_ms` and `sasl_login_read_timeout_ms` together",
+        "look at the identity provider, and at the way to it",
+    )
+    yield Row(
+        '"sasl_token_provider returned a token that has expired": `TokenError`',
+        "the provider keeps tokens too long, or a clock is wrong",
+        "let it return one that is valid now; look at the clocks",
+    )
 
 
 def _kerberos() -> Iterator[Row]:
@@ -253,6 +295,11 @@ def _later() -> Iterator[Row]:
         "`tls_files_not_reloaded` in the log",
         "a changed certificate or key cannot be used as a whole",
         "nothing if the file is being written: the old ones serve until it is right",
+    )
+    yield Row(
+        "`session_not_renewed` in the log",
+        "the password function, the provider or the KDC gave nothing when a session was to be renewed",
+        "look at what it asks; the session serves until it ends",
     )
     yield Row(
         "`token_fetch_failed` in the log",
@@ -284,7 +331,11 @@ def _refused(mechanism: Mechanism, *answers: bytes, repeats: bool = False) -> Ex
     return _failure(converse)
 
 
-_RESULTS: Final[dict[str, object]] = {"PasswordWanted": "-", "BearerWanted": Bearer(_CLAIMS, {}, 0.0)}
+_RESULTS: Final[dict[str, object]] = {
+    "PasswordWanted": "-",
+    "BearerWanted": Bearer(_CLAIMS, {}, 0.0),
+    "SaltedPasswordWanted": b"-",
+}
 
 
 def _hello(code: int = 0, *mechanisms: str) -> bytes:
