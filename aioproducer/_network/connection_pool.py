@@ -205,6 +205,11 @@ class NodeConnection:
 
     def _start(self, _now: float) -> None:
         self._timer = None
+        refusals, now = self._context.refusals, self._context.loop.time()
+        if now < refusals.not_before(self.place):  # the place was tried meanwhile, as a bootstrap server or as a node
+            self._timer = self._context.schedule(refusals.not_before(self.place), self._start)
+            return
+        refusals.begin(self.place, now)
         name = f"aioproducer-connect | {self._context.client_id} | {_label(self.node)}"
         self._task = self._context.loop.create_task(self._connect(), name=name)
 

@@ -69,6 +69,11 @@ class Refusals:
             not_before = max(not_before, latest[min(too_many, len(latest)) - 1] + _MINUTE_S)
         self._not_before[place] = not_before
 
+    def begin(self, place: Hashable, now: float) -> None:
+        """Let a broker that has refused be tried by one connection at a time."""
+        if place in self._in_a_row:
+            self._not_before[place] = now + FIRST_PAUSE_MS / 1000
+
     def end(self, place: Hashable) -> None:
         """Forget the refusals of a broker that has accepted this client."""
         self._in_a_row.pop(place, None)

@@ -200,6 +200,14 @@ async def test_load_without_a_free_descriptor_leaves_the_old_files(
     assert "Too many open files" in str(files.log.events)
 
 
+async def test_store_of_another_type_is_used_and_logged(files: Files) -> None:
+    files.use(StoreOptions(keystore_location=str(files.key), keystore_type="JKS"))
+    await files.client.prepare()
+
+    found = {"option": "ssl_keystore_type", "configured": "JKS", "found": "PEM"}
+    assert ("store_type_differs", found) in files.log.events
+
+
 async def test_removed_file_changes_nothing(files: Files) -> None:
     await files.trusted()
     files.key.unlink()

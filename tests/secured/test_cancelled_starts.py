@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from aioproducer import Producer
+from aioproducer import AuthenticationError, Producer
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.testing import ApiKey, ClusterSecurity, FakeCluster, Where, unsecured_token
 from tests.fakes.virtual_cluster import ClusterLoop
@@ -97,6 +97,51 @@ def test_start_may_be_stopped_at_every_turn(way: str, *, by_close: bool) -> None
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
         turns = runner.run(sweep(way, by_close=by_close))
     assert 10 < turns < MOST_TURNS
+
+
+async def wrong_password() -> str:
+    await asyncio.sleep(0)
+    return "canary-wrong"
+
+
+class WrongTokens:
+    async def token(self) -> str:
+        return unsecured_token("alice", lifetime_s=1.0, issued_ago_s=7_200.0)
+
+
+WRONG: dict[str, Options] = {
+    "password": {"sasl_password": wrong_password},
+    "SCRAM": {"sasl_password": wrong_password},
+    "token": {"sasl_token_provider": WrongTokens()},
+}
+
+
+async def refused_start(options: Options) -> None:
+    producer = producer_of(options)
+    with pytest.raises(AuthenticationError):
+        await producer.start()
+    await producer.close()
+
+
+async def refused_starts(way: str, number: int) -> None:
+    async with FakeCluster(1, security=SECURITY) as cluster:
+        options = memory_options(cluster, way) | WRONG[way]
+        await refused_start(options)  # what is made once is there by now
+        before = count()
+        for _ in range(number):
+            await refused_start(options)
+        await asyncio.sleep(1)  # the cluster notices what is closed
+        after = count()
+        assert (after.tasks, after.timers, after.files) == (before.tasks, before.timers, before.files)
+        assert after.threads <= before.threads
+        assert after.objects < before.objects + number // 2, "objects are left of each start"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WRONG)
+def test_hundreds_of_refused_starts_leave_nothing(way: str) -> None:
+    with asyncio.Runner(loop_factory=ClusterLoop) as runner:
+        runner.run(refused_starts(way, 334))
 
 
 # Stages that may hang, on real sockets and with real threads

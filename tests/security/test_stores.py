@@ -1,6 +1,9 @@
 """Stores of every kind and state: what is read, and which text says what is wrong."""
 
+import errno
+import os
 import ssl
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -260,6 +263,63 @@ def test_keystore_with_a_wrong_password_names_the_option(  # noqa: PLR0917  # a 
 ) -> None:
     found, message = refusal_of(key=own(content, tmp_path, password, key_password=key_password))
     assert (found, text in message) == (option, True), message
+
+
+class LoadedFiles:
+    """Notes the file that OpenSSL is given a key in, and what lies in the folder for temporary files meanwhile."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.modes, self._folder = "", list[int](), folder
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        load = ssl.SSLContext.load_cert_chain
+
+        def noting(context: ssl.SSLContext, path: str, **options: object) -> None:
+            assert "PRIVATE KEY" in Path(path).read_text("utf-8")
+            self.path, self.modes = path, [each.stat().st_mode & 0o777 for each in folder.iterdir()]
+            load(context, path, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", noting)
+
+    @property
+    def left(self) -> list[Path]:
+        return list(self._folder.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files in memory are Linux's")
+def test_inline_key_touches_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = LoadedFiles(tmp_path, monkeypatch)
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208  # names
+    built(key=inline(CLIENT.key, CLIENT.chain))
+
+    assert loaded.path.startswith("/proc/self/fd/")
+    assert loaded.modes == []
+    assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208  # as above
+
+
+def test_inline_key_without_files_in_memory_is_this_users_and_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    loaded = LoadedFiles(tmp_path, monkeypatch)
+    built(key=inline(CLIENT.key, CLIENT.chain))
+
+    assert loaded.modes == [0o600]
+    assert loaded.left == []
+
+
+def test_store_that_this_user_may_not_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An administrator, as whom tests may run, may read any file."""
+
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    store = trust(ROOT.certificate, tmp_path)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    option, text = refusal_of(store)
+
+    assert option == "ssl_truststore_location"
+    assert str(tmp_path) in text
+    assert "this process may not read it" in text
 
 
 def test_inline_key_and_chain_are_checked() -> None:

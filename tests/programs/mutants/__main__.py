@@ -26,7 +26,8 @@ def main() -> int:
     if arguments.six is not None:
         mutants, seconds = chosen_by(arguments.six, MUTANTS), min(seconds, SIX_SECONDS)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        session = Session(mutants, Path(folder), seeds=arguments.seeds, seconds=seconds, say=_say)
+        limits = {"seeds": arguments.seeds, "seconds": seconds}
+        session = Session(mutants, Path(folder), **limits, say=_say, runs_tests=not arguments.simulation)
         is_good = session.run()
     killed = sum(death.is_good for death in session.deaths)
     _say(f"{killed} of {len(mutants)} mutants killed")
@@ -38,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", nargs="*", help="of a mutant; all without")
     parser.add_argument("--list", action="store_true", help="show them and do nothing")
     parser.add_argument("--six", metavar="HASH", help="six of them, chosen by a commit's hash, 90 s each at most")
+    parser.add_argument("--simulation", action="store_true", help="by the simulation alone, also where tests are named")
     parser.add_argument("--seeds", type=int, default=1000, help="of each family, at most")
     parser.add_argument("--seconds", type=float, default=3600.0, help="for each mutant, at most")
     return parser

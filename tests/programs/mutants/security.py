@@ -92,7 +92,7 @@ SECURITY: Final = (
             Change(
                 "_network/tls_client.py",
                 "TlsClient.prepare",
-                "self._context is not None and stamp == self._stamp",
+                "self._context is not None and (stamp == self._stamp or self._has_just_failed(stamp))",
                 "self._context is not None",
             ),
         ),

@@ -41,16 +41,25 @@ class Session:
         seeds: of each family, at most.
         seconds: of processor time for each mutant, at most; a test that has begun is finished.
         say: gets a line for each.
+        runs_tests: whether tests that a mutant names run before the simulation.
     """
 
-    def __init__(
-        self, mutants: Sequence[Mutant], folder: Path, *, seeds: int, seconds: float, say: Callable[[str], None]
+    def __init__(  # all by name
+        self,
+        mutants: Sequence[Mutant],
+        folder: Path,
+        *,
+        seeds: int,
+        seconds: float,
+        say: Callable[[str], None],
+        runs_tests: bool = True,
     ) -> None:
         self._mutants = mutants
         self._clean = Tree(folder / "clean")
         self._seeds = seeds
         self._seconds = seconds
         self._say = say
+        self._runs_tests = runs_tests
         self.deaths: list[Death] = []
 
     def run(self) -> bool:
@@ -73,7 +82,7 @@ class Session:
     def _search(self, tree: Tree, mutant: Mutant) -> Finding:
         until = time.monotonic() + self._seconds
         finding = Finding(by="")
-        if mutant.tests:
+        if mutant.tests and self._runs_tests:
             finding = tree.test(mutant.tests)
         if not finding.is_kill and mutant.families:
             finding = tree.simulate(*mutant.families, seeds=self._seeds, seconds=self._seconds)
