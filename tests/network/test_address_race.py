@@ -94,7 +94,7 @@ def test_families_take_turns(found: list[str], tried: list[str]) -> None:
 
 
 @in_virtual_time
-async def test_first_record_waits_a_quarter_of_a_second_for_a_name_whose_first_address_is_dead() -> None:
+async def test_first_record_waits_a_quarter_second_for_a_dead_address() -> None:
     """Others wait their whole request time-out for an address that swallows packets."""
     loop, node = virtual_loop(), OneNode()
     loop.names["seed"] = ["2001:db8::1", "10.0.0.1"]
@@ -131,7 +131,7 @@ async def test_address_that_refuses_is_followed_by_the_next_at_once() -> None:
 
 
 @in_virtual_time
-async def test_every_address_has_its_own_time_and_is_named_with_its_reason() -> None:
+async def test_every_address_has_its_own_time_and_reason() -> None:
     loop = virtual_loop()
     loop.names["seed"] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
     loop.black_holes |= {"10.0.0.1", "10.0.0.2"}
@@ -149,7 +149,7 @@ async def test_every_address_has_its_own_time_and_is_named_with_its_reason() -> 
 
 
 @in_virtual_time
-async def test_address_with_a_stranger_on_its_port_is_followed_by_those_that_lost() -> None:
+async def test_stranger_at_an_address_is_followed_by_the_others() -> None:
     """The open port wins the race, and never answers: the slower address gets its turn."""
     loop = virtual_loop()
     loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
@@ -204,7 +204,7 @@ def test_host_with_ipv6_alone_is_connected_to(new_loop: NewLoop) -> None:
 
 
 @EVERY_LOOP
-def test_host_without_ipv6_is_connected_to_though_its_name_has_such_an_address(new_loop: NewLoop) -> None:
+def test_host_without_ipv6_is_connected_to_by_its_other_address(new_loop: NewLoop) -> None:
     """`2001:db8::1` is of the documentation, and leads nowhere: unreachable at once, or never answered."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         assert runner.run(connects(runner.get_loop(), ["2001:db8::1", "127.0.0.1"], "127.0.0.1"))

@@ -209,7 +209,7 @@ async def test_certificate_of_another_kind_of_name_is_not_the_brokers() -> None:
         assert isinstance(failure, TlsVerificationError)
 
 
-async def test_right_certificate_is_accepted_by_the_context_of_the_options() -> None:
+async def test_right_certificate_is_accepted_by_the_context() -> None:
     made = met(server_certificate(), "")
     assert made.protocol.done.result().calls == ["made"]
     assert not isinstance(made.end(), TlsRefusedError)

@@ -78,7 +78,7 @@ async def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bo
 
 
 @in_virtual_time
-async def test_attempt_has_more_time_after_failed_attempts_but_not_after_a_lost_connection() -> None:
+async def test_attempt_has_more_time_only_after_failed_attempts() -> None:
     """A link that went silent is given up after one set-up time-out: what it swallowed does not come any more."""
     broker, loop = ScriptedBroker(), virtual_loop()
     loop.servers["seed", 9092] = lambda: broker

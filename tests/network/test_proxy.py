@@ -159,7 +159,7 @@ async def test_proxy_that_gives_no_connection_is_named_with_the_reason(
 
 
 @SCHEMES
-async def test_refused_password_ends_the_start_at_once_and_is_not_shown(scheme: str) -> None:
+async def test_refused_proxy_password_ends_the_start_at_once(scheme: str) -> None:
     async with working_proxy(credentials="billing:canary-another") as proxy:
         url = f"{scheme}://billing:{QUOTED}@127.0.0.1:{proxy.port}"
         producer = Producer("127.0.0.1:9092", proxy_url=url, max_block_ms=600_000)

@@ -127,7 +127,7 @@ def test_refused_client_authenticates_at_most_ten_times_a_minute() -> None:
     assert len(attempts) >= 50
 
 
-def test_listener_that_closes_at_the_first_request_three_times_wants_sasl() -> None:
+def test_listener_that_closes_three_times_wants_sasl() -> None:
     def close(broker: ScriptedBroker, _heard: object) -> None:
         broker.transport.close()
 
@@ -148,7 +148,7 @@ def test_listener_that_closes_at_the_first_request_three_times_wants_sasl() -> N
     assert "security_protocol" in str(errors[-1])
 
 
-def test_broker_in_trouble_is_no_wrong_listener_once_the_cluster_has_answered() -> None:
+def test_broker_in_trouble_is_not_taken_for_a_wrong_listener() -> None:
     refusals = Refusals(10_000)
     refusals.metadata_came()
 

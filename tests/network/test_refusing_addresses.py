@@ -118,7 +118,7 @@ async def test_address_that_does_not_answer_may_still_accept() -> None:
 
 @pytest.mark.parametrize("addresses", [2, 3, 4, 12])
 @in_virtual_time
-async def test_addresses_of_a_name_are_tried_ten_times_a_minute_together(addresses: int) -> None:
+async def test_addresses_of_a_name_share_ten_attempts_a_minute(addresses: int) -> None:
     """They may lead to one broker, which locks accounts; a name of more addresses is tried once a minute."""
     name = Name(*[refuses] * addresses)
     ends_at = asyncio.get_running_loop().time() + 600

@@ -25,7 +25,7 @@ def client() -> SaslClient:
     return SaslClient(settings, asyncio.get_running_loop())
 
 
-async def test_hundred_connections_compute_a_salted_password_once_and_off_the_loop() -> None:
+async def test_hundred_connections_compute_a_salted_password_once() -> None:
     sasl, computer = client(), Computer()
     wish = SaltedPasswordWanted("sha512", "canary-secret", b"salt", 100_000, computer)
     assert sasl.at_once(wish) is None

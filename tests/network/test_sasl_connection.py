@@ -84,7 +84,7 @@ async def test_requests_are_held_between_two_tokens_in_order() -> None:
 
 
 @in_virtual_time
-async def test_idle_connection_is_authenticated_when_it_is_needed_after_the_end_of_its_session() -> None:
+async def test_idle_connection_is_authenticated_when_it_is_needed() -> None:
     secured = await authenticated(SaslBroker(10_000))
     requests = Requests(secured)
     await asyncio.sleep(300)
@@ -175,7 +175,7 @@ async def test_requests_without_a_response_wait_for_the_verdict() -> None:
 
 
 @in_virtual_time
-async def test_broker_that_closes_on_what_follows_is_asked_patiently_from_then_on() -> None:
+async def test_broker_that_closes_on_what_follows_is_asked_patiently() -> None:
     broker = SaslBroker(10_000, verdict_after_s=0.1)
     secured = await authenticated(broker)
     broker.closes_on_what_follows = True
@@ -205,7 +205,7 @@ async def test_patient_renewal_sends_nothing_before_the_verdict() -> None:
 
 @pytest.mark.parametrize("serves_what_follows", [False, True])
 @in_virtual_time
-async def test_changed_principal_replaces_the_connection_and_is_no_failure(*, serves_what_follows: bool) -> None:
+async def test_changed_principal_replaces_the_connection(*, serves_what_follows: bool) -> None:
     """Real brokers answer what is behind the token first, and so out of order."""
     broker = SaslBroker(10_000)
     broker.serves_what_follows = serves_what_follows
@@ -252,7 +252,7 @@ async def test_requests_pass_while_the_password_is_asked_for() -> None:
 
 
 @in_virtual_time
-async def test_requests_are_held_when_the_session_ends_while_the_password_is_asked_for() -> None:
+async def test_requests_are_held_when_a_session_ends_before_a_password() -> None:
     password, _ = passwords(5)
     secured = await authenticated(SaslBroker(10_000), password)
     requests = Requests(secured)
@@ -316,7 +316,7 @@ async def test_session_goes_on_while_there_is_no_password_to_renew_it(mechanism:
 
 
 @in_virtual_time
-async def test_connection_ends_with_its_session_if_there_is_no_password() -> None:
+async def test_connection_ends_with_its_session_without_a_password() -> None:
     """What was answered in time stays so, and what is sent behind the end is not processed."""
     secured = await authenticated(SaslBroker(10_000), Vault())
     requests = Requests(secured)
@@ -332,7 +332,7 @@ async def test_connection_ends_with_its_session_if_there_is_no_password() -> Non
 
 
 @in_virtual_time
-async def test_password_that_hangs_while_a_long_session_lasts_is_asked_for_again() -> None:
+async def test_password_that_hangs_in_a_long_session_is_asked_again() -> None:
     password, asked = passwords(1e9)
     secured = await authenticated(SaslBroker(1_000_000), password)
     requests = Requests(secured)
@@ -345,7 +345,7 @@ async def test_password_that_hangs_while_a_long_session_lasts_is_asked_for_again
 
 
 @in_virtual_time
-async def test_empty_password_file_is_read_again_while_the_session_lasts(tmp_path: Path) -> None:
+async def test_empty_password_file_is_read_again_in_the_session(tmp_path: Path) -> None:
     """It is empty for a moment while a program writes it."""
     path = tmp_path / "password"
     path.write_text("canary-secret", encoding="utf-8")
@@ -434,7 +434,7 @@ async def test_withdrawn_request_is_sent_only_if_it_was_not_held() -> None:
 
 
 @in_virtual_time
-async def test_connection_that_retires_closes_when_what_it_holds_is_withdrawn() -> None:
+async def test_retiring_connection_closes_when_its_held_are_withdrawn() -> None:
     secured = await authenticated(SaslBroker(300))
     await asyncio.sleep(0.9)
     held = Requests(secured).send()[0]  # until the broker allows another exchange
@@ -457,7 +457,7 @@ async def test_held_requests_end_when_the_connection_closes() -> None:
 
 
 @in_virtual_time
-async def test_nothing_is_written_to_a_transport_that_closes_when_a_new_session_is_due() -> None:
+async def test_nothing_is_written_when_the_transport_closes() -> None:
     secured = await authenticated(SaslBroker(300))
     requests = Requests(secured)
     await asyncio.sleep(0.9)

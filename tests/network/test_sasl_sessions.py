@@ -134,7 +134,7 @@ def check_ends(requests: Requests, broker: SaslBroker) -> None:
     at_s=st.floats(0.0, 2.6),
     says=st.sampled_from([None, (58, "no"), (58, "Cannot change principals"), (34, "odd")]),
 )
-def test_connection_that_breaks_at_any_point_ends_every_request_once(
+def test_connection_that_breaks_ends_every_request_once(
     mechanism: str, at_s: float, says: tuple[int, str] | None
 ) -> None:
     """What is said to be unprocessed was not served."""

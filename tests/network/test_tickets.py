@@ -89,7 +89,7 @@ async def test_ticket_of_a_ticket_cache_is_read_each_time() -> None:
     assert (await cache.ticket()).user == "alice-2"
 
 
-async def test_ticket_is_renewed_in_the_background_after_four_fifths_of_its_life() -> None:
+async def test_ticket_is_renewed_after_four_fifths_of_its_life() -> None:
     source, clock = Source(1000.0), Clock()
     cache = cache_of(source, clock)
     await cache.ticket()
@@ -104,7 +104,7 @@ async def test_ticket_is_renewed_in_the_background_after_four_fifths_of_its_life
     assert source.asked == 2
 
 
-async def test_valid_ticket_is_kept_while_no_kdc_answers_and_is_asked_for_once_a_minute() -> None:
+async def test_valid_ticket_is_kept_while_no_kdc_answers() -> None:
     source, clock = Source(1000.0), Clock()
     cache = cache_of(source, clock)
     await cache.ticket()
@@ -122,7 +122,7 @@ async def test_valid_ticket_is_kept_while_no_kdc_answers_and_is_asked_for_once_a
     assert (await cache.ticket()).user == "alice-1"
 
 
-async def test_ticket_that_has_expired_is_asked_for_and_the_error_is_raised() -> None:
+async def test_expired_ticket_is_asked_for_and_the_error_raised() -> None:
     source, clock = Source(10.0), Clock()
     cache = cache_of(source, clock)
     await cache.ticket()
@@ -136,7 +136,7 @@ async def test_ticket_that_has_expired_is_asked_for_and_the_error_is_raised() ->
     assert (await cache.ticket()).user == "alice-3"
 
 
-async def test_refused_ticket_is_renewed_but_not_more_than_once_a_minute() -> None:
+async def test_refused_ticket_is_renewed_at_most_once_a_minute() -> None:
     source, clock = Source(), Clock()
     cache = cache_of(source, clock)
     await cache.ticket()

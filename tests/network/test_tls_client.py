@@ -154,7 +154,7 @@ async def test_password_function_that_failed_once_is_asked_again(files: Files, p
     assert await reloads_when(files, lambda: setattr(passwords, "is_sealed", False))
 
 
-async def test_password_that_is_missing_is_asked_for_again_after_a_pause(files: Files) -> None:
+async def test_missing_password_is_asked_for_after_a_pause(files: Files) -> None:
     """Not before each connection: a vault that hangs would hold all of them up."""
     asked: list[float] = []
 
@@ -249,7 +249,7 @@ async def test_load_that_is_cancelled_leaves_the_next_one_to_work(files: Files) 
     assert await files.trusted() == ["old"]
 
 
-async def test_context_function_is_called_for_each_connection_and_no_check_is_warned_about() -> None:
+async def test_context_function_is_called_for_each_connection() -> None:
     made: list[ssl.SSLContext] = []
 
     def make() -> ssl.SSLContext:
@@ -297,7 +297,7 @@ async def test_password_function_that_hangs_is_given_up(monkeypatch: pytest.Monk
         await reveal(hang, "ssl_key_password")
 
 
-async def test_password_function_that_fails_is_named_without_what_it_says() -> None:
+async def test_failing_password_function_is_named_without_its_text() -> None:
     def fail() -> str:
         raise ValueError("canary")
 

@@ -99,9 +99,7 @@ async def test_small_pieces_become_few_records() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_more_is_encrypted_at_once_while_another_thread_wants_the_gil(
-    monkeypatch: pytest.MonkeyPatch, *, late: bool
-) -> None:
+async def test_more_is_encrypted_at_once_without_the_gil(monkeypatch: pytest.MonkeyPatch, *, late: bool) -> None:
     clock = iter(range(1000))
     made = scene()
     monkeypatch.setattr(tls, "perf_counter", lambda: next(clock) * (1.0 if late else 0.0))
@@ -225,7 +223,7 @@ async def test_answer_that_is_no_handshake_is_explained(answer: bytes, kind: typ
     assert text in str(failure)
 
 
-async def test_close_at_every_byte_of_the_handshake_is_an_error_and_never_a_hang() -> None:
+async def test_close_at_every_byte_of_the_handshake_is_an_error() -> None:
     whole = Scene()
     hello = whole.raw.take()
     answer = whole.peer.feed(hello)
@@ -262,7 +260,7 @@ async def test_hostile_server_ends_in_an_error(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 16_384, 16_385 + 256, 65_535])
 @pytest.mark.parametrize("kind", [20, 21, 22, 23, 24, 255])
-async def test_record_of_any_size_before_the_handshake_is_refused_or_waited_for(kind: int, size: int) -> None:
+async def test_record_of_any_size_is_refused_or_waited_for(kind: int, size: int) -> None:
     made = Scene()
     for _ in range(20):
         if not made.raw.is_closing():

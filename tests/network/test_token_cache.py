@@ -132,7 +132,7 @@ async def test_last_valid_token_is_kept_while_fetching_fails() -> None:
 
 
 @in_virtual_time
-async def test_token_that_a_broker_refuses_is_renewed_once_for_all_connections() -> None:
+async def test_refused_token_is_renewed_once_for_all_connections() -> None:
     provider = Provider(fresh(3600), after_s=0.1)
     cache = Cached(provider).cache
     client = SaslClient(
@@ -156,7 +156,7 @@ async def test_token_that_a_broker_refuses_is_renewed_once_for_all_connections()
 
 
 @in_virtual_time
-async def test_refusals_do_not_shorten_the_pause_after_a_fetch_that_failed() -> None:
+async def test_refusals_do_not_shorten_the_pause_after_a_failed_fetch() -> None:
     provider = Provider(fresh(3600), OSError("down"))
     cache = Cached(provider).cache
     await cache.token()
@@ -170,7 +170,7 @@ async def test_refusals_do_not_shorten_the_pause_after_a_fetch_that_failed() -> 
 
 
 @in_virtual_time
-async def test_provider_whose_tokens_are_all_refused_is_asked_at_a_slower_and_slower_pace() -> None:
+async def test_provider_of_refused_tokens_is_asked_ever_more_slowly() -> None:
     provider = Provider(fresh(3600))
     cache = Cached(provider).cache
     await cache.token()
@@ -188,7 +188,7 @@ async def test_provider_whose_tokens_are_all_refused_is_asked_at_a_slower_and_sl
 
 
 @in_virtual_time
-async def test_failure_without_a_valid_token_is_tried_again_after_a_pause() -> None:
+async def test_failure_without_a_token_is_tried_again_after_a_pause() -> None:
     provider = Provider(OSError("down"), fresh(3600))
     cache = Cached(provider, TokenSettings(retry_backoff_ms=1000)).cache
     for _ in range(10):

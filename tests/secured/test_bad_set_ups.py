@@ -170,9 +170,7 @@ CASES: Mapping[str, Case] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-async def test_wrong_set_up_is_the_error_of_start_and_a_right_one_works_right_after(
-    place: Place, name: str, tmp_path: Path
-) -> None:
+async def test_wrong_set_up_is_the_error_of_start(place: Place, name: str, tmp_path: Path) -> None:
     case = CASES[name]
     producer = producer_of(case.wrong(place, tmp_path), max_block_ms=30_000)
     with pytest.raises(case.error) as caught:

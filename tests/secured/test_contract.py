@@ -107,7 +107,7 @@ async def test_versions_may_be_asked_for_once_before_the_handshake(client: RawCl
     assert await client.versions() is None
 
 
-async def test_versions_may_be_asked_for_again_when_the_version_was_unknown(client: RawClient) -> None:
+async def test_versions_are_asked_again_after_an_unknown_version(client: RawClient) -> None:
     client.ask(API_VERSIONS, 99, b"", flexible=True)
     answer = await client.answer()
     assert answer is not None
@@ -133,7 +133,7 @@ async def test_token_without_a_handshake_closes_the_connection(client: RawClient
     assert await client.authenticate(ALICE) is None
 
 
-async def test_question_between_handshake_and_token_gets_an_answer_without_brokers_then_the_end(
+async def test_question_before_the_token_is_answered_without_brokers(
     client: RawClient,
 ) -> None:
     await client.handshake("PLAIN")
@@ -145,7 +145,7 @@ async def test_question_between_handshake_and_token_gets_an_answer_without_broke
     assert await client.answer() is None
 
 
-async def test_question_for_versions_between_handshake_and_token_is_refused(client: RawClient) -> None:
+async def test_question_for_versions_before_the_token_is_refused(client: RawClient) -> None:
     await client.handshake("PLAIN")
     assert await client.versions() == 34
     assert await client.answer() is None
@@ -157,7 +157,7 @@ async def test_second_handshake_is_refused(client: RawClient) -> None:
     assert await client.answer() is None
 
 
-async def test_mechanism_that_is_not_enabled_is_refused_with_those_that_are(client: RawClient) -> None:
+async def test_disabled_mechanism_is_refused_with_the_enabled_ones(client: RawClient) -> None:
     assert await client.handshake("GSSAPI") == Handshaken(33, ALL)
     assert await client.answer() is None
 
@@ -238,9 +238,7 @@ async def test_scram_proves_that_the_broker_knows_the_password(client: RawClient
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_scram_refuses_an_unknown_user_at_once_and_a_wrong_password_at_the_end(
-    connect: Connect, mechanism: str
-) -> None:
+async def test_scram_refuses_users_at_once_and_passwords_at_the_end(connect: Connect, mechanism: str) -> None:
     unknown, wrong = await connect(), await connect()
     await unknown.handshake(mechanism)
     assert await unknown.authenticate(ScramClient(mechanism, "zoe", "x").first) == invalid(mechanism)
@@ -358,7 +356,7 @@ async def test_valid_token_is_accepted(client: RawClient, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", INVALID_TOKENS)
-async def test_invalid_token_is_refused_after_the_client_has_acknowledged_it(client: RawClient, case: str) -> None:
+async def test_invalid_token_is_refused_after_an_acknowledgement(client: RawClient, case: str) -> None:
     await client.handshake("OAUTHBEARER")
     assert await client.authenticate(INVALID_TOKENS[case]()) == Authenticated(0, "", b'{"status":"invalid_token"}', 0)
     assert await client.authenticate(b"\x01") == refused('{"status":"invalid_token"}')
@@ -411,7 +409,7 @@ async def test_claims_of_a_signed_token_are_checked(connect: Connect, claims: Ma
     assert answer.token == (b'{"status":"invalid_token"}' if claims else b"")
 
 
-async def test_unsecured_token_is_invalid_where_signed_ones_are_asked_for(connect: Connect) -> None:
+async def test_unsecured_token_is_invalid_where_signed_are_wanted(connect: Connect) -> None:
     client = await connect("SIGNED", unchecked())
     await client.handshake("OAUTHBEARER")
     answer = await client.authenticate(good_token())
@@ -422,7 +420,7 @@ async def test_unsecured_token_is_invalid_where_signed_ones_are_asked_for(connec
 # Re-authentication
 
 
-async def test_requests_around_a_reauthentication_are_answered_in_order(logged_in: RawClient) -> None:
+async def test_requests_around_a_renewal_are_answered_in_order(logged_in: RawClient) -> None:
     for _ in range(5):
         logged_in.ask_metadata()
     logged_in.ask_handshake("PLAIN")
@@ -437,7 +435,7 @@ async def test_requests_around_a_reauthentication_are_answered_in_order(logged_i
     assert None not in before
 
 
-async def test_second_reauthentication_within_a_second_is_refused_and_the_session_goes_on(logged_in: RawClient) -> None:
+async def test_second_renewal_within_a_second_is_refused(logged_in: RawClient) -> None:
     assert await logged_in.handshake("PLAIN") == STARTED
     assert await logged_in.authenticate(ALICE) == DONE
     assert await logged_in.handshake("PLAIN") == Handshaken(34, ())
@@ -445,19 +443,19 @@ async def test_second_reauthentication_within_a_second_is_refused_and_the_sessio
     assert await logged_in.metadata()
 
 
-async def test_token_without_a_handshake_is_refused_in_a_session_that_goes_on(logged_in: RawClient) -> None:
+async def test_token_without_a_handshake_is_refused(logged_in: RawClient) -> None:
     assert await logged_in.authenticate(ALICE) == NOTHING_GOING_ON
     assert await logged_in.metadata()
 
 
-async def test_reauthentication_as_another_user_is_refused_then_the_end(logged_in: RawClient) -> None:
+async def test_renewal_as_another_user_is_refused_then_the_end(logged_in: RawClient) -> None:
     await logged_in.handshake("PLAIN")
     logged_in.ask_authenticate(plain("bob", "bob-secret"))
     assert read_authenticate(await logged_in.answer()) == refused(OTHER_USER)
     assert await logged_in.answer() is None
 
 
-async def test_requests_behind_a_reauthentication_as_another_user_are_served_and_answered_first(
+async def test_requests_behind_another_users_token_are_answered_first(
     logged_in: RawClient,
 ) -> None:
     """So what was written behind such a token may have been appended, and its answer comes out of order."""
@@ -472,16 +470,16 @@ async def test_requests_behind_a_reauthentication_as_another_user_are_served_and
     assert await logged_in.answer() is None
 
 
-async def test_reauthentication_with_another_mechanism_ends_at_the_token(logged_in: RawClient) -> None:
+async def test_renewal_with_another_mechanism_ends_at_the_token(logged_in: RawClient) -> None:
     assert await logged_in.handshake("SCRAM-SHA-256") == STARTED
     assert await logged_in.authenticate(ScramClient("SCRAM-SHA-256", "alice", "alice-secret").first) is None
 
 
-async def test_reauthentication_with_a_mechanism_that_is_not_enabled_closes(logged_in: RawClient) -> None:
+async def test_renewal_with_a_mechanism_not_enabled_closes(logged_in: RawClient) -> None:
     assert await logged_in.handshake("GSSAPI") is None
 
 
-async def test_reauthentication_with_a_wrong_password_is_refused_then_the_end(logged_in: RawClient) -> None:
+async def test_renewal_with_a_wrong_password_is_refused_then_the_end(logged_in: RawClient) -> None:
     await logged_in.handshake("PLAIN")
     logged_in.ask_authenticate(plain("alice", "wrong"))
     logged_in.ask_metadata()
@@ -490,7 +488,7 @@ async def test_reauthentication_with_a_wrong_password_is_refused_then_the_end(lo
     assert await logged_in.answer() is None
 
 
-async def test_question_during_a_reauthentication_gets_an_answer_without_brokers_then_the_end(
+async def test_question_amid_a_renewal_is_answered_without_brokers(
     logged_in: RawClient,
 ) -> None:
     await logged_in.handshake("PLAIN")
@@ -550,9 +548,7 @@ async def test_tls_to_a_listener_without_it_ends_without_a_byte(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_tls_listener_serves_both_versions_with_a_certificate_for_its_name(
-    connect: Connect, version: ssl.TLSVersion
-) -> None:
+async def test_tls_listener_serves_both_versions(connect: Connect, version: ssl.TLSVersion) -> None:
     context = ssl.create_default_context(cadata=SHORT_SESSIONS.authority.certificate)
     context.minimum_version = context.maximum_version = version
     client = await connect("SSL", context)
@@ -563,7 +559,7 @@ async def test_tls_listener_serves_both_versions_with_a_certificate_for_its_name
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("listener", ["MTLS", "SASL_MTLS"])
-async def test_missing_client_certificate_is_an_alert_in_tls_1_3_behind_the_handshake(
+async def test_missing_client_certificate_is_an_alert_afterwards(
     connect: Connect, listener: str, version: ssl.TLSVersion
 ) -> None:
     context = unchecked()

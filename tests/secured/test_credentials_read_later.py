@@ -28,7 +28,7 @@ def config_of(cluster: FakeCluster, jaas: Secret) -> ProducerConfig:
     )
 
 
-async def test_user_and_password_of_a_jaas_file_are_read_for_each_authentication(tmp_path: Path) -> None:
+async def test_jaas_file_is_read_for_each_authentication(tmp_path: Path) -> None:
     path = tmp_path / "jaas"
     async with FakeCluster(1, topics=TOPICS, security=ClusterSecurity()) as cluster:
         config = config_of(cluster, Secret.from_file(path))

@@ -66,7 +66,7 @@ def finish(conversation: Conversation, token: bytes, acceptor: Acceptor) -> None
             token = message.token
 
 
-def test_acceptor_learns_the_principal_and_the_choice_of_no_layer(kdc: Kdc, source: TicketSource) -> None:
+def test_acceptor_learns_the_principal_and_the_layer(kdc: Kdc, source: TicketSource) -> None:
     acceptor = Acceptor(kdc)
     finish(*begun(source), acceptor)
 
@@ -83,7 +83,7 @@ def test_first_principal_of_a_keytab_is_taken_if_none_is_given(kdc: Kdc) -> None
     assert acceptor.user == "alice@EXAMPLE.TEST"
 
 
-def test_ticket_cache_comes_before_the_keytab_and_is_never_written(kdc: Kdc, tmp_path: Path) -> None:
+def test_ticket_cache_comes_first_and_is_never_written(kdc: Kdc, tmp_path: Path) -> None:
     kdc.add("ivan")
     cache = tmp_path / "tickets"
     both = TicketSource(KerberosSettings("kafka", None, str(kdc.keytab("alice")), uses_cache=True, cache=str(cache)))

@@ -146,7 +146,7 @@ CASES: Mapping[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_wrong_set_up_is_the_error_of_start_and_a_right_one_works_right_after(
+async def test_wrong_set_up_is_the_error_of_start(
     kerberos_kafka: KafkaCluster, *, kdc: Kdc, name: str, tmp_path: Path
 ) -> None:
     case = CASES[name]

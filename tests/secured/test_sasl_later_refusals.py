@@ -22,7 +22,7 @@ class Vault:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512"])
-async def test_refused_producer_fails_records_at_their_deadline_and_goes_on_when_mended(
+async def test_refused_producer_fails_records_at_their_deadline(
     kafka_with_sessions: KafkaCluster, mechanism: str
 ) -> None:
     vault = Vault()

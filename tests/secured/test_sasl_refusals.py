@@ -53,7 +53,7 @@ async def test_start_names_user_and_options_when_credentials_are_wrong(
     assert "canary-wrong" not in text
 
 
-async def test_start_lists_the_mechanisms_when_the_wanted_one_is_not_offered(secured_kafka: KafkaCluster) -> None:
+async def test_start_lists_the_mechanisms_that_are_offered(secured_kafka: KafkaCluster) -> None:
     options = secured_kafka.client_options("SASL_PLAINTEXT", "SCRAM-SHA-256")
     signed = secured_kafka.client_options("SIGNED", "OAUTHBEARER")
     error = await error_of_start(signed | {name: options[name] for name in options if name.startswith("sasl")})

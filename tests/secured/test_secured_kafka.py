@@ -88,7 +88,7 @@ async def test_broker_certificate_changes_without_a_restart(secured_kafka: Kafka
             await asyncio.sleep(0.05)
 
 
-def test_chain_of_an_authority_below_the_root_ends_below_the_root() -> None:
+def test_chain_of_a_lower_authority_ends_below_the_root() -> None:
     root = CertificateAuthority("root")
     issued = CertificateAuthority("below", issuer=root).issue("kafka-1")
 

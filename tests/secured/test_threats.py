@@ -35,7 +35,7 @@ PACKAGE = Path(aioproducer.__file__).parent
     [(5, 3), (-1, 3), (-32768, 32767), (32767, 32767), (0, -1), (0, 0)],
     ids=lambda pair: f"{pair[0]}..{pair[1]}",
 )
-def test_versions_that_a_broker_invents_lead_to_one_that_exists_or_to_an_error(claimed: tuple[int, int]) -> None:
+def test_invented_versions_lead_to_a_real_one_or_an_error(claimed: tuple[int, int]) -> None:
     for api in (METADATA, PRODUCE):
         versions = ApiVersions({api.key: claimed})
         is_spoken = 0 <= claimed[0] <= api.max_version and claimed[1] >= max(claimed[0], api.min_version)
@@ -74,7 +74,7 @@ async def test_broker_that_offers_plain_alone_is_sent_no_password() -> None:
 
 
 @in_virtual_time
-async def test_broker_that_accepts_a_mechanism_and_means_plain_is_sent_no_password() -> None:
+async def test_broker_that_means_plain_is_sent_no_password() -> None:
     secured = Secured(broker := Offering(0))
     with pytest.raises(KafkaError):
         await secured.connection.ready
@@ -83,7 +83,7 @@ async def test_broker_that_accepts_a_mechanism_and_means_plain_is_sent_no_passwo
     assert b"canary-secret" not in broker.tokens[0]
 
 
-def test_megabyte_of_control_characters_from_a_broker_is_escaped_and_cut() -> None:
+def test_megabyte_from_a_broker_is_escaped_and_cut() -> None:
     words = ANSI.encode() * 30_000
     size, length = len(words) + 1, bytearray()
     while size > 127:
@@ -119,13 +119,13 @@ async def test_control_characters_from_a_proxy_are_escaped_and_cut(
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[31m", "a\x00", "a\u202eb", "\ud800", "x" * 32_768])
-def test_client_id_that_would_change_a_log_or_a_header_is_refused(text: str) -> None:
+def test_client_id_that_would_forge_a_log_or_header_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="client_id") as refused:
         Producer("localhost:9092", client_id=text)
     assert str(refused.value).isprintable()
 
 
-async def test_transactional_id_with_control_characters_is_escaped_where_it_is_shown(
+async def test_transactional_id_with_control_characters_is_escaped(
     one_broker: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -212,7 +212,7 @@ def producer_of(cluster: FakeCluster, way: tuple[str, str], security: ClusterSec
 
 
 @pytest.mark.parametrize("way", [("SASL_PLAINTEXT", "SCRAM-SHA-256"), ("SASL_SSL", "PLAIN")], ids="-".join)
-def test_refused_authentication_costs_one_socket_and_ten_attempts_a_minute_per_broker(way: tuple[str, str]) -> None:
+def test_refusals_cost_one_socket_and_ten_attempts_a_minute(way: tuple[str, str]) -> None:
     security = ClusterSecurity()
 
     async def story(loop: CountingLoop) -> None:

@@ -58,7 +58,7 @@ def test_secret_given_as_text_is_not_pickled() -> None:
     assert CANARY not in "".join(traceback.format_exception(refused.value))
 
 
-def test_secret_of_variable_is_read_each_time_and_pickled_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_of_variable_is_read_later_and_pickled_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", CANARY)
     secret = Secret.from_env("KAFKA_PASSWORD")
     pickled = pickle.dumps(secret)
@@ -72,7 +72,7 @@ def test_secret_of_variable_is_read_each_time_and_pickled_by_name(monkeypatch: p
         secret.reveal()
 
 
-def test_secret_of_file_is_read_each_time_without_its_last_line_break(tmp_path: Path) -> None:
+def test_secret_of_file_is_read_without_its_last_line_break(tmp_path: Path) -> None:
     path = tmp_path / "password"
     secret = Secret.from_file(path)
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):

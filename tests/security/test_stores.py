@@ -88,7 +88,7 @@ def refusal_of(trusted: TrustStore = NO_TRUST, key: KeyStore = NO_KEY, rules: Tl
 # What is read
 
 
-def test_pem_truststore_is_read_between_comments_and_without_line_breaks(tmp_path: Path) -> None:
+def test_pem_truststore_is_read_between_comments(tmp_path: Path) -> None:
     text = "# caf\xe9\n" + ROOT.certificate + "subject=x\n" + OTHER.chain.replace("\n", " ")
     assert len(trust(text.encode("latin-1"), tmp_path).read()) == 2
 
@@ -296,9 +296,7 @@ def test_inline_key_touches_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208  # as above
 
 
-def test_inline_key_without_files_in_memory_is_this_users_and_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inline_key_on_disk_is_private_and_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
     loaded = LoadedFiles(tmp_path, monkeypatch)
     built(key=inline(CLIENT.key, CLIENT.chain))

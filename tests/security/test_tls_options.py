@@ -146,7 +146,7 @@ def test_java_property_file_is_read(tmp_path: Path) -> None:
         ("enable.ssl.certificate.verification", "pass ssl_context="),
     ],
 )
-def test_option_of_java_or_another_client_names_what_takes_its_place(name: str, text: str) -> None:
+def test_option_of_another_client_names_what_replaces_it(name: str, text: str) -> None:
     with pytest.raises(ConfigurationTypeError) as caught:
         config(**{name: "canary"})
 
