@@ -37,7 +37,7 @@ class Timers(Protocol):
 
 
 class EventLog(Protocol):
-    """What is used of a structlog logger: an event name and values."""
+    """Methods of a structlog logger that are used: an event name and values."""
 
     def debug(self, event: str, **values: object) -> object:
         """Log what only someone who looks for it wants to know."""
@@ -50,7 +50,7 @@ class EventLog(Protocol):
 
 
 class NetworkEvents(Protocol):
-    """What the network reports upward; the producer's runtime implements it. All are cheap, and called on the loop."""
+    """Reports of the network to the producer's runtime. All are cheap, and called on the loop."""
 
     def wake(self) -> None:
         """Something may have become possible, such as another request to a node."""
@@ -176,7 +176,7 @@ class ClusterFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSecurity:
-    """What connections do before the first request; without any of it they are plaintext."""
+    """Steps of connections before the first request; without any of it they are plaintext."""
 
     tls: TlsClient | None = None
     sasl: SaslClient | None = None
@@ -206,7 +206,7 @@ class NetworkContext:
     settings: NetworkSettings
     security: ConnectionSecurity | None = None
     counters: NetworkCounters = field(default_factory=NetworkCounters)
-    """Of one node, in the context of its connections."""
+    """Counters of one node, in the context of its connections."""
     counters_by_node: NodeCounters = field(default_factory=NodeCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
     refusals: Refusals = field(default_factory=partial(Refusals, NetworkSettings().refusal_pause_max_ms))

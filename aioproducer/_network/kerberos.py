@@ -24,7 +24,7 @@ _cache_numbers: Final = count(1)
 
 
 class KerberosSettings(NamedTuple):
-    """What the configuration says about Kerberos."""
+    """Options of Kerberos."""
 
     service_name: str
     principal: str | None = None
@@ -86,7 +86,7 @@ class Ticket(NamedTuple):
 
 
 class TicketSource:
-    """Where the tickets of a producer come from: a keytab, or a ticket cache.
+    """Source of the tickets of a producer: a keytab, or a ticket cache.
 
     Args:
         settings: of the configuration.

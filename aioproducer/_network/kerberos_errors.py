@@ -1,4 +1,4 @@
-"""What a failure of Kerberos means: from the library's codes to a text that says what to change."""
+"""Texts of failures of Kerberos: from the library's codes to a text that says what to change."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ WITHOUT_A_TICKET: Final = frozenset({_KRB5 + 141, _KRB5 + 195})
 
 
 class Attempt(NamedTuple):
-    """What the texts need to know."""
+    """Facts for the texts."""
 
     user: str  # whose ticket
     service: str  # the broker's principal

@@ -1,4 +1,4 @@
-"""Where a connection to a broker goes: through `address_map`, a proxy, or nowhere if the broker is not allowed."""
+"""Ways of connections to brokers: through `address_map`, a proxy, or nowhere if the broker is not allowed."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _MOST_SALTED: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """What the configuration says about SASL."""
+    """Options of SASL."""
 
     mechanism: str
     username: str = ""
@@ -91,7 +91,7 @@ class SaslClient:
 
     @property
     def user(self) -> str:
-        """Who authenticates, as far as it is known; empty for OAUTHBEARER."""
+        """User or principal, as far as it is known; empty for OAUTHBEARER."""
         return self.settings.username if self.tickets is None else self.tickets.user
 
     def exchange(self, host: str, versions: ApiVersions, *, repeats: bool = False, is_patient: bool = True) -> Exchange:

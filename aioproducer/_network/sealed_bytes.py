@@ -11,7 +11,7 @@ _HEADER_BYTES: Final = 5  # type, version, length
 
 
 class _Chunk(NamedTuple):
-    """What one `SSL_write` has made."""
+    """Result of one `SSL_write`."""
 
     start: int  # position of its first record of plaintext
     end: int

@@ -49,7 +49,7 @@ MOST_SEALED_BYTES: Final = 2**37
 
 
 class InnerProtocol(Protocol):
-    """What is above TLS: `BrokerConnection`."""
+    """Protocol above TLS: `BrokerConnection`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What a failure of TLS means: from the phase, the verification code, the alert and OpenSSL's reason to a text."""
+"""Texts of failures of TLS: from the phase, the verification code, the alert and OpenSSL's reason to a text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What the texts need to know about one attempt to connect."""
+    """Facts about one attempt to connect, for the texts."""
 
     host: str  # the name that is checked
     has_certificate: bool  # ours

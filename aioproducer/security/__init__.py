@@ -1,4 +1,4 @@
-"""What a secured cluster asks for: secrets that logs, errors and reprs do not show, and tokens."""
+"""Credentials for secured clusters: secrets that logs, errors and reprs do not show, and tokens."""
 
 from __future__ import annotations
 

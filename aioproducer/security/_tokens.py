@@ -25,7 +25,7 @@ class Token:
 
 @runtime_checkable
 class TokenProvider(Protocol):
-    """Where tokens come from. An `AbstractTokenProvider` of aiokafka is one, too."""
+    """Source of tokens. An `AbstractTokenProvider` of aiokafka is one, too."""
 
     def token(self) -> Awaitable[str | Token]:
         """Return a token that is valid now.

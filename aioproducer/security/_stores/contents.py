@@ -1,4 +1,4 @@
-"""What stores hold, and the errors of stores."""
+"""Contents of stores, and the errors of stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeyEntry:
 
 
 class Origin(NamedTuple):
-    """Where a store comes from, for texts and the attribute `option` of errors."""
+    """Origin of a store, for texts and the attribute `option` of errors."""
 
     option: str
     path: str | None = None  # None: the option is the store itself

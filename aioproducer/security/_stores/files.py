@@ -17,7 +17,7 @@ _DER: Final = b"\x30"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrustStore:
-    """Whom to trust, as configured, with the password revealed."""
+    """Store of trusted certificates, as configured, with the password revealed."""
 
     location: str | None
     certificates: str | None  # PEM text
