@@ -46,6 +46,19 @@ async def test_record_is_delivered(secured_kafka: KafkaCluster, listener: str, m
     assert metadata.offset >= 0
 
 
+@pytest.mark.parametrize("listener", ["SSL", "MTLS"])
+async def test_record_is_delivered_over_tls(secured_kafka: KafkaCluster, listener: str) -> None:
+    folder = secured_kafka.security_folder
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    if listener == "MTLS":
+        context.load_cert_chain(folder / "client.pem")
+    servers = secured_kafka.secured_servers(listener)
+    async with AIOKafkaProducer(bootstrap_servers=servers, security_protocol="SSL", ssl_context=context) as producer:
+        metadata = await producer.send_and_wait("tls", b"value")
+
+    assert metadata.offset >= 0
+
+
 async def test_wrong_password_is_the_error_of_start(secured_kafka: KafkaCluster) -> None:
     producer = AIOKafkaProducer(
         **arguments(secured_kafka, "SASL_PLAINTEXT", "PLAIN") | {"sasl_plain_password": "canary-wrong"}
