@@ -1,6 +1,6 @@
 """Real brokers, a nemesis, and an independent checker: `python -m tests.programs.chaos --minutes 30`.
 
-    --gate          four cells of 30 s that have every kind of fault between them
+    --gate          three cells of 30 s, and a secured session of transactions; with two seeds, every kind of fault
     --seed N        the first cell's; each later cell has the next one
     --faults a,b    only these kinds
     --client NAME   cells that other clients can run, by this one: aioproducer, confluent-kafka or aiokafka
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from aioproducer.testing.kafka import MissingToolError
 from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
+from tests.programs.chaos import transactions
 from tests.programs.chaos.cell import run_cell
 from tests.programs.chaos.plans import PATIENT, VERSIONS, Plan, Scale, compared, drawn, gate, planned, secured
 from tests.programs.chaos.producing.peers import CLIENTS
@@ -36,7 +37,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.programs.chaos", description=__doc__)
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=0, help="run cells until this time is over")
-    length.add_argument("--gate", action="store_true", help="four cells of 30 s; the default")
+    length.add_argument("--gate", action="store_true", help="three cells and transactions, 30 s each; the default")
     length.add_argument("--cells", type=int, default=0, help="run so many cells")
     parser.add_argument("--kafka", choices=VERSIONS, help="only this version")
     parser.add_argument("--seed", type=int, default=None, help="of the first cell; random if not given")
@@ -51,9 +52,13 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def is_gate(asked: argparse.Namespace) -> bool:
+    return asked.gate or not (asked.minutes or asked.cells or asked.client)
+
+
 def plans(asked: argparse.Namespace, seed: int) -> Iterator[Plan]:
     """The cells to run, in order; ends by itself only for a number of cells."""
-    if asked.gate or not (asked.minutes or asked.cells or asked.client):
+    if is_gate(asked):
         yield from gate(seed, GATE)
         return
     scale = Scale(asked.cell_seconds, 40, asked.rate, asked.producers)
@@ -112,7 +117,11 @@ def main(given: Sequence[str]) -> int:
     print("\n" + "\n".join(summary.lines()))
     with contextlib.suppress(OSError):
         folder.rmdir()  # cells that failed keep it
-    return 1 if summary.failed or not summary.cells else 0
+    failed = bool(summary.failed or not summary.cells)
+    if is_gate(asked) and summary.cells == len(gate(seed, GATE)):  # not stopped before
+        version = VERSIONS[(seed + 1) % 2]  # not that of the secured cell
+        failed |= bool(transactions.main(["--secured", "--seconds=30", f"--kafka={version}", f"--seed={seed}"]))
+    return int(failed)
 
 
 if __name__ == "__main__":
