@@ -18,6 +18,7 @@ class WaitingRecord:
     """A record that was accepted but is not in a batch yet. Its delivery's result moves to the batch's later."""
 
     __slots__ = (
+        "blocked_topic",
         "call_order",
         "called_at",
         "choose_partition",
@@ -26,7 +27,6 @@ class WaitingRecord:
         "delivery",
         "generation",
         "headers",
-        "held",
         "is_counted",
         "is_raised_by_its_call",
         "key",
@@ -65,7 +65,7 @@ class WaitingRecord:
         self.deadline: RecordDeadline | None = None  # its own
         self.deadline_timer: Timer | None = None
         self.place: OpenPartition | TopicInfo | None = None
-        self.held: TopicInfo | None = None
+        self.blocked_topic: TopicInfo | None = None
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
@@ -77,14 +77,14 @@ class WaitingRecord:
     def is_waiting(self) -> bool:
         return self.line is not None
 
-    def hold(self, topic: TopicInfo | None) -> None:
+    def block(self, topic: TopicInfo | None) -> None:
         """Block all partitions of a topic for later records; None unblocks them."""
-        if self.held is not None:
-            self.held.unblock()
+        if self.blocked_topic is not None:
+            self.blocked_topic.unblock()
         if topic is not None:
             # Later records that name a partition must not overtake one whose partition is still to be chosen.
             topic.block()
-        self.held = topic
+        self.blocked_topic = topic
 
     def forget_content(self) -> None:
         """Free the bytes of a record that has left its queue, and its timer."""

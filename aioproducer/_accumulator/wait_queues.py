@@ -128,14 +128,14 @@ class WaitQueues:
         else:
             line = self._topics.setdefault(record.topic, WaitQueue())
             line.join(record)
-            record.hold(self._appender.topics.get(record.topic))
+            record.block(self._appender.topics.get(record.topic))
             self._watch(line, partial(self._topic_too_late, record.topic, line))
 
     def _is_for_memory(self, record: WaitingRecord) -> bool:
         """Whether the record lacks only memory, not metadata."""
         topic = self._appender.topics.get(record.topic)
         # A topic not used for long still has partitions here, but the user's partitioner must see current ones.
-        return topic is not None and record.choose_partition is None and not topic.held
+        return topic is not None and record.choose_partition is None and not topic.blocked_count
 
     def waiting(self) -> Iterator[tuple[WaitingRecord, WaitReason, str]]:
         """Yield each record with what it waits for, and what is known of that."""
@@ -179,7 +179,7 @@ class WaitQueues:
             line.stop_watching()
             for record in line:
                 record.line = None
-                record.hold(None)
+                record.block(None)
                 wait.record(now - record.since)
                 record.since = now
                 self._join_memory(record)
@@ -245,7 +245,7 @@ class WaitQueues:
         self._uncount(record)
         if record.line is not None:
             record.line.leave(record)
-        record.hold(None)
+        record.block(None)
         if record.place is not None:
             record.place.line -= 1
         record.forget_content()

@@ -41,7 +41,7 @@ cdef class TopicInfo:
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
     cdef public int line                     # records for any partition that wait in line: others queue behind
-    cdef readonly int held                   # to have their partition chosen; one more when forgotten: all queue behind
+    cdef readonly int blocked_count          # records to have their partition chosen; one more when forgotten
 
 
 cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize_t partition):

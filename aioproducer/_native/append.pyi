@@ -1,7 +1,7 @@
 """Appends one record to its partition's open batch."""
 
 from collections.abc import Callable, Iterable
-from typing import NoReturn, Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
@@ -10,6 +10,8 @@ from aioproducer._native.memory import Chunk
 from aioproducer._native.own_loop import OwnLoop
 from aioproducer.errors import RecordTooLargeError
 
+_RecordT = TypeVar("_RecordT")
+_ResultT = TypeVar("_ResultT")
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
 
 class OpenBatches(Protocol):
@@ -62,7 +64,7 @@ class TopicInfo:
 
     def __init__(self, topic: str) -> None: ...
     line: int  # waiting records for any of its partitions: later ones wait behind them
-    held: int
+    blocked_count: int
     """Records that wait for metadata to have their partition chosen, and one more while the topic is forgotten.
 
     Unless it is 0 later records, wherever they go, queue behind them.
@@ -72,7 +74,9 @@ class TopicInfo:
     def block(self) -> None:
         """Let later records wait; each `block` is undone by one `unblock`."""
     def unblock(self) -> None:
-        """Undo one `block`; to append past the others, unblock and block again."""
+        """Undo one `block`."""
+    def append_past_block(self, append: Callable[[_RecordT], _ResultT], record: _RecordT) -> _ResultT:
+        """Call `append` with a record, before the records that wait."""
     def leave(self, partition: int) -> None:
         """Choose again for the next keyless records, if they would go to this partition."""
 

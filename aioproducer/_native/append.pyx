@@ -113,10 +113,17 @@ cdef class TopicInfo:
             self.sticky = -1
 
     def block(self):
-        self.held += 1
+        self.blocked_count += 1
 
     def unblock(self):
-        self.held -= 1
+        self.blocked_count -= 1
+
+    def append_past_block(self, append, record):
+        self.blocked_count -= 1
+        try:
+            return append(record)
+        finally:
+            self.blocked_count += 1
 
     def __repr__(self):
         return f"<TopicInfo {self.topic!r} partitions={len(self.slots)}>"
@@ -184,7 +191,7 @@ cdef class RecordAppender:
         self.busy = True  # already here: reading headers may run a finalizer, and there is only one scratch
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
-            return None if slots is None or slots.held else self._append(slots, &record, on_delivery)
+            return None if slots is None or slots.blocked_count else self._append(slots, &record, on_delivery)
         finally:
             self.busy = False
 

@@ -88,8 +88,8 @@ cdef class BulkAppend:
         self.is_at_row = True
         self._appender.check_open()
         value, key, partition, timestamp, headers = row
-        is_held = self._appender.busy or slots is None or slots.held
-        if is_held or not self._append(slots, value, key, partition, timestamp, headers):
+        is_blocked = self._appender.busy or slots is None or slots.blocked_count
+        if is_blocked or not self._append(slots, value, key, partition, timestamp, headers):
             self.waiting = row
             return False
         self.is_at_row = False

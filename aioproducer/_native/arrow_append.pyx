@@ -60,7 +60,7 @@ cdef class ArrowAppend(BulkAppend):
         cdef RecordAppender appender = self._appender
         cdef RecordBytes record
         cdef int64_t end = min(self._columns.length, self._next + STRETCH)
-        if appender.busy or slots is None or slots.held or not appender.is_open_here():
+        if appender.busy or slots is None or slots.blocked_count or not appender.is_open_here():
             return False
         cdef int64_t now = appender._now_ms()
         appender.busy = True
@@ -71,7 +71,7 @@ cdef class ArrowAppend(BulkAppend):
                 if not self._append_row(slots, &record):
                     self.waiting = self._columns.row(self._next - 1)
                     break
-                if appender.pause_wanted or appender.closed or slots.held:
+                if appender.pause_wanted or appender.closed or slots.blocked_count:
                     break
                 if is_sticky(appender, &record):
                     self._append_run(slots, end, now)

@@ -245,13 +245,9 @@ class Admission:
         slots = running.appender.topics.get(topic)
         if slots is None or record.choose_partition is not None:
             return None
-        if slots.held != 1 or not running.accumulator.partitions.is_forgotten(topic):
+        if slots.blocked_count != 1 or not running.accumulator.partitions.is_forgotten(topic):
             return None  # it would overtake other records, or there is no room
-        slots.unblock()
-        try:
-            return self._try_append(record)
-        finally:
-            slots.block()
+        return slots.append_past_block(self._try_append, record)
 
     async def _wait_until_left(self, record: WaitingRecord) -> None:
         """Wait until a record has left its wait queue; a cancelled caller withdraws it unless it was accepted."""
@@ -275,7 +271,7 @@ class Admission:
         running, topic = self._running, record.topic
         slots = running.appender.topics.get(topic)
         # A topic that was idle for long still has slots, but its partitioner has not seen its partitions again.
-        if slots is None or slots.held or record.choose_partition is not None:
+        if slots is None or slots.blocked_count or record.choose_partition is not None:
             running.metadata.add_topic(topic, running.loop.time())
             text = f"topic {topic!r} is not known yet; it is being asked for"
             return MetadataNotReadyError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
