@@ -56,7 +56,7 @@ class BufferWaiters:
         self._open_batches = open_batches
         self._on_placed = on_placed
         self._on_refused = on_refused
-        self._lines: dict[Place, WaitQueue] = {}
+        self._queues: dict[Place, WaitQueue] = {}
         self._fronts: dict[Rival, list[tuple[int, int, Place]]] = {}
         self._number = count()
 
@@ -75,21 +75,21 @@ class BufferWaiters:
 
     def join(self, record: WaitingRecord, place: Place) -> WaitQueue:
         record.place = place
-        place.line += 1
-        line = self._lines.get(place)
-        if line is None:
-            line = self._lines[place] = WaitQueue()
-            line.join(record)
-            self._show_front(place, line)
+        place.waiting_count += 1
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = WaitQueue()
+            queue.join(record)
+            self._show_front(place, queue)
         else:
-            line.join(record)
-        return line
+            queue.join(record)
+        return queue
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        return (record for line in list(self._lines.values()) for record in line)
+        return (record for queue in list(self._queues.values()) for record in queue)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._queues)
 
     @property
     def leaderless_topics(self) -> set[str]:
@@ -123,7 +123,7 @@ class BufferWaiters:
                 self._open_batches.keep_common_memory(is_kept=True)  # for the first rival that got none
                 continue
             self._let_compete(rival, rivals)
-            if place in self._lines and (name := _rival_of(place)) != rival:
+            if place in self._queues and (name := _rival_of(place)) != rival:
                 self._let_compete(name, rivals)
         self.note_shortage()
 
@@ -140,8 +140,8 @@ class BufferWaiters:
     def leaders_changed(self) -> None:
         """Compete for the new leaders' memory."""
         self._fronts.clear()
-        for place, line in list(self._lines.items()):
-            self._show_front(place, line)
+        for place, queue in list(self._queues.items()):
+            self._show_front(place, queue)
 
     def _release_recovered(self) -> None:
         """Let partitions that are no longer stalled compete under their leaders again, which have reserves.
@@ -175,20 +175,20 @@ class BufferWaiters:
         """Append the earliest record of a rival; return False if there is no memory for it."""
         fronts = self._fronts[rival]
         call_order, _, place = fronts[0]
-        line = self._lines[place]
-        record = line.first()
+        queue = self._queues[place]
+        record = queue.first()
         if record is not None and record.call_order == call_order and not self._place(record, place):
             return False
         heappop(fronts)
         self._drop_if_empty(rival)
-        self._show_front(place, line)
+        self._show_front(place, queue)
         return True
 
-    def _show_front(self, place: Place, line: WaitQueue) -> None:
-        record = line.first()
+    def _show_front(self, place: Place, queue: WaitQueue) -> None:
+        record = queue.first()
         if record is None:
-            del self._lines[place]
-            line.stop_watching()
+            del self._queues[place]
+            queue.stop_watching()
             return
         heappush(self._fronts.setdefault(_rival_of(place), []), (record.call_order, id(place), place))
 
@@ -221,8 +221,8 @@ class BufferWaiters:
         The queue need not be empty, or a record that may go anywhere would wait while every partition has a queue. It
         would keep the first claim on the common memory, for which those queues wait: a deadlock.
         """
-        line = self._lines.get(slot)
-        first = None if line is None else line.first()
+        queue = self._queues.get(slot)
+        first = None if queue is None else queue.first()
         return first is None or record.call_order < first.call_order
 
 

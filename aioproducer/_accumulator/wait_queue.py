@@ -30,7 +30,7 @@ class WaitingRecord:
         "is_counted",
         "is_raised_by_its_call",
         "key",
-        "line",
+        "queue",
         "on_left",
         "partition",
         "place",
@@ -70,12 +70,12 @@ class WaitingRecord:
         self.call_order = 0
         self.is_counted = False
         self.is_raised_by_its_call = False
-        self.line: WaitQueue | None = None
+        self.queue: WaitQueue | None = None
         self.on_left: Callable[[], None] | None = None
 
     @property
     def is_waiting(self) -> bool:
-        return self.line is not None
+        return self.queue is not None
 
     def block(self, topic: TopicInfo | None) -> None:
         """Block all partitions of a topic for later records; None unblocks them."""
@@ -104,21 +104,21 @@ class WaitQueue:
         self.timer: Timer | None = None
 
     def join(self, record: WaitingRecord) -> None:
-        record.line = self
+        record.queue = self
         self._records.append(record)
 
     def first(self) -> WaitingRecord | None:
-        while self._records and self._records[0].line is not self:
+        while self._records and self._records[0].queue is not self:
             self._records.popleft()
             self._gone -= 1
         return self._records[0] if self._records else None
 
     def leave(self, record: WaitingRecord) -> None:
         """Note that a record no longer waits; skipped records never outnumber the others for long."""
-        record.line = None
+        record.queue = None
         self._gone += 1
         if self._gone * 2 > len(self._records):
-            self._records = deque(record for record in self._records if record.line is self)
+            self._records = deque(record for record in self._records if record.queue is self)
             self._gone = 0
 
     def stop_watching(self) -> None:
@@ -127,7 +127,7 @@ class WaitQueue:
             self.timer = None
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        return (record for record in list(self._records) if record.line is self)
+        return (record for record in list(self._records) if record.queue is self)
 
     def __len__(self) -> int:
         return len(self._records) - self._gone

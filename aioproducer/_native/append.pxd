@@ -32,7 +32,7 @@ cdef class OpenPartition:
     cdef readonly int partition
     cdef readonly object queue               # the accumulator's PartitionQueue
     cdef public RecordBatchBuilder builder   # of the open batch, or None
-    cdef public int line                     # waiting records of this partition: later ones wait behind
+    cdef public int waiting_count            # waiting records of this partition: later ones wait behind them
 
 
 cdef class TopicInfo:
@@ -40,7 +40,7 @@ cdef class TopicInfo:
     cdef readonly list slots                 # OpenPartition by partition number; None if unused
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
-    cdef public int line                     # records for any partition that wait in line: others queue behind
+    cdef public int waiting_count            # waiting records for any partition: later ones wait behind them
     cdef readonly int blocked_count          # records to have their partition chosen; one more when forgotten
 
 
@@ -111,15 +111,15 @@ cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, co
 
 
 cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
-    """None: the record must wait in line, for memory or behind others of its partition or topic."""
+    """None: the record must wait, for memory or behind others of its partition or topic."""
     cdef OpenPartition slot
     cdef RecordBatchBuilder builder
     cdef Py_ssize_t end
-    if topic.line and record.partition < 0 and is_keyless(appender, record):
+    if topic.waiting_count and record.partition < 0 and is_keyless(appender, record):
         return None
     slot = find_slot(appender, topic, record)
     builder = slot.builder
-    if slot.line:
+    if slot.waiting_count:
         return None
     if builder is not None:
         end = builder.size + record.size

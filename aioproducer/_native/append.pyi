@@ -52,7 +52,7 @@ class OpenPartition:
     partition: int
     queue: PartitionQueue
     builder: RecordBatchBuilder | None  # of the open batch, or None
-    line: int  # waiting records of this partition: later ones wait behind them
+    waiting_count: int  # waiting records of this partition: later ones wait behind them
 
     def __init__(self, partition: int, queue: PartitionQueue) -> None: ...
 
@@ -63,7 +63,7 @@ class TopicInfo:
     slots: list[OpenPartition | None]
 
     def __init__(self, topic: str) -> None: ...
-    line: int  # waiting records for any of its partitions: later ones wait behind them
+    waiting_count: int  # waiting records for any of its partitions: later ones wait behind them
     blocked_count: int
     """Records that wait for metadata to have their partition chosen, and one more while the topic is forgotten.
 
@@ -156,7 +156,7 @@ class RecordAppender:
         headers: Headers | None,
         /,
     ) -> Delivery | None:
-        """Append a record that waited in its partition's line; None: still no memory."""
+        """Append a record that waited in its partition's queue; None: still no memory."""
     def partition_of(self, topic: str, key: bytes | None, partition: int | None, /) -> int | None:
         """The partition a record of a known topic has for certain; None when it is chosen late."""
 

@@ -311,17 +311,17 @@ cdef class RecordAppender:
         cdef RecordBytes record
         cdef TopicInfo slots = self.topics[topic]
         cdef OpenPartition slot
-        cdef int line
+        cdef int waiting_count
         self.busy = True
         try:
             self.unpack(&record, topic, key, value, partition, timestamp, headers)
             slot = find_slot(self, slots, &record)
             record.partition = slot.partition
-            line, slot.line = slot.line, 0
+            waiting_count, slot.waiting_count = slot.waiting_count, 0
             try:
                 return self._append(slots, &record, None)
             finally:
-                slot.line += line
+                slot.waiting_count += waiting_count
         finally:
             self.busy = False
 

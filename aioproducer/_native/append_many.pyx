@@ -83,7 +83,7 @@ cdef class BulkAppend:
         return self._rows
 
     cdef bint _take(self, TopicInfo slots, row) except -1:
-        """False: the row must wait in line, and is `waiting`."""
+        """False: the row must wait, and is `waiting`."""
         self.position += 1
         self.is_at_row = True
         self._appender.check_open()

@@ -80,7 +80,7 @@ cdef class ArrowAppend(BulkAppend):
         return True
 
     cdef bint _append_row(self, TopicInfo slots, const RecordBytes* record) except -1:
-        """False: the record must wait in line."""
+        """False: the record must wait."""
         cdef RecordBatchBuilder builder
         self._next += 1
         self.position += 1
@@ -105,7 +105,7 @@ cdef class ArrowAppend(BulkAppend):
         cdef RecordBytes record
         cdef Py_ssize_t room
         cdef int before
-        if builder is None or slot.line or slots.line or slot.partition != slots.sticky:
+        if builder is None or slot.waiting_count or slots.waiting_count or slot.partition != slots.sticky:
             return 0
         share = share_of(self, slot, builder)
         before = builder.count

@@ -30,7 +30,7 @@ def chosen(partitions: TopicPartitions, times: int = 200) -> Counter[int]:
 
 
 def nobody_waits(slot: OpenPartition) -> bool:
-    return not slot.line
+    return not slot.waiting_count
 
 
 def candidates(partitions: TopicPartitions) -> set[int]:

@@ -205,7 +205,7 @@ def test_keyless_records_stay_through_a_short_pause() -> None:
 
 
 def nobody_waits(slot: OpenPartition) -> bool:
-    return not slot.line
+    return not slot.waiting_count
 
 
 def test_candidates_are_one_a_leader() -> None:
@@ -229,7 +229,7 @@ def test_partition_in_which_others_wait_is_no_candidate() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 2)))
     topic = partitions.topics["t"]
-    partitions.slot(topic, 0).line = 1
+    partitions.slot(topic, 0).waiting_count = 1
 
     assert partitions.candidates(topic, 16, nobody_waits) == [topic.slots[1]]
 

@@ -16,7 +16,7 @@ class Queue:
         self.core = core
         self.placed: list[WaitingRecord] = []
         self.refused: list[tuple[WaitingRecord, KafkaError]] = []
-        self.lines = BufferWaiters(
+        self.waiters = BufferWaiters(
             core.appender, core.open_batches, on_placed=self._note_placed, on_refused=self._note_refused
         )
 
@@ -29,10 +29,10 @@ class Queue:
         self._leave(record)
 
     def _leave(self, record: WaitingRecord) -> None:
-        assert record.line is not None
+        assert record.queue is not None
         assert record.place is not None
-        record.line.leave(record)
-        record.place.line -= 1
+        record.queue.leave(record)
+        record.place.waiting_count -= 1
 
     def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
         _, _, timestamp, size = self.core.appender.measure("t", value, key, partition, None, None)
@@ -43,15 +43,15 @@ class Queue:
 
     def join(self, *, partition: int | None = 0, value: bytes = CHUNK) -> WaitingRecord:
         made = self.record(partition=partition, value=value)
-        made.call_order = len(self.placed) + sum(1 for _ in self.lines)
-        self.lines.join(made, self.lines.place_of(made))
+        made.call_order = len(self.placed) + sum(1 for _ in self.waiters)
+        self.waiters.join(made, self.waiters.place_of(made))
         return made
 
     def free(self, chunks: int = 1) -> None:
         """Have the oldest batches of node 1 acknowledged, and serve."""
         for _ in range(chunks):
             self.core.acknowledge(self.core.drain()[0])
-        self.lines.serve()
+        self.waiters.serve()
 
 
 def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:

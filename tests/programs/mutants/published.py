@@ -141,10 +141,10 @@ PUBLISHED: Final = (
             Change(
                 "_accumulator/memory_wait_queues.py",
                 "BufferWaiters._serve_front",
-                "self._show_front(place, line)",
+                "self._show_front(place, queue)",
                 """
                     if record is not None and record.call_order == call_order:
-                        self._show_front(place, line)
+                        self._show_front(place, queue)
                     """,
             ),
         ),
@@ -289,7 +289,7 @@ PUBLISHED: Final = (
     ),
     Mutant(
         name="close_leaves_futures",
-        breaks="what waits in line when the producer is closed never ends",
+        breaks="what waits in a queue when the producer is closed never ends",
         families=("D16",),
         changes=(
             Change(

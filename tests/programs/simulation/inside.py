@@ -39,10 +39,10 @@ class Inside:
             violated("MEMORY", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
         if pool.unallocated_bytes < 0:
             violated("MEMORY", f"more is allocated than there is: {pool!r}")
-        lines = running.wait_queues
-        if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
-            violated("MEMORY", f"no record waits, and {lines!r} counts some that do")
-        if not lines.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
+        queues = running.wait_queues
+        if not queues.records and (queues.bytes or queues._counted_records or queues._counted_bytes):  # noqa: SLF001  # as above
+            violated("MEMORY", f"no record waits, and {queues!r} counts some that do")
+        if not queues.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
             violated("MEMORY", f"no record waits, and memory is kept for some: {running.open_batches!r}")
         states[f"producer {running.lifecycle.state.value}"] += 1
 
@@ -131,7 +131,7 @@ class Inside:
         """
         parts = self._parts()
         memory, pool = parts.wait_queues._memory, parts.pool  # noqa: SLF001  # as above
-        if not memory._lines:  # noqa: SLF001  # as above
+        if not memory._queues:  # noqa: SLF001  # as above
             return
         first = min(memory, key=attrgetter("call_order"), default=None)
         if first is None:

@@ -170,10 +170,10 @@ class OvertakingWatch:
         self._claimant = min(self._memory, key=_by_call, default=None)
 
     def place(self, record: WaitingRecord, place: Place) -> bool:
-        """Place a record, which must be the first of its line."""
-        first = min(self._memory._lines[place], key=_by_call)  # noqa: SLF001  # as above
+        """Place a record, which must be the first of its queue."""
+        first = min(self._memory._queues[place], key=_by_call)  # noqa: SLF001  # as above
         if record is not first:
-            self._violated("OVERTAKEN", f"call {record.call_order} is placed before {first.call_order} of its line")
+            self._violated("OVERTAKEN", f"call {record.call_order} is placed before {first.call_order} of its queue")
         self._placing = record
         try:
             return self._place(record, place)
