@@ -30,10 +30,10 @@ class WaitingRecord:
         "is_counted",
         "is_raised_by_its_call",
         "key",
-        "queue",
         "on_left",
         "partition",
-        "place",
+        "queue",
+        "queue_owner",
         "result",
         "since",
         "size",
@@ -64,7 +64,7 @@ class WaitingRecord:
         self.choose_partition: Callable[[], int] | None = None
         self.deadline: RecordDeadline | None = None  # its own
         self.deadline_timer: Timer | None = None
-        self.place: OpenPartition | TopicInfo | None = None
+        self.queue_owner: OpenPartition | TopicInfo | None = None
         self.blocked_topic: TopicInfo | None = None
         self.generation = 0
         self.call_order = 0

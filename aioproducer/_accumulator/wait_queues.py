@@ -75,7 +75,7 @@ class WaitQueues:
         self._on_failed = on_failed
         self._trouble = trouble
         self._topics: dict[str, WaitQueue] = {}
-        self._memory = BufferWaiters(appender, open_batches, on_placed=self._placed, on_refused=self._fail)
+        self._memory = BufferWaiters(appender, open_batches, on_appended=self._appended, on_refused=self._fail)
         self._order = count()
         self._by_result: dict[BatchResult, WaitingRecord] = {}
         self.records = 0
@@ -203,14 +203,14 @@ class WaitQueues:
 
     def _join_memory(self, record: WaitingRecord) -> None:
         try:
-            place = self._memory.place_of(record)
+            owner = self._memory.owner_of(record)
         except Exception as error:  # noqa: BLE001  # of the user's own partitioner
             self._fail(record, _as_kafka_error(error))
             return
-        queue = self._memory.join(record, place)
+        queue = self._memory.join(record, owner)
         self._watch(queue, partial(self._memory_too_late, queue))
 
-    def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
+    def _appended(self, record: WaitingRecord, delivery: Delivery) -> None:
         self._note_memory_wait(record)
         self._leave(record)
         self._open_batches.take_over_waiting_record(delivery, record.generation, record.called_at)
@@ -246,8 +246,8 @@ class WaitQueues:
         if record.queue is not None:
             record.queue.leave(record)
         record.block(None)
-        if record.place is not None:
-            record.place.waiting_count -= 1
+        if record.queue_owner is not None:
+            record.queue_owner.waiting_count -= 1
         record.forget_content()
         if not self.records:
             self._open_batches.note_waiting(any_waits=False)
@@ -306,7 +306,7 @@ class WaitQueues:
         """Fail a record at a deadline of its own."""
         assert record.deadline is not None
         bound = f"deadline={record.deadline.seconds:g}"
-        if record.place is None:
+        if record.queue_owner is None:
             self._fail_without_topic(record, bound, now)
         else:
             self._fail_without_memory(record, bound, now)

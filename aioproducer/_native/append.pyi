@@ -146,7 +146,7 @@ class RecordAppender:
         /,
     ) -> tuple[bytes | None, bytes | None, int, int]:
         """Check a record that has to wait: (value, key, timestamp in ms, most bytes it can take)."""
-    def place(
+    def append_waiting(
         self,
         topic: str,
         value: bytes | None,

@@ -284,7 +284,7 @@ cdef class RecordAppender:
         self._scratch_capacity = size * 2
         return 0
 
-    # Placing
+    # Appending
 
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery):
         """None if the record must wait."""
@@ -306,7 +306,7 @@ cdef class RecordAppender:
             pass  # the next record for this partition closes a full batch
         return 0
 
-    def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
+    def append_waiting(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
         """Appends a record that waited, past the queue of its partition; None if there is no memory."""
         cdef RecordBytes record
         cdef TopicInfo slots = self.topics[topic]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.memory_wait_queues import Place
+from aioproducer._accumulator.memory_wait_queues import QueueOwner
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.append import TopicInfo
 from aioproducer.errors import InvalidPartitionError
@@ -23,7 +23,7 @@ def test_certain_partition_decides_the_wait_queue(partition: int | None, key: by
     """A keyless record waits in the queue of its topic, and chooses when it is granted memory."""
     queue = full((1, 1, 1))
 
-    found = queue.waiters.place_of(queue.record(partition=partition, key=key))
+    found = queue.waiters.owner_of(queue.record(partition=partition, key=key))
 
     assert getattr(found, "partition", None) == place
     assert isinstance(found, TopicInfo) is (place is None)
@@ -35,16 +35,16 @@ def test_partitioner_is_asked_once() -> None:
     record = queue.record(partition=None)
     record.choose_partition = answers.pop
 
-    places: list[Place] = [queue.waiters.place_of(record) for _ in range(2)]
+    owners: list[QueueOwner] = [queue.waiters.owner_of(record) for _ in range(2)]
 
-    assert ([getattr(place, "partition", None) for place in places], answers) == ([1, 1], [0])
+    assert ([getattr(owner, "partition", None) for owner in owners], answers) == ([1, 1], [0])
 
 
-def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
+def test_partition_that_the_topic_does_not_have_has_no_wait_queue() -> None:
     queue = full()
 
     with pytest.raises(InvalidPartitionError):
-        queue.waiters.place_of(queue.record(partition=3))
+        queue.waiters.owner_of(queue.record(partition=3))
 
 
 # Serving
@@ -56,7 +56,7 @@ def test_no_waiter_is_served_without_memory() -> None:
 
     queue.waiters.serve()
 
-    assert (queue.placed, list(queue.waiters)) == ([], records)
+    assert (queue.appended, list(queue.waiters)) == ([], records)
 
 
 def test_as_many_are_served_as_there_is_memory_for() -> None:
@@ -65,18 +65,18 @@ def test_as_many_are_served_as_there_is_memory_for() -> None:
 
     queue.free(2)
 
-    assert queue.placed == records[:2]
+    assert queue.appended == records[:2]
 
 
 def test_wait_queue_goes_away_with_its_last_record() -> None:
     queue = full()
     record = queue.join()
-    assert record.place is not None
-    assert (len(queue.waiters), record.place.waiting_count) == (1, 1)
+    assert record.queue_owner is not None
+    assert (len(queue.waiters), record.queue_owner.waiting_count) == (1, 1)
 
     queue.free()
 
-    assert (len(queue.waiters), record.place.waiting_count) == (0, 0)
+    assert (len(queue.waiters), record.queue_owner.waiting_count) == (0, 0)
 
 
 def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
@@ -88,7 +88,7 @@ def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
 
     [(refused, error)] = queue.refused
     assert (refused, type(error)) == (gone, InvalidPartitionError)
-    assert queue.placed == [good]
+    assert queue.appended == [good]
 
 
 def test_keyless_record_avoids_a_partition_with_waiters() -> None:
@@ -98,7 +98,7 @@ def test_keyless_record_avoids_a_partition_with_waiters() -> None:
 
     queue.waiters.serve()
 
-    assert queue.placed == []
+    assert queue.appended == []
     assert {waiting.is_waiting, anywhere.is_waiting} == {True}
 
 
@@ -110,7 +110,7 @@ def test_keyless_record_enters_a_partition_with_later_waiters() -> None:
 
     queue.free(5)
 
-    assert queue.placed == [anywhere, *later]
+    assert queue.appended == [anywhere, *later]
 
 
 def test_earliest_unserved_call_has_first_claim_on_memory() -> None:
@@ -131,12 +131,12 @@ def test_large_record_is_not_overtaken_forever() -> None:
     queue = full((1, 2), chunks=chunks)
     large = queue.join(partition=1, value=bytes(5 * 1024))
     overtaking = 0
-    while large not in queue.placed and overtaking <= chunks:
+    while large not in queue.appended and overtaking <= chunks:
         queue.join(partition=0)
         queue.free()
-        overtaking = len(queue.placed)
+        overtaking = len(queue.appended)
 
-    assert large in queue.placed
+    assert large in queue.appended
     assert overtaking <= chunks
 
 
@@ -149,7 +149,7 @@ def test_partition_stalled_while_waiting_alone_continues() -> None:
 
     queue.free(2)
 
-    assert queue.placed == [held_up, later]
+    assert queue.appended == [held_up, later]
 
 
 def stalled_queues(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queue, list[WaitingRecord]]:
@@ -188,7 +188,7 @@ def test_recovered_partition_does_not_wait_behind_a_stalled_one(node_id: int) ->
 
     queue.waiters.serve()
 
-    assert (stuck.is_waiting, queue.placed) == (True, [recovered])
+    assert (stuck.is_waiting, queue.appended) == (True, [recovered])
 
 
 def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
@@ -206,11 +206,11 @@ def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
     second = queue.join(partition=1)
     core.refuse(batches[0])
     queue.waiters.serve()
-    assert queue.placed == []
+    assert queue.appended == []
 
     queue.free(2)
 
-    assert queue.placed == [first, second]
+    assert queue.appended == [first, second]
 
 
 # Shortage
@@ -241,7 +241,7 @@ def test_waiting_records_compete_under_their_new_leader() -> None:
     queue.waiters.leaders_changed()
     queue.waiters.serve()
 
-    assert queue.placed == [record]
+    assert queue.appended == [record]
 
 
 def test_new_leaders_take_no_memory_from_waiters() -> None:
@@ -252,7 +252,7 @@ def test_new_leaders_take_no_memory_from_waiters() -> None:
 
     queue.free(3)
 
-    assert queue.placed == records
+    assert queue.appended == records
 
 
 def test_leader_change_after_all_left_leaves_no_shortage() -> None:
@@ -278,9 +278,9 @@ def test_waiters_are_served_in_the_order_of_their_queue(records: list[tuple[int 
                 queue.core.acknowledge(batch)
         queue.waiters.serve()
 
-    assert len(queue.placed) == len(waiting)
+    assert len(queue.appended) == len(waiting)
     for partition in (None, 0, 1, 2):
-        assert [each for each in queue.placed if each.partition == partition] == [
+        assert [each for each in queue.appended if each.partition == partition] == [
             each for each in waiting if each.partition == partition
         ]
 

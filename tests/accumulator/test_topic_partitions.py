@@ -92,7 +92,10 @@ def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
 
     partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
     assert (first.leader_id, set(partitions.leaders)) == (None, set())
-    assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (True, 1)  # records wait for metadata
+    assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (
+        True,
+        1,
+    )  # records wait for metadata
     partitions.update(known)
 
     assert (partitions.queue(TopicPartition("t", 0)), first.leader_id) == (first, 1)

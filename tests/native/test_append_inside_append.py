@@ -150,7 +150,7 @@ def test_unplaceable_record_leaves_its_queue_unchanged() -> None:
 
     core.on_clock = fails
     with pytest.raises(MemoryError):
-        core.appender.place("t", b"first", None, 0, 0, None)
+        core.appender.append_waiting("t", b"first", None, 0, 0, None)
     core.on_clock = lambda: None
 
     assert slot.waiting_count == waiting_count == 1

@@ -115,7 +115,7 @@ PUBLISHED: Final = (
             Change("_accumulator/wait_queues.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
             Change(
                 "_accumulator/wait_queues.py",
-                "WaitQueues._placed",
+                "WaitQueues._appended",
                 "self._leave(record)",
                 """
                     self._leave(record)
@@ -141,10 +141,10 @@ PUBLISHED: Final = (
             Change(
                 "_accumulator/memory_wait_queues.py",
                 "BufferWaiters._serve_front",
-                "self._show_front(place, queue)",
+                "self._show_front(owner, queue)",
                 """
                     if record is not None and record.call_order == call_order:
-                        self._show_front(place, queue)
+                        self._show_front(owner, queue)
                     """,
             ),
         ),
