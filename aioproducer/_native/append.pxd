@@ -53,7 +53,7 @@ cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize
 cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicInfo; the accumulator's own
     cdef object _topic                       # last name, and its TopicInfo
-    cdef TopicInfo _slots
+    cdef TopicInfo _topic_info
     cdef OpenPartition _slot                 # where room was found last
     cdef object _open_batches                # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock

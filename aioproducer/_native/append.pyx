@@ -177,11 +177,11 @@ cdef class RecordAppender:
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery):
         cdef RecordBytes record
-        cdef TopicInfo slots
+        cdef TopicInfo topic_info
         cdef bytes value_bytes
         cdef bytes key_bytes
         self.check_open()
-        slots = self._slots if topic is self._topic else self.find_topic(topic)
+        topic_info = self._topic_info if topic is self._topic else self.find_topic(topic)
         value_bytes = as_bytes(value, "value")
         key_bytes = as_bytes(key, "key")
         if on_delivery is not None and not may_be_called(on_delivery):
@@ -191,7 +191,9 @@ cdef class RecordAppender:
         self.busy = True  # already here: reading headers may run a finalizer, and there is only one scratch
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
-            return None if slots is None or slots.blocked_count else self._append(slots, &record, on_delivery)
+            if topic_info is None or topic_info.blocked_count:
+                return None
+            return self._append(topic_info, &record, on_delivery)
         finally:
             self.busy = False
 
@@ -202,8 +204,8 @@ cdef class RecordAppender:
             check_topic_name(topic)
             return None
         self._topic = topic
-        self._slots = <TopicInfo>found
-        return self._slots
+        self._topic_info = <TopicInfo>found
+        return self._topic_info
 
     def measure(self, topic, value, key, partition, timestamp, headers):
         """Checks a record that has to wait: returns (value, key, timestamp, most bytes it can take)."""
@@ -309,17 +311,17 @@ cdef class RecordAppender:
     def append_waiting(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
         """Appends a record that waited, past the queue of its partition; None if there is no memory."""
         cdef RecordBytes record
-        cdef TopicInfo slots = self.topics[topic]
+        cdef TopicInfo topic_info = self.topics[topic]
         cdef OpenPartition slot
         cdef int waiting_count
         self.busy = True
         try:
             self.unpack(&record, topic, key, value, partition, timestamp, headers)
-            slot = find_slot(self, slots, &record)
+            slot = find_slot(self, topic_info, &record)
             record.partition = slot.partition
             waiting_count, slot.waiting_count = slot.waiting_count, 0
             try:
-                return self._append(slots, &record, None)
+                return self._append(topic_info, &record, None)
             finally:
                 slot.waiting_count += waiting_count
         finally:
@@ -327,9 +329,9 @@ cdef class RecordAppender:
 
     def partition_of(self, topic, bytes key, partition):
         """The partition given or by key; None if it is chosen later."""
-        cdef TopicInfo slots = self.topics[topic]
+        cdef TopicInfo topic_info = self.topics[topic]
         if partition is not None:
             return partition
         if key is None or self._ignore_keys or not has_hash(self._key_hash, len(key)):
             return None
-        return hash_partition(self._key_hash, key, len(slots.slots))
+        return hash_partition(self._key_hash, key, len(topic_info.slots))

@@ -242,12 +242,12 @@ class Admission:
         Otherwise `send_nowait` would refuse the first record after every long pause.
         """
         running, topic = self._running, record.topic
-        slots = running.appender.topics.get(topic)
-        if slots is None or record.choose_partition is not None:
+        topic_info = running.appender.topics.get(topic)
+        if topic_info is None or record.choose_partition is not None:
             return None
-        if slots.blocked_count != 1 or not running.accumulator.partitions.is_forgotten(topic):
+        if topic_info.blocked_count != 1 or not running.accumulator.partitions.is_forgotten(topic):
             return None  # it would overtake other records, or there is no room
-        return slots.append_past_block(self._try_append, record)
+        return topic_info.append_past_block(self._try_append, record)
 
     async def _wait_until_left(self, record: WaitingRecord) -> None:
         """Wait until a record has left its wait queue; a cancelled caller withdraws it unless it was accepted."""
@@ -269,9 +269,9 @@ class Admission:
 
     def _why_not_now(self, record: PreparedRecord) -> MetadataNotReadyError | BufferFullError:
         running, topic = self._running, record.topic
-        slots = running.appender.topics.get(topic)
-        # A topic that was idle for long still has slots, but its partitioner has not seen its partitions again.
-        if slots is None or slots.blocked_count or record.choose_partition is not None:
+        topic_info = running.appender.topics.get(topic)
+        # A topic that was idle for long still has partitions here, but its partitioner has not seen them again.
+        if topic_info is None or topic_info.blocked_count or record.choose_partition is not None:
             running.metadata.add_topic(topic, running.loop.time())
             text = f"topic {topic!r} is not known yet; it is being asked for"
             return MetadataNotReadyError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
