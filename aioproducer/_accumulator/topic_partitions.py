@@ -113,7 +113,7 @@ class TopicPartitions:
             is_another = self._is_another(view)
             self._follow(cluster, view)
             if is_another and not is_elsewhere:
-                self._renew(self.topics[view.name], len(view.partitions))
+                self._forget_logs(self.topics[view.name], len(view.partitions))
         if is_elsewhere:
             self._begin_anew(cluster)
         return fresh
@@ -185,9 +185,9 @@ class TopicPartitions:
         if identity.producer_id is not None:
             identity.discard(identity.producer_id)
         for name, topic in self.topics.items():
-            self._renew(topic, cluster.partition_count(name) or len(topic.slots))
+            self._forget_logs(topic, cluster.partition_count(name) or len(topic.slots))
 
-    def _renew(self, topic: TopicInfo, count: int) -> None:
+    def _forget_logs(self, topic: TopicInfo, count: int) -> None:
         """Forget the logs of a topic that was deleted and made again."""
         if len(topic.slots) > count:
             topic.stick_to(-1)

@@ -267,7 +267,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.metadata_waits.ask_for_partitions(topic)
 
     def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
-        self.settlement.renew(queue, exists=exists)
+        self.settlement.topic_recreated(queue, exists=exists)
 
     def failed_for_good(self, error: KafkaError) -> None:
         self.fail(fatal_error(error, self._config.transactional_id))

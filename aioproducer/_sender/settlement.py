@@ -268,7 +268,7 @@ class Settlement:
             self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
         self._accumulator.offer(queue)
 
-    def renew(self, queue: PartitionQueue, *, exists: bool) -> None:
+    def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
         """Continue with a partition of a topic that was deleted and created again.
 
         Batches that may have been written fail, because they may be in the old log or in the new one. The others are
