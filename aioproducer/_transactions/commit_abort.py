@@ -102,7 +102,7 @@ class TransactionCompleter:
                 raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
 
     def _flush(self) -> None:
-        """Accept nothing more, and tell the manager when what was accepted has ended."""
+        """Accept nothing more, and report to the manager when what was accepted has ended."""
         generation = self._records.close()
         if self._records.is_flushed(generation):
             self._manager.flushed()
@@ -177,7 +177,7 @@ class TransactionCompleter:
     def _is_kept(self) -> bool:
         """Whether the transaction is prepared and a caller knows it: it outlives this producer."""
         ending = self._ending
-        return self._manager.prepared is not None and ending is not None and ending.is_told
+        return self._manager.prepared is not None and ending is not None and ending.is_reported
 
     # Abort
 
@@ -223,7 +223,7 @@ class TransactionCompleter:
             what = "prepare" if self._ending.is_prepare else "commit"
             text = f"the transaction was aborted while its {what} waited for records"
             self._ending.end(TransactionAbortedError(text))
-        self._waits.tell()
+        self._waits.notify()
 
     def batch_resolved(self) -> None:
         """Continue an abort under V1, which waits until no batch of the transaction is on the wire."""
@@ -247,13 +247,13 @@ class TransactionCompleter:
         try:
             await self._waits.join(ending, deadline)
         finally:
-            ending.is_left = ending.is_left or not ending.is_told
-            if ending.is_told:
-                self._forget_what_was_told(ending)
+            ending.is_left = ending.is_left or not ending.is_reported
+            if ending.is_reported:
+                self._forget_reported(ending)
             if not self.is_open(ending.number):
                 self._give_turn(ending)
 
-    def _forget_what_was_told(self, ending: TransactionResult) -> None:
+    def _forget_reported(self, ending: TransactionResult) -> None:
         """Keep `close` from raising the records' failures too, if the producer failed with the error just raised.
 
         In a `finally` they would hide that error. They are kept after a commit in doubt, because they say more.
@@ -266,7 +266,7 @@ class TransactionCompleter:
 
         A caller that gave up may call again, and must not meet the transaction of another task.
         """
-        if ending.is_told or self._is_abandoned:
+        if ending.is_reported or self._is_abandoned:
             self._stop_patience()
             self.lock.transaction_ended(ending.number)
         elif ending.is_left and self._patience is None and not self.is_closing:
@@ -285,7 +285,7 @@ class TransactionCompleter:
         self.is_closing = True
         self._stop_patience()
         self.lock.end(ProducerClosedError(CLOSING))
-        self._waits.tell()
+        self._waits.notify()
         while self.refusals.is_open and not self._is_kept:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:
                 self._begin_abort()

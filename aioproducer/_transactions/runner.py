@@ -93,7 +93,7 @@ class TransactionRunner:
                 self._wanted.clear()
                 looked_at = self._loop.time()
                 request = self._coordinators.next_request()
-                self._tell()
+                self._notify()
                 if request is not None:
                     await self._coordinators.ask(request)
                     continue
@@ -160,17 +160,17 @@ class TransactionRunner:
         self._changed()
 
     def _changed(self) -> None:
-        self._tell()
+        self._notify()
         self.wake()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """React to a new state, and wake the callers that wait for it."""
         error = self._manager.error
         if error is not None and error is not self._told:  # a fatal error may follow an abortable one
             self._told = error
             self._give_up(error)
         self.endings.settle()
-        self.waits.tell()
+        self.waits.notify()
 
     def _give_up(self, error: KafkaError) -> None:
         self._log.warning("transaction_failed", error=f"{type(error).__name__}: {error}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class TransactionResult:
     """One commit or abort, which every call of the same kind joins."""
 
-    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_prepare", "is_told", "number")
+    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_prepare", "is_reported", "number")
 
     def __init__(self, number: int, *, is_commit: bool, began_at: float, is_prepare: bool = False) -> None:
         self.number = number
@@ -28,7 +28,7 @@ class TransactionResult:
         self.is_commit = is_commit
         self.began_at = began_at
         self.is_done = False
-        self.is_told = False
+        self.is_reported = False
         self.is_left = False  # a caller gave up, and may call again
         self.error: KafkaError | None = None
 
@@ -38,8 +38,8 @@ class TransactionResult:
 
     @property
     def may_be_joined(self) -> bool:
-        """Whether it is running, or no caller has learnt its result."""
-        return not (self.is_done and self.is_told)
+        """Whether it is running, or no caller has its result."""
+        return not (self.is_done and self.is_reported)
 
 
 def _times() -> Histogram:
@@ -79,7 +79,7 @@ class TransactionWaits:
         """Return when a call that begins now gives up; monotonic seconds."""
         return self._loop.time() + self._max_block_s
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for change, is_reached in self._waiting.items():
             if not change.done() and is_reached():
                 change.set_result(None)
@@ -94,7 +94,7 @@ class TransactionWaits:
         done = "prepared" if ending.is_prepare else "committed" if ending.is_commit else "aborted"
         what = f"the transaction is not {done}"
         await self.until(lambda: ending.is_done, deadline, what)
-        ending.is_told = True
+        ending.is_reported = True
         if ending.error is not None:
             raise ending.error.fresh()
 
@@ -102,7 +102,7 @@ class TransactionWaits:
         """Wait until a condition is true.
 
         Args:
-            is_reached: the condition, checked now and by `tell` at each change; raises nothing.
+            is_reached: the condition, checked now and by `notify` at each change; raises nothing.
         """
         if is_reached():  # an `asyncio.timeout` costs more than the rest of a begin
             return
