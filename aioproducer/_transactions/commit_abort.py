@@ -53,7 +53,7 @@ class TransactionCompleter:
         wake: Callable[[], None],
     ) -> None:
         self.counts = TransactionCounts()
-        self.refusals = TransactionStateChecks(manager)
+        self.state_checks = TransactionStateChecks(manager)
         self.is_closing = False
         self._manager = manager
         self._records = records
@@ -77,11 +77,11 @@ class TransactionCompleter:
             TransactionTimeoutError: not committed yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
+        self.state_checks.raise_fatal()
         ending = self._ending
         if ending is None or not ending.is_commit or not ending.may_be_joined:
-            self.refusals.raise_abortable()
-            self.refusals.check_open("commit")
+            self.state_checks.raise_abortable()
+            self.state_checks.check_open("commit")
             ending = self._begin_commit()
         await self._join(ending, deadline)
 
@@ -131,11 +131,11 @@ class TransactionCompleter:
             TransactionTimeoutError: not prepared yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
+        self.state_checks.raise_fatal()
         ending = self._ending
         if ending is None or not ending.is_prepare:
-            self.refusals.raise_abortable()
-            self.refusals.check_open("prepare")
+            self.state_checks.raise_abortable()
+            self.state_checks.check_open("prepare")
             ending = self._begin_prepare()
         await self._join(ending, deadline)
         prepared = self._manager.prepared
@@ -165,10 +165,10 @@ class TransactionCompleter:
             if self._manager.has_identity_of(prepared):
                 raise IllegalStateError("the prepared transaction has ended: this producer has begun another one since")
             return False
-        if self.refusals.is_open:
+        if self.state_checks.is_open:
             await (self.commit(deadline=deadline) if is_commit else self.abort(deadline=deadline))
             return True
-        self.refusals.raise_fatal()
+        self.state_checks.raise_fatal()
         if self._ending is not None and self._ending.is_commit is not is_commit:
             raise TransactionError(f"the prepared transaction was {'aborted' if is_commit else 'committed'} before")
         return True
@@ -194,10 +194,10 @@ class TransactionCompleter:
             TransactionTimeoutError: not aborted yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
+        self.state_checks.raise_fatal()
         ending = self._ending
         if ending is None or ending.is_commit or ending.is_prepare or not ending.may_be_joined:
-            self.refusals.check_open("abort")
+            self.state_checks.check_open("abort")
             ending = self._begin_abort(cause)
         await self._join(ending, deadline)
 
@@ -286,10 +286,10 @@ class TransactionCompleter:
         self._stop_patience()
         self.lock.end(ProducerClosedError(CLOSING))
         self._waits.notify()
-        while self.refusals.is_open and not self._is_kept:
+        while self.state_checks.is_open and not self._is_kept:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:
                 self._begin_abort()
-            await self._waits.until(lambda: not self.refusals.is_open or self._manager.error is not None, None, "")
+            await self._waits.until(lambda: not self.state_checks.is_open or self._manager.error is not None, None, "")
         await self._waits.until(lambda: self._manager.has_ended, None, "")
 
     def abandon(self, number: int) -> None:
@@ -302,7 +302,7 @@ class TransactionCompleter:
 
     def is_open(self, number: int) -> bool:
         """Whether the transaction with this number has not ended."""
-        return self.refusals.is_open and self._manager.number == number
+        return self.state_checks.is_open and self._manager.number == number
 
     def in_hand(self) -> TransactionHandle:
         """Return a handle of the open transaction."""
@@ -324,7 +324,7 @@ class TransactionCompleter:
             TransactionTimeoutError: it has not ended yet.
             KafkaError: its commit or abort has failed.
         """
-        if not self.refusals.is_open:
+        if not self.state_checks.is_open:
             return
         ending, is_abandoned = self._ending, self._is_abandoned
         if self._is_kept:
@@ -333,7 +333,7 @@ class TransactionCompleter:
             raise IllegalStateError("a transaction is open already: commit or abort it first")
         await self._waits.until(
             lambda: (
-                not self.refusals.is_open or self.is_closing or bool(not is_abandoned and ending and ending.is_done)
+                not self.state_checks.is_open or self.is_closing or bool(not is_abandoned and ending and ending.is_done)
             ),
             deadline,
             "the last transaction is not over",
@@ -351,7 +351,7 @@ class TransactionCompleter:
                 self.counts.note(ending, self._loop.time())
             if manager.error is None and not ending.is_prepare:
                 self._records.forget_failures()
-        if ending is not None and not self.refusals.is_open:
+        if ending is not None and not self.state_checks.is_open:
             self._give_turn(ending)
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
