@@ -46,8 +46,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     # Set by `start`.
     _context: NetworkContext
     _pool: ConnectionPool
-    _choice: NodeSelector
-    _any_broker: HedgedRequest
+    _node_selector: NodeSelector
+    _hedged_request: HedgedRequest
 
     def __init__(  # noqa: PLR0913  # all that the network needs from outside, in one place
         self,
@@ -80,8 +80,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Take the loop; nothing is connected yet."""
         self._context = self._make_context(loop=loop)
         self._pool = ConnectionPool(self._bootstrap, self._context)
-        self._choice = NodeSelector(self._pool, self._context)
-        self._any_broker = HedgedRequest(self._choice, self._context)
+        self._node_selector = NodeSelector(self._pool, self._context)
+        self._hedged_request = HedgedRequest(self._node_selector, self._context)
 
     @property
     def counters(self) -> NetworkCounters:
@@ -234,8 +234,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             return question.answer
 
         if node_id is None:
-            return await self._any_broker.first_answer(ask)
-        return await ask(await self._choice.reach(node_id))
+            return await self._hedged_request.first_response(ask)
+        return await ask(await self._node_selector.reach(node_id))
 
     @property
     def transaction_version(self) -> int:

@@ -200,7 +200,7 @@ class TransactionMethods:
         Raises:
             NoTransactionError: a `transaction()` block is open.
         """
-        return self._unlent_runner().completer.in_hand()
+        return self._unlent_runner().completer.handle()
 
     # Implemented by Producer
 
@@ -370,7 +370,7 @@ class TransactionBlock:
         self._on_end = on_end
         self._transaction: Transaction | None = None
         self._turn: LockHolder
-        self._in_hand: TransactionHandle
+        self._handle: TransactionHandle
 
     async def __aenter__(self) -> Transaction:
         """Wait until no other transaction is open, and begin.
@@ -385,7 +385,7 @@ class TransactionBlock:
         self._turn = turn = await runner.lock.take(deadline)
         try:
             await runner.begin(deadline=deadline)
-            self._in_hand = runner.completer.in_hand()
+            self._handle = runner.completer.handle()
             self._transaction = self._make_or_abandon()
         except BaseException:
             runner.lock.give(turn)
@@ -396,7 +396,7 @@ class TransactionBlock:
         try:
             return self._make()
         except BaseException:  # it has begun, and would not end without a handle
-            self._in_hand.abandon()
+            self._handle.abandon()
             raise
 
     async def __aexit__(
@@ -411,7 +411,7 @@ class TransactionBlock:
             else:
                 await self._abort_because_of(error)
         finally:
-            self._in_hand.abandon()
+            self._handle.abandon()
             self._runner.lock.give(self._turn)
 
     async def _commit(self) -> None:
@@ -425,7 +425,7 @@ class TransactionBlock:
         deadline = self._runner.waits.deadline()
         if isinstance(error, asyncio.CancelledError):
             deadline = min(deadline, asyncio.get_running_loop().time() + ABORT_AFTER_CANCEL_S)
-        if not self._in_hand.is_open:  # the producer has failed, or the body has ended it
+        if not self._handle.is_open:  # the producer has failed, or the body has ended it
             return
         try:
             await self._runner.completer.abort(deadline=deadline, cause=error if isinstance(error, Exception) else None)

@@ -304,7 +304,7 @@ class TransactionCompleter:
         """Whether the transaction with this number has not ended."""
         return self.state_checks.is_open and self._manager.number == number
 
-    def in_hand(self) -> TransactionHandle:
+    def handle(self) -> TransactionHandle:
         """Return a handle of the open transaction."""
         return TransactionHandle(self._manager.number, is_open=self.is_open, abandon=self.abandon)
 
