@@ -213,7 +213,7 @@ cdef class Delivery:
     """
 
     def __init__(self):
-        raise TypeError("a Delivery is made by the verbs of a producer: delivery = producer.send(...)")
+        raise TypeError("a Delivery is made by the methods of a producer: delivery = producer.send(...)")
 
     # State, as asyncio.Future has it
 

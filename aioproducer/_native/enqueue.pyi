@@ -1,4 +1,4 @@
-"""`Producer.enqueue`: the verb that loops call, so that a record that need not wait is one native call."""
+"""`Producer.enqueue`: the method that loops call, so that a record that need not wait is one native call."""
 
 from collections.abc import Coroutine, Generator
 

@@ -9,7 +9,7 @@ from aioproducer._native.enqueue import EnqueueMethod
 from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline, UnfinishedRecord
 from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
 
-class TypedVerbs(Generic[KeyT, ValueT]):
+class TypedMethods(Generic[KeyT, ValueT]):
     """Base class of `Topic` with its `enqueue`.
 
     Args:

@@ -326,15 +326,15 @@ class SendMethods(EnqueueMethod):
 
     def _topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         self._use_serializers(records)
-        has_own_verbs = any(
-            getattr(type(self), verb) is not getattr(SendMethods, verb) for verb in ("send", "enqueue", "send_nowait")
+        has_own_methods = any(
+            getattr(type(self), name) is not getattr(SendMethods, name) for name in ("send", "enqueue", "send_nowait")
         )
         return Topic(
             records,
             self,
             admission=self._open_admission,
             enqueue_each=partial(self._enqueue_each, records.name),
-            asks_producer=has_own_verbs,
+            asks_producer=has_own_methods,
         )
 
     # Implemented by subclasses

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from aioproducer._native.delivery import Delivery
-from aioproducer._native.typed_topic import TypedVerbs
+from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.bulk_rows import Columns, CommonParts
@@ -132,7 +132,7 @@ class TopicRecords(Generic[KeyT, ValueT]):
         return f"{self.name!r} key={key} value={value}"
 
 
-class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
+class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
     """A topic of a producer; made by `Producer.topic`. Usable as long as its producer: it holds no records itself.
 
     Its records run through the producer's pipeline with the topic's serializers, so interceptors and partitioner see

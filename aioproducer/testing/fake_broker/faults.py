@@ -126,7 +126,7 @@ class Fault:
         return True
 
 
-class Faults:  # noqa: PLR0904 - one verb a fault
+class Faults:  # noqa: PLR0904 - one method per fault
     """All rules of a cluster, and a method per fault that adds one.
 
     Each takes `times` and `skip`, and selects requests by `api`, `node_id`, `client_id` (errors and `omit_partition`
