@@ -281,7 +281,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def _note_held(self) -> None:
         self._held_bytes = self._conversation.held_bytes
-        self._context.held_answers.note(self.close, self._held_bytes)
+        self._context.response_budget.note(self.close, self._held_bytes)
 
     # Handshake
 

@@ -225,13 +225,13 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             if connection is None:
                 raise BrokerConnectionError(f"{node_connection} was lost")
             version = connection.versions.highest_common(api, at_most=at_most)
-            question = PendingRequest(self._context, node_connection, decode)
-            request = question.outgoing(api, version, build(version))
+            pending = PendingRequest(self._context, node_connection, decode)
+            request = pending.outgoing(api, version, build(version))
             connection.send(request)
-            question.answer.add_done_callback(
-                lambda answer: connection.withdraw(request) if answer.cancelled() else None
+            pending.response.add_done_callback(
+                lambda response: connection.withdraw(request) if response.cancelled() else None
             )
-            return question.answer
+            return pending.response
 
         if node_id is None:
             return await self._hedged_request.first_response(ask)

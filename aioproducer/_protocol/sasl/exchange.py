@@ -32,7 +32,7 @@ from aioproducer._protocol.sasl.steps import (
     Conversation,
     Mechanism,
     Message,
-    NextAnswer,
+    NextResponse,
     Send,
     Step,
 )
@@ -92,7 +92,7 @@ def exchange(
     if is_too_soon and not ahead:
         return None
     if ahead:
-        payload = yield NextAnswer()
+        payload = yield NextResponse()
         if is_too_soon:
             return None
     else:
