@@ -195,9 +195,9 @@ def call_on_delivery(  # noqa: PLR0917  # the callback's own arguments
 ) -> bool:
     """Call an `on_delivery` callback; returns False if it raised, for example because of a wrong signature."""
     try:
-        answer = callback(metadata, error)
-        if answer is not None:
-            _refuse_coroutine(answer)
+        returned = callback(metadata, error)
+        if returned is not None:
+            _refuse_coroutine(returned)
     except (Exception, CancelledError) as raised:  # any error of user code
         text = f"{type(raised).__name__}: {raised}"
         log.error("on_delivery_failed", error=text, exc_info=raised)  # noqa: TRY400  # events have no `exception`
@@ -222,7 +222,7 @@ def deadline_error(batch: ProducerBatch, bound: str, why: str, *, outcome: Outco
     return DeliveryTimeoutError(message, outcome=outcome)
 
 
-def _refuse_coroutine(answer: object) -> None:
-    if isinstance(answer, CoroutineType):
-        answer.close()
+def _refuse_coroutine(returned: object) -> None:
+    if isinstance(returned, CoroutineType):
+        returned.close()
         raise TypeError("on_delivery must not be async: it is not awaited")

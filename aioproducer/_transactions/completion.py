@@ -171,13 +171,13 @@ class TransactionCompletion:
         )
         if (action := self._judge(FIND_COORDINATOR, found.error_code)) is not ErrorAction.DONE:
             return action
-        answer = await self._client.request(
+        response = await self._client.request(
             end_txn_api(self._prepared),
             partial(encode_end_txn, self._prepared, is_commit=self._is_commit),
             lambda reply: decode_end_txn_response(reply.version, reply.payload),
             node_id=found.node_id,
         )
-        return self._judge(END_TXN, answer.error_code)
+        return self._judge(END_TXN, response.error_code)
 
     def _judge(self, api: Api, code: int) -> ErrorAction:
         """Return what to do after an answer.

@@ -97,7 +97,7 @@ def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
 
 
 def answered_error(
-    request: TransactionRequest, answer: TransactionResponse, *, code: int, transactional_id: str
+    request: TransactionRequest, response: TransactionResponse, *, code: int, transactional_id: str
 ) -> KafkaError:
     """Return the error for a code in a response; it names the partitions that had this code."""
     row = ErrorCode.of(code)
@@ -107,7 +107,7 @@ def answered_error(
         return forgotten_error(transactional_id)
     if row is ErrorCode.INVALID_PRODUCER_EPOCH:
         return BrokerError.of(code, f"{request.api.name} of {request.coordinator.key!r}: {_OTHER_EPOCH}")
-    places = request.places_with(code, answer)
+    places = request.places_with(code, response)
     where = f" for {_listed(places)}" if places else ""
     topic, partition = places[0] if len(places) == 1 else (None, None)
     hint = f"; {_HINTS[row]}" if row is not None and row in _HINTS else ""
