@@ -106,10 +106,10 @@ def hanging(
         descriptions: of these ids.
     """
     known = {
-        (transactional_ids[described.producer_id], place)
+        (transactional_ids[described.producer_id], topic_partition)
         for described in descriptions
         if described.producer_id in transactional_ids
-        for place in described.partitions
+        for topic_partition in described.partitions
     }
     return [
         candidate
@@ -223,10 +223,10 @@ class Transactions:
             KafkaError: a leader does not answer, or refuses.
         """
         by_leader: dict[int, list[tuple[str, int]]] = {}
-        places = list(partitions)
-        if unknown := {topic for topic, _ in places} - set(self._requests.cluster.topics):
+        topic_partitions = list(partitions)
+        if unknown := {topic for topic, _ in topic_partitions} - set(self._requests.cluster.topics):
             await self._requests.refresh(sorted(unknown))
-        for topic, partition in places:
+        for topic, partition in topic_partitions:
             leader = self._requests.cluster.leader_of(topic, partition)
             if leader is not None:
                 by_leader.setdefault(leader, []).append((topic, partition))
@@ -261,13 +261,15 @@ class Transactions:
         for name in topics or ():
             if cluster.partition_count(name) is None:
                 raise NoSuchTopicError(f"there is no topic {name!r}")
-        places = [
+        topic_partitions = [
             (name, number)
             for name in (cluster.topics if topics is None else topics)
             for number in range(cluster.partition_count(name) or 0)
         ]
         now_ms = time.time_ns() // 1_000_000
-        candidates = list(open_transactions(await self.producers(places), now_ms=now_ms, for_longer_than_s=longest_s))
+        candidates = list(
+            open_transactions(await self.producers(topic_partitions), now_ms=now_ms, for_longer_than_s=longest_s)
+        )
         if not candidates:
             return []
         found, _ = await self.listed(producer_ids=sorted({each.producer.producer_id for each in candidates}))

@@ -154,13 +154,13 @@ cdef object find_part(list parts, int index):
 
 
 cdef object make_metadata(BatchResult result, int index, int64_t timestamp):
-    cdef tuple place = <tuple>result.topic_partition  # a named tuple, whose own indexing is slow
+    cdef tuple topic_partition = <tuple>result.topic_partition  # a named tuple, whose own indexing is slow
     cdef bint append_time = result.log_append_time >= 0
     # A named tuple is made here without its own __new__, which is Python code.
     return tuple.__new__(RecordMetadata, (
-        place[0],
-        place[1],
-        place,
+        topic_partition[0],
+        topic_partition[1],
+        topic_partition,
         result.base_offset + index if result.base_offset >= 0 else -1,
         result.log_append_time if append_time else timestamp,
         1 if append_time else 0,

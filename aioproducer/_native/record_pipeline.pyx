@@ -136,21 +136,21 @@ cdef class InterceptorLoop:
 
     cpdef object on_send(self, record):
         cdef object current = record
-        cdef object answer
-        cdef int place = -1
+        cdef object returned
+        cdef int index = -1
         for interceptor in self.interceptors:
-            place += 1
+            index += 1
             try:
-                answer = interceptor.on_send(current)
-                if answer is not current and answer is not None and not isinstance(answer, ProducerRecord):
-                    raise TypeError(f"on_send must return a ProducerRecord or None, not {type(answer).__name__}")
+                returned = interceptor.on_send(current)
+                if returned is not current and returned is not None and not isinstance(returned, ProducerRecord):
+                    raise TypeError(f"on_send must return a ProducerRecord or None, not {type(returned).__name__}")
             except (Exception, CancelledError) as error:  # of the user's own code
-                self._note_failure(place, "on_send", error)
+                self._note_failure(index, "on_send", error)
                 continue
-            if answer is None:
-                self._note_drop(place, current)
+            if returned is None:
+                self._note_drop(index, current)
                 return None
-            current = answer
+            current = returned
         return current
 
     def __len__(self):

@@ -107,8 +107,8 @@ class RecordHooks:
         self, topic: str, partition: int | None, headers: object, error: Exception
     ) -> None:
         """Notify the interceptors of a record that they let pass and that failed at its call."""
-        place = TopicPartition(topic, -1 if partition is None else partition)
-        self._interceptors.on_error(place, error, headers if isinstance(headers, tuple) else ())
+        topic_partition = TopicPartition(topic, -1 if partition is None else partition)
+        self._interceptors.on_error(topic_partition, error, headers if isinstance(headers, tuple) else ())
 
     def refused_later(self, record: PreparedRecord, error: Exception) -> None:
         """Do as `refused` for a record that had to wait, in the context of its call."""

@@ -111,10 +111,10 @@ class Completion:
         self, batch: ProducerBatch, result: BatchResult, error: KafkaError, *, count: int, now: float
     ) -> None:
         """Fail `count` records of a batch, which share `result`, while the others go on."""
-        place = batch.queue.topic_partition
+        topic_partition = batch.queue.topic_partition
         detailed = error.with_details(
-            topic=place.topic,
-            partition=place.partition,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
             attempts=batch.attempts_before + batch.attempts,
             elapsed_s=now - batch.called_at,
             last_broker_error=batch.last_error if batch.last_error is not error else None,
@@ -122,8 +122,8 @@ class Completion:
         write = self._log.debug if isinstance(error, PurgedError) else self._log.warning  # its caller knows
         write(
             "batch_failed",
-            topic=place.topic,
-            partition=place.partition,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
             records=count,
             attempts=batch.attempts_before + batch.attempts,
             outcome=error.outcome.value if error.outcome is not None else None,
@@ -132,7 +132,7 @@ class Completion:
             exc_info=None if isinstance(error.__cause__, KafkaError) else error.__cause__,
         )
         self.counts.batch_records_failed += count
-        self._topics.of(place.topic).errors += count
+        self._topics.of(topic_partition.topic).errors += count
         self.fail_result(result, detailed, count=count, generation=batch.generation)
 
     def fail_result(

@@ -350,9 +350,13 @@ def _outcome_before(batch: ProducerBatch) -> Outcome:
 
 
 def _error_of(batch: ProducerBatch, response: PartitionResponse) -> BrokerError:
-    place, code = batch.queue.topic_partition, ErrorCode.of(response.error_code)
-    text = f"{place.topic}-{place.partition}: {ErrorCode.in_words(response.error_code)}"
+    topic_partition, code = batch.queue.topic_partition, ErrorCode.of(response.error_code)
+    text = f"{topic_partition.topic}-{topic_partition.partition}: {ErrorCode.in_words(response.error_code)}"
     is_retriable = code is not None and code.retriable
     return BrokerError.of(
-        response.error_code, text, retriable=is_retriable, topic=place.topic, partition=place.partition
+        response.error_code,
+        text,
+        retriable=is_retriable,
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
     )

@@ -228,8 +228,8 @@ class Settlement:
             batch.queue.insert(part)
 
     def _fail_answered(self, batch: ProducerBatch, outcome: Fail, now: float) -> None:
-        place = batch.queue.topic_partition
-        text = f"{place.topic}-{place.partition}: {outcome.reason}"
+        topic_partition = batch.queue.topic_partition
+        text = f"{topic_partition.topic}-{topic_partition.partition}: {outcome.reason}"
         row = ErrorCode.of(outcome.code)
         if row is not None and row.split:
             text = f"{text}; the batch has {_size_of(batch)} and {batch.count} record{'s' * (batch.count != 1)}"

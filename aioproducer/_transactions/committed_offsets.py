@@ -115,8 +115,8 @@ class CommittedOffsets:
         for fetched in response.offsets:
             _check(fetched.error_code, group_id)
             is_committed = fetched.offset != NO_OFFSET
-            place = TopicPartition(fetched.topic, fetched.partition)
-            committed[place] = OffsetAndMetadata(fetched.offset, fetched.metadata) if is_committed else None
+            topic_partition = TopicPartition(fetched.topic, fetched.partition)
+            committed[topic_partition] = OffsetAndMetadata(fetched.offset, fetched.metadata) if is_committed else None
         return _of_each(partitions, committed, group_id)
 
 

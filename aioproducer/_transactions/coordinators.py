@@ -110,6 +110,6 @@ class Coordinators:
 
     def _take(self, request: TransactionRequest, response: TransactionResponse) -> None:
         if request.api is ADD_PARTITIONS_TO_TXN:  # no leader reports it, since no record is sent before
-            for place in request.places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, response):
-                self._metadata.request_update("partition_unknown", topic=place.topic)
+            for topic_partition in request.partitions_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, response):
+                self._metadata.request_update("partition_unknown", topic=topic_partition.topic)
         self.manager.answered(request, response, self._clock())

@@ -96,11 +96,15 @@ class TransactionRequest:
     at_most: int | None = None  # last version with the wanted semantics
     subject: object = None  # partitions, offsets, identity or `is_commit`, by `api`
 
-    def places_with(self, code: int, response: TransactionResponse) -> list[TopicPartition]:
+    def partitions_with(self, code: int, response: TransactionResponse) -> list[TopicPartition]:
         """Return the partitions that were answered with a code; empty if the response has one code for all."""
         if not isinstance(response, PartitionsResponse):
             return []
-        return [place for place, each in zip(_places(self), codes_of(self, response), strict=True) if each == code]
+        return [
+            topic_partition
+            for topic_partition, each in zip(_partitions_of(self), codes_of(self, response), strict=True)
+            if each == code
+        ]
 
 
 def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
@@ -139,7 +143,7 @@ def codes_of(request: TransactionRequest, response: TransactionResponse) -> list
     if not isinstance(response, PartitionsResponse):
         return [response.error_code]
     found = {(result.topic, result.partition): result.error_code for result in response.results}
-    return [found.get(place, -1) for place in _places(request)]
+    return [found.get(topic_partition, -1) for topic_partition in _partitions_of(request)]
 
 
 def _is_new_identity(request: TransactionRequest, response: ProducerIdResponse) -> bool:
@@ -150,10 +154,10 @@ def _is_new_identity(request: TransactionRequest, response: ProducerIdResponse) 
     return response.producer_id != asked.producer_id and asked.producer_epoch < _FIRST_USED_UP_EPOCH
 
 
-def _places(request: TransactionRequest) -> Collection[TopicPartition]:
-    places = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
-    assert isinstance(places, Collection)
-    return places
+def _partitions_of(request: TransactionRequest) -> Collection[TopicPartition]:
+    partitions = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
+    assert isinstance(partitions, Collection)
+    return partitions
 
 
 def _init_body(

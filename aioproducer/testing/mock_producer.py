@@ -216,7 +216,7 @@ class MockProducer(Producer):  # noqa: PLR0904  # what a test may ask
         member, wanted = group_of(group), partitions_of_group(partitions)
         self._open_running()
         committed = self._sent.history.offsets.get(member.group_id, {})
-        return {place: committed.get(place) for place in wanted}
+        return {topic_partition: committed.get(topic_partition) for topic_partition in wanted}
 
     async def _complete_elsewhere(
         self,

@@ -177,6 +177,5 @@ def _with_their_partitions(offsets: object) -> object:
     if not isinstance(offsets, dict):
         return offsets
     return {
-        TopicPartition(*place) if isinstance(place, OwnTopicPartition) else place: offset
-        for place, offset in offsets.items()
+        TopicPartition(*key) if isinstance(key, OwnTopicPartition) else key: offset for key, offset in offsets.items()
     }

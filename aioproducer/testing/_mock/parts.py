@@ -132,11 +132,11 @@ class MockBatches(OpenBatches):
         if slot.builder is not None:
             self.batch_full(slot)
         self._sent.close_open()
-        dependencies, place = self._dependencies, slot.queue.topic_partition
-        result = BatchResult(dependencies.loop, place)
+        dependencies, topic_partition = self._dependencies, slot.queue.topic_partition
+        result = BatchResult(dependencies.loop, topic_partition)
         if self._chunk.capacity < size:
             self._chunk = Chunk(size)
-        run = Run(place, result, dependencies.generations.enter(), self.clock(), given=self._sent.given)
+        run = Run(topic_partition, result, dependencies.generations.enter(), self.clock(), given=self._sent.given)
         self._sent.given = None
         if self._is_transactional:
             self._note_in_transaction(slot.queue)
@@ -241,7 +241,7 @@ class MockCoordinators(Coordinators):
             asked = request.subject
             assert isinstance(asked, OffsetsToSend)
             self._sent.history.add_offsets(asked.group.group_id, asked.offsets)
-            return PartitionsResponse(0, [PartitionResult(*place, 0) for place in asked.offsets])
+            return PartitionsResponse(0, [PartitionResult(*topic_partition, 0) for topic_partition in asked.offsets])
         self._epoch += 1  # KIP-890: every end gives another one
         if request.api is INIT_PRODUCER_ID:
             return ProducerIdResponse(0, 0, PRODUCER_ID, self._epoch)

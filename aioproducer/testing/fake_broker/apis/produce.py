@@ -200,10 +200,10 @@ class _ProduceJob:
         if adds or (settings.transaction_partition_verification and settings.profile.verifies_transactions):
             if settings.profile.verifies_epochs and partition.producers.is_before(*producer):
                 raise BatchRefusedError(codes.INVALID_PRODUCER_EPOCH)
-            place = TopicPartition(topic.name, index)
+            topic_partition = TopicPartition(topic.name, index)
             partition.verifications.ask(producer, read_header(batch).base_sequence, is_version_2=adds)
             claim = Claim(self._request.transactional_id or "", *producer)
-            error = admit(cluster, claim, place, adds=adds, now=self._exchange.now)
+            error = admit(cluster, claim, topic_partition, adds=adds, now=self._exchange.now)
             if error:
                 code = produce_error(error, version)
                 raise BatchRefusedError(code, message=NOT_ADDED if code == codes.INVALID_TXN_STATE else None)
@@ -215,8 +215,10 @@ class _ProduceJob:
     def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
         if not self._exchange.cluster.faults._kinds:
             return False
-        place = (name, result.index)
-        fault = self._exchange.fault(FaultKind.ERROR, *place) or self._exchange.fault(FaultKind.RECORD_ERRORS, *place)
+        topic_partition = (name, result.index)
+        fault = self._exchange.fault(FaultKind.ERROR, *topic_partition) or self._exchange.fault(
+            FaultKind.RECORD_ERRORS, *topic_partition
+        )
         if fault is None:
             return False
         result.error_code, result.error_message = fault.code, fault.message
@@ -242,8 +244,8 @@ class _ProduceJob:
 
     def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: PartitionResult) -> None:
         wall_clock_ms = self._exchange.cluster.settings.wall_clock_ms(self._exchange.now)
-        place = f"{topic.name}-{result.index}"
-        batch = accepted_batch(batch, topic.config, wall_clock_ms=wall_clock_ms, place=place)
+        partition_name = f"{topic.name}-{result.index}"
+        batch = accepted_batch(batch, topic.config, wall_clock_ms=wall_clock_ms, partition_name=partition_name)
         header = read_header(batch)
         duplicate = partition.producers.duplicate_of(header) if header.producer_id >= 0 else None
         if duplicate is not None:
