@@ -12,13 +12,14 @@ import inspect
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aioproducer._native.record_pipeline import InterceptorLoop
 from aioproducer.errors import KafkaError, Outcome, RecordFilteredError
 from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from aioproducer._logs import EventLog
     from aioproducer.cluster import Cluster
 
 _METHODS = ("on_send", "on_acknowledgement", "on_error", "close")
@@ -80,14 +81,6 @@ class ProducerInterceptor:
         """Release resources; called once, when the producer has closed."""
 
 
-class WarningLog(Protocol):
-    """The one method of a structlog logger that the chain uses."""
-
-    def warning(self, event: str, **fields: object) -> object:
-        """Write one event with its fields."""
-        ...
-
-
 class InterceptorChain(InterceptorLoop):
     """Calls interceptors in order, and logs and counts what they raise.
 
@@ -96,7 +89,7 @@ class InterceptorChain(InterceptorLoop):
         log: of one event for the first failure of each method of each interceptor.
     """
 
-    def __init__(self, interceptors: Sequence[ProducerInterceptor], log: WarningLog) -> None:
+    def __init__(self, interceptors: Sequence[ProducerInterceptor], log: EventLog) -> None:
         self._listeners = [(index, each) for index, each in enumerate(interceptors) if _listens(each)]
         super().__init__(interceptors, listens=bool(self._listeners))
         self._log = log

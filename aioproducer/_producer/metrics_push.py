@@ -36,7 +36,7 @@ from aioproducer.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._network.requests import PendingCalls

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._network.response_future import RawResponse
     from aioproducer._timing.retry_backoff import ExponentialBackoff
