@@ -43,7 +43,7 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.context import NetworkContext, TimerHandle
 
 
 class ConnectionState(enum.Enum):
@@ -94,7 +94,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     missing = "the port is open, but no Kafka broker has answered there"  # while it is not ready: what it waits for
     _held_bytes = 0  # of an incomplete response, as last reported
     _retires_with: KafkaError | None = None
-    _watch_timer: Timer | None = None
+    _watch_timer: TimerHandle | None = None
 
     def __init__(self, context: NetworkContext, label: str, on_closed: OnClosed) -> None:
         loop, settings = context.loop, context.settings

@@ -31,7 +31,7 @@ from aioproducer._protocol.sasl.steps import BearerWanted, NextResponse, Passwor
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, PrincipalChangedError
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.context import NetworkContext, TimerHandle
     from aioproducer._network.sasl_client import Place, SaslClient, Wish
     from aioproducer._protocol.messages import HandshakeRequest
 
@@ -75,7 +75,7 @@ class SaslConnection(BrokerConnection):
         self._is_answer_awaited = False
         self._asking: asyncio.Task[None] | None = None
         self._held: deque[OutgoingRequest] = deque()
-        self._held_timer: Timer | None = None
+        self._held_timer: TimerHandle | None = None
         self._is_session_open = False
         self._is_patient = False  # in the current exchange
         self._began_at = 0.0
