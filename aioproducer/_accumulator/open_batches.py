@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.flush_generations import FlushGenerations
     from aioproducer._accumulator.partition_queue import PartitionQueue, RecordDeadline
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._accumulator.topic_partitions import RandomChoice, TopicPartitions
+    from aioproducer._accumulator.topic_partitions import TopicPartitions
     from aioproducer._native.append import OpenPartition, TopicInfo
     from aioproducer._native.delivery import Delivery
     from aioproducer._native.measures import Measures
     from aioproducer._native.memory import Chunk
+    from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer._timing.timers import TimerHeap
 
 
@@ -68,7 +69,7 @@ class AccumulatorDependencies(NamedTuple):
     timers: TimerHeap
     generations: FlushGenerations
     producer_identity: ProducerIdentity
-    random: RandomChoice
+    random: RandomSource
     clock: Callable[[], float]
     events: ProducerEvents
     options: BatchOptions  # of topics that are not in the next

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.preferred_nodes import PreferredNodes
     from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.cluster import Cluster, TopicView
 
 
@@ -36,13 +37,6 @@ _LONGEST_CHOICE_S: Final = 0.1
 Longer than a fast sender needs for a batch, and than most responses take."""
 
 _DRAWS: Final = 8  # random draws of a partition with a leader, before all partitions are searched
-
-
-class RandomChoice(Protocol):
-    """The used part of `random.Random`."""
-
-    def randrange(self, stop: int, /) -> int:
-        """Return a number from 0 to `stop` - 1."""
 
 
 class TopicRecreated(Protocol):
@@ -67,7 +61,7 @@ class TopicPartitions:
         producer_identity: ProducerIdentity,
         *,
         max_in_flight: int,
-        random: RandomChoice,
+        random: RandomSource,
         move: Callable[[PartitionQueue, int | None], None],
         on_recreated: TopicRecreated,
         is_adaptive: bool,
