@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import (
     ConnectionSecurity,
-    EventLog,
     NetworkContext,
     NetworkCounters,
     NetworkEvents,
@@ -31,6 +30,7 @@ from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
+    from aioproducer._logs import EventLog
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.connection_pool import NodeConnection
     from aioproducer._network.requests import OutgoingRequest
