@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.fake_broker.security.sessions import SaslSession, SeenAuthentication
     from aioproducer.testing.fake_broker.settings import ClusterSettings
     from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-    from aioproducer.testing.fake_broker.transactions.coordinators import Coordinators, ProducerIds
+    from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorTable, ProducerIds
     from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
     from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
 
@@ -65,7 +65,7 @@ class SharedState(Protocol):
     topics: TopicCatalogue
     producer_ids: ProducerIds
     features: Features
-    coordinators: Coordinators
+    coordinators: CoordinatorTable
     markers: MarkerWriter
     transactions: TransactionCoordinator
     client_metrics: ClientMetrics

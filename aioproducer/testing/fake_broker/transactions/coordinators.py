@@ -29,7 +29,7 @@ class _Seat:
         self.ready_at = float("-inf")
 
 
-class Coordinators:
+class CoordinatorTable:
     """The coordinators of all keys; a new one reads for `load_s` before it serves."""
 
     def __init__(
