@@ -71,7 +71,7 @@ LONGEST_TRANSACTION_S = 900.0
 """`transaction.max.timeout.ms` of a broker, unless changed."""
 
 
-class OpenTransaction(NamedTuple):
+class IdleTransaction(NamedTuple):
     """A transaction that is open in a partition."""
 
     topic: str
@@ -81,23 +81,23 @@ class OpenTransaction(NamedTuple):
     """Seconds since its last record there; the time of the first is not known."""
 
 
-def open_transactions(
+def idle_transactions(
     found: Iterable[PartitionProducers], *, now_ms: int, for_longer_than_s: float
-) -> Iterator[OpenTransaction]:
+) -> Iterator[IdleTransaction]:
     """Yield transactions that wrote nothing for this long."""
     for partition in found:
         for producer in partition.producers:
             open_s = (now_ms - producer.last_timestamp_ms) / 1000
             if producer.transaction_start_offset != NO_TRANSACTION and open_s > for_longer_than_s:
-                yield OpenTransaction(partition.topic, partition.partition, producer, open_s)
+                yield IdleTransaction(partition.topic, partition.partition, producer, open_s)
 
 
 def hanging(
-    candidates: Iterable[OpenTransaction],
+    candidates: Iterable[IdleTransaction],
     *,
     transactional_ids: Mapping[int, str],
     descriptions: Collection[TransactionDescription],
-) -> list[OpenTransaction]:
+) -> list[IdleTransaction]:
     """Return the candidates that no coordinator knows.
 
     Args:
@@ -246,7 +246,7 @@ class Transactions:
         )
         return await self._requests.to_node(leader, request)
 
-    async def hanging(self, topics: Sequence[str] | None, *, longest_s: float) -> list[OpenTransaction]:
+    async def hanging(self, topics: Sequence[str] | None, *, longest_s: float) -> list[IdleTransaction]:
         """Find hanging transactions.
 
         Args:
@@ -268,7 +268,7 @@ class Transactions:
         ]
         now_ms = time.time_ns() // 1_000_000
         candidates = list(
-            open_transactions(await self.producers(topic_partitions), now_ms=now_ms, for_longer_than_s=longest_s)
+            idle_transactions(await self.producers(topic_partitions), now_ms=now_ms, for_longer_than_s=longest_s)
         )
         if not candidates:
             return []
