@@ -23,7 +23,7 @@ from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.exchange import Exchange, read_payload, read_request_header
 from aioproducer.testing.fake_broker.log.record_batch import BatchHeader, decode_records, read_header
 from aioproducer.testing.fake_broker.wire.primitives import Reader
-from aioproducer.testing.fake_broker.wire.produce_wire import DecodedProduceRequest, ProduceResult, decode_produce
+from aioproducer.testing.fake_broker.wire.produce_wire import DecodedProduce, ProduceResult, decode_produce
 from tests.programs.simulation.history import History
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.resend_watch import COUNTED, ResendWatch
@@ -235,7 +235,7 @@ class WireWatch:
         self._refreshes.append(now)
 
     def _look_at_batches(
-        self, request: DecodedProduceRequest, key: tuple[int, int], transport: SimulatedTransport
+        self, request: DecodedProduce, key: tuple[int, int], transport: SimulatedTransport
     ) -> None:
         size = sum(len(produced.records or b"") for produced in request.partitions)
         if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
@@ -380,7 +380,7 @@ class _Batch:
 
 
 @lru_cache(maxsize=1)
-def produce_in(frame: bytes, version: int) -> DecodedProduceRequest:
+def produce_in(frame: bytes, version: int) -> DecodedProduce:
     header, reader = read_request_header(memoryview(frame)[4:])
     api = ApiKey.PRODUCE
     return decode_produce(Reader(read_payload(api, header, reader), flexible=api.is_flexible(version)), version)

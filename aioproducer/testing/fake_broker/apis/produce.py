@@ -34,7 +34,7 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.primitives import Writer
 from aioproducer.testing.fake_broker.wire.produce_wire import (
-    DecodedProduceRequest,
+    DecodedProduce,
     ProducedPartition,
     ProduceResult,
     decode_produce,
@@ -79,7 +79,7 @@ class _Waiting:
 class _ProduceJob:
     """One request, from its first append to its response."""
 
-    def __init__(self, exchange: Exchange, request: DecodedProduceRequest) -> None:
+    def __init__(self, exchange: Exchange, request: DecodedProduce) -> None:
         self._exchange = exchange
         self._request = request
         self._results: list[ProduceResult] = []

@@ -35,7 +35,7 @@ class ProducedPartition(NamedTuple):
     records: memoryview | None  # a slice of the frame
 
 
-class DecodedProduceRequest(NamedTuple):
+class DecodedProduce(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
@@ -74,7 +74,7 @@ class NodeEndpoint(NamedTuple):
     rack: str | None
 
 
-def decode_produce(reader: Reader, version: int) -> DecodedProduceRequest:
+def decode_produce(reader: Reader, version: int) -> DecodedProduce:
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
     as_sent: list[ProducedPartition] = []
     for _ in range(reader.count()):
@@ -84,7 +84,7 @@ def decode_produce(reader: Reader, version: int) -> DecodedProduceRequest:
             reader.skip_tagged_fields()
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
-    return DecodedProduceRequest(transactional_id, acks, timeout_ms, _each_once(as_sent), as_sent)
+    return DecodedProduce(transactional_id, acks, timeout_ms, _each_once(as_sent), as_sent)
 
 
 def _each_once(as_sent: list[ProducedPartition]) -> list[ProducedPartition]:
