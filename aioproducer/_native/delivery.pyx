@@ -90,14 +90,14 @@ cdef class BatchResult:
         elif index in self.seen:
             return
         self.seen.add(index)
-        for tally in self.tallies or ():
-            tally.records -= 1
+        for failure_count in self.failure_counts or ():
+            failure_count.records -= 1
 
-    def count_in(self, tally):
-        tally.records += self.unseen()
-        if self.tallies is None:
-            self.tallies = []
-        self.tallies.append(tally)
+    def count_in(self, failure_count):
+        failure_count.records += self.unseen()
+        if self.failure_counts is None:
+            self.failure_counts = []
+        self.failure_counts.append(failure_count)
 
     # Moving: a waiting record joins a batch, or a batch is split
 

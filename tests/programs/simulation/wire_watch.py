@@ -234,9 +234,7 @@ class WireWatch:
             self.violated("PACE", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
         self._refreshes.append(now)
 
-    def _look_at_batches(
-        self, request: DecodedProduce, key: tuple[int, int], transport: SimulatedTransport
-    ) -> None:
+    def _look_at_batches(self, request: DecodedProduce, key: tuple[int, int], transport: SimulatedTransport) -> None:
         size = sum(len(produced.records or b"") for produced in request.partitions)
         if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
             self.violated("TIMEOUT", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
