@@ -37,7 +37,7 @@ from aioproducer.compat.aiokafka.options import (
     warn_of_deprecated,
     with_default_port,
 )
-from aioproducer.compat.aiokafka.transactions import TransactionMethods
+from aioproducer.compat.aiokafka.transactions import AIOKafkaTransactionMethods
 from aioproducer.config import ProducerConfig
 from aioproducer.config._option_types import IntOption
 from aioproducer.errors import KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
@@ -55,7 +55,7 @@ _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
-class AIOKafkaProducer(TransactionMethods, BatchMethods):
+class AIOKafkaProducer(AIOKafkaTransactionMethods, BatchMethods):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python
