@@ -250,9 +250,9 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
     async def _complete_elsewhere(
         self, prepared: PreparedTransaction, running: ProducerRuntime, *, is_commit: bool
     ) -> None:
-        from aioproducer._transactions.completion import TransactionCompletion  # noqa: PLC0415  # for few
+        from aioproducer._transactions.prepared_completion import PreparedCompletion  # noqa: PLC0415  # for few
 
-        completion = TransactionCompletion(
+        completion = PreparedCompletion(
             prepared,
             is_commit=is_commit,
             client=running.client,

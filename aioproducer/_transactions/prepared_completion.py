@@ -93,7 +93,7 @@ def encode_end_txn(prepared: PreparedTransaction, version: int, *, is_commit: bo
     )
 
 
-class TransactionCompletion:
+class PreparedCompletion:
     """Ends one prepared transaction.
 
     Args:
