@@ -75,7 +75,6 @@ class TopicPartitions:
         self._on_recreated = on_recreated
         self._is_adaptive = is_adaptive
         self._preferred = preferred
-        preferred.on_unavailable = self._leave_node
         self._led: dict[str, tuple[frozenset[int], array[int]]] = {}  # preferred nodes and what they lead, by topic
         self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
@@ -315,7 +314,7 @@ class TopicPartitions:
         if self._is_adaptive:
             self._leave(queue)
 
-    def _leave_node(self, node_id: int) -> None:
+    def leave_node(self, node_id: int) -> None:
         """Let keyless records choose again where they went to a node that does not take them."""
         for queue in self.queues():
             if queue.leader_id == node_id:
