@@ -20,7 +20,7 @@ from aiokafka.structs import TopicPartition
 
 from aioproducer.compat.aiokafka.batch_builder import serialized
 from aioproducer.compat.aiokafka.batches import BatchMethods, let_go
-from aioproducer.compat.aiokafka.client import ClientView, ProducerBehind
+from aioproducer.compat.aiokafka.client import ClientView, UnderlyingProducer
 from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_error, undelivered
 from aioproducer.compat.aiokafka.options import (
     ACKS_NOT_GIVEN,
@@ -180,7 +180,7 @@ class AIOKafkaProducer(AIOKafkaTransactionMethods, BatchMethods):
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._partitioner = partitioner
-        self._producer: ProducerBehind = ProducerBehind(self._config)
+        self._producer: UnderlyingProducer = UnderlyingProducer(self._config)
         self._closed = False  # by this name: programs look at it, for want of another way to ask
 
     # Start and end
