@@ -123,7 +123,7 @@ cdef class EnqueueMethod:
             )
             if type(taken) is Delivery:
                 return new_accepted(self._pipeline.appender, <Delivery>taken)
-            return self._enqueue_prepared(taken)
+            return self._enqueue_arguments(taken)
         return self._enqueue_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
 
 

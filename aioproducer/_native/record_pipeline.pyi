@@ -13,7 +13,7 @@ from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
 from aioproducer.records import ProducerRecord
 
-class PreparedRecord:
+class RecordArguments:
     """The arguments of an append that has to wait, after the user's code has run."""
 
     topic: str
@@ -75,7 +75,7 @@ class UnfinishedRecord(Protocol):
 
     topic: str
 
-    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | PreparedRecord:
+    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | RecordArguments:
         """Wait for the serializers and for the records of the topic before it, and append it.
 
         Args:
@@ -167,7 +167,7 @@ class RecordPipeline:
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord:
+    ) -> Delivery | RecordArguments:
         """Run the hooks, each once, and append the record.
 
         Returns:
@@ -189,7 +189,7 @@ class RecordPipeline:
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord | UnfinishedRecord:
+    ) -> Delivery | RecordArguments | UnfinishedRecord:
         """As `take`, for a call that can wait for a serializer's awaitable; `take` refuses such a record."""
     def append_bytes(
         self,
@@ -203,7 +203,7 @@ class RecordPipeline:
         key_bytes: object,
         value_bytes: object,
         /,
-    ) -> Delivery | PreparedRecord:
+    ) -> Delivery | RecordArguments:
         """Go on behind the serializers: ask the partitioner, and append.
 
         Raises:
@@ -220,7 +220,7 @@ class RecordPipeline:
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord | UnfinishedRecord:
+    ) -> Delivery | RecordArguments | UnfinishedRecord:
         """As `take_or_wait`, without the serializers: key and value are bytes."""
     def choose(
         self, topic: str, key: object, key_bytes: bytes | None, value: object, value_bytes: bytes | None, /

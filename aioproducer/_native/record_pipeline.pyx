@@ -4,7 +4,7 @@
     interceptors ──► serializers ──► partitioner ──► append
 
 Hooks may send, flush or close themselves, so nothing of a record is kept in this object while one runs. They run
-once per record: a record that has to wait leaves here as a `PreparedRecord`, with its bytes.
+once per record: a record that has to wait leaves here as a `RecordArguments`, with its bytes.
 
 Source: KafkaProducer.doSend in Apache Kafka.
 """
@@ -38,7 +38,7 @@ cdef object MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF
 cdef type RECORD_TYPE = ProducerRecord
 
 
-cdef class PreparedRecord:
+cdef class RecordArguments:
 
     def __init__(self, topic, value, key, partition, timestamp, headers, on_delivery, *, context=None,
                  choose_partition=None):
@@ -71,7 +71,7 @@ cdef class PreparedRecord:
         )
 
     def __repr__(self):
-        return f"<PreparedRecord for topic {self.topic!r} partition={self.partition}>"
+        return f"<RecordArguments for topic {self.topic!r} partition={self.partition}>"
 
 
 # A ProducerRecord is made here from checked arguments by writing its slots, because its own __init__ is Python code
@@ -228,7 +228,7 @@ cdef class RecordPipeline:
 
     cdef object run(self, topic, value, key, partition, timestamp, headers, on_delivery,
                     BoundSerializer key_serializer, BoundSerializer value_serializer, bint may_wait):
-        """A Delivery if the record was appended or dropped; a PreparedRecord if it has to wait.
+        """A Delivery if the record was appended or dropped; a RecordArguments if it has to wait.
 
         With `may_wait`, an UnfinishedRecord if a serializer of this or an earlier record of the topic is awaited.
         """
@@ -270,7 +270,7 @@ cdef class RecordPipeline:
             delivery = self.appender.append(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery)
             if delivery is not None:
                 return delivery
-            return PreparedRecord(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery)
+            return RecordArguments(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery)
         return self._serialize(
             topic, value, key, partition, timestamp, headers, on_delivery, key_serializer, value_serializer, may_wait
         )
@@ -313,7 +313,7 @@ cdef class RecordPipeline:
 
     cpdef object append_bytes(self, topic, value, key, partition, timestamp, headers, on_delivery, key_bytes,
                               value_bytes):
-        """Asks the partitioner, and appends; a PreparedRecord if the record has to wait."""
+        """Asks the partitioner, and appends; a RecordArguments if the record has to wait."""
         cdef object choose = None
         cdef Delivery delivery
         try:
@@ -338,7 +338,7 @@ cdef class RecordPipeline:
             context = PyContext_CopyCurrent()
         if choose is not None:
             choose = partial(context.run, choose)
-        return PreparedRecord(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery,
+        return RecordArguments(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery,
                               context=context, choose_partition=choose)
 
     # The partitioner

@@ -34,7 +34,7 @@ cdef class TypedMethods:
         return GenericAlias(cls, parameters)
 
     cdef object _give(self, value, key, partition, timestamp, headers, on_delivery, bint may_wait):
-        """A Delivery, or a PreparedRecord or UnfinishedRecord if it has to wait."""
+        """A Delivery, or a RecordArguments or UnfinishedRecord if it has to wait."""
         cdef RecordPipeline pipeline = self._producer._pipeline
         if pipeline is None:
             pipeline = self._open_pipeline()  # raises if no records are accepted

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._native.append import OpenPartition, RecordAppender
     from aioproducer._native.delivery import Delivery
-    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+    from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
     from aioproducer._network.response_future import ResponseT
     from aioproducer._producer.unfinished_record import UnfinishedRecord
     from aioproducer._protocol.messages import Api
@@ -292,7 +292,7 @@ class _Resumed:
         self._sent = sent
         self._given = given
 
-    def append_bytes(self, *arguments: object) -> Delivery | PreparedRecord:
+    def append_bytes(self, *arguments: object) -> Delivery | RecordArguments:
         self._sent.given = self._given
         return self._pipeline.append_bytes(*arguments)  # type: ignore[arg-type]  # passed through
 
