@@ -93,8 +93,8 @@ class SendMethods(EnqueueMethod):
         if deadline is not None:
             admission = self._open_admission()
             limit = admission.deadline(topic, deadline)
-            taken = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
-            return admission.send(taken, limit)
+            arguments = topic, value, key, partition, timestamp, headers, on_delivery
+            return admission.send(admission.pipeline.take(*arguments), limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
@@ -154,8 +154,8 @@ class SendMethods(EnqueueMethod):
         if deadline is not None:
             admission = self._open_admission()
             limit = admission.deadline(topic, deadline)
-            taken = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
-            return admission.send_nowait(taken, limit)
+            arguments = topic, value, key, partition, timestamp, headers, on_delivery
+            return admission.send_nowait(admission.pipeline.take(*arguments), limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
