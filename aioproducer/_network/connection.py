@@ -33,6 +33,7 @@ from aioproducer._protocol.framing import FrameProtocol
 from aioproducer._protocol.handshake import handshake
 from aioproducer._protocol.messages import PRODUCE, HandshakeRequest
 from aioproducer._protocol.response_limits import largest_response
+from aioproducer._threads.off_loop import without_frames
 from aioproducer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -198,7 +199,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Close at once; the loop ends the requests as lost a little later. A second call does nothing."""
         if self._state is ConnectionState.CLOSED:
             return
-        self.error = _without_frames(with_label(self.label, error))
+        # Kept as the reason of the close: a frame of its traceback would keep a request and its batches.
+        self.error = without_frames(with_label(self.label, error))
         self._move_to(ConnectionState.CLOSED)
         self._handshake.close()
         self._conversation.drop_held()
@@ -421,13 +423,4 @@ def with_label(label: str, error: KafkaError) -> KafkaError:
         labelled = type(error)(f"{label}: {error}")
         labelled.__cause__ = error.__cause__
         return labelled
-    return error
-
-
-def _without_frames(error: KafkaError) -> KafkaError:
-    # The error is kept as the reason of the close; a frame of its traceback would keep a request and its batches.
-    each: BaseException | None = error
-    while each is not None:
-        each.__traceback__ = None
-        each = each.__cause__ or each.__context__
     return error

@@ -13,11 +13,12 @@ from os import PathLike
 from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer._network.places import place_text
 from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer.config import _java_classes as java_classes
 from aioproducer.config import _rules as rules
-from aioproducer.config._bootstrap_servers import joined, parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.config._kafka_properties import check_properties, in_python_spelling, python_name
 from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl
 from aioproducer.config._option_types import (
@@ -422,7 +423,7 @@ class ProducerConfig(Presets):
         named = in_python_spelling(options, option_kinds())
         bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._put("bootstrap", bootstrap)
-        self._put("bootstrap_servers", tuple(joined(host, port) for host, port in bootstrap))
+        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in bootstrap))
         for name, kind in option_kinds().items():
             self._put(name, kind.accept(name, named[name]) if name in named else option_defaults()[name])
             if name in named and getattr(kind, "is_secret", False):
