@@ -86,7 +86,7 @@ SerializerArgument: TypeAlias = (
     | SerializerWithHeaders[Never]
     | Callable[[Never], bytes | Awaitable[bytes | None] | None]
 )
-"""What `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
+"""A value that `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
 
 
 class BytesSerializer:

@@ -63,7 +63,7 @@ class AccumulatorSettings(NamedTuple):
 
 
 class AccumulatorDependencies(NamedTuple):
-    """What the accumulator works with."""
+    """The parts and settings that the accumulator works with."""
 
     pool: BufferPool
     timers: TimerHeap
@@ -118,7 +118,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._records_closed = 0
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
-        """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
+        """Whether batches may use the common memory: not while it is kept for a waiting record. Nodes' reserves stay free."""
         self._aged: list[PartitionQueue] = []
 
     @property

@@ -55,7 +55,7 @@ cdef class RecordAppender:
     cdef object _topic                       # last name, and its TopicInfo
     cdef TopicInfo _topic_info
     cdef OpenPartition _slot                 # where room was found last
-    cdef object _open_batches                # asked once a batch: make_room, batch_full, choose_partition
+    cdef object _open_batches                # asked once per batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
     cdef readonly OwnLoop own_loop           # the only loop that may append
@@ -111,7 +111,7 @@ cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, co
 
 
 cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
-    """None: the record must wait, for memory or behind others of its partition or topic."""
+    """Returns where to write; None if the record must wait, for memory or behind others of its partition or topic."""
     cdef OpenPartition slot
     cdef RecordBatchBuilder builder
     cdef Py_ssize_t end

@@ -198,7 +198,7 @@ cdef class RecordAppender:
             self.busy = False
 
     cdef TopicInfo find_topic(self, topic):
-        """None if unknown. The last one is cached by the identity of its name: topics in use stay in use."""
+        """Finds a topic by name, or returns None. The last one is cached by identity: topics in use stay in use."""
         cdef PyObject* found = PyDict_GetItemWithError(self.topics, topic) if type(topic) is str else NULL
         if found is NULL:
             check_topic_name(topic)
@@ -289,7 +289,7 @@ cdef class RecordAppender:
     # Appending
 
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery):
-        """None if the record must wait."""
+        """Appends a record; returns None if it must wait."""
         cdef RecordBatchBuilder builder = room_for(self, topic, record)
         cdef Delivery delivery
         if builder is None:

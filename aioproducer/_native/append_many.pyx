@@ -83,7 +83,7 @@ cdef class BulkAppend:
         return self._rows
 
     cdef bint _take(self, TopicInfo topic_info, row) except -1:
-        """False: the row must wait, and is `waiting`."""
+        """Appends a row; returns False if it must wait, and is `waiting`."""
         self.position += 1
         self.is_at_row = True
         self._appender.check_open()
@@ -96,7 +96,7 @@ cdef class BulkAppend:
         return True
 
     cdef bint _append(self, TopicInfo topic_info, value, key, partition, timestamp, headers) except -1:
-        """False if the record must wait."""
+        """Appends the record of a row; returns False if it must wait."""
         cdef RecordAppender appender = self._appender
         cdef RecordBytes record
         cdef RecordBatchBuilder builder

@@ -56,7 +56,7 @@ cdef class ArrowAppend(BulkAppend):
         return self._columns.row(self._next - 1)
 
     cdef bint _append_stretch(self, TopicInfo topic_info) except -1:
-        """False: the next row has to be taken as objects."""
+        """Appends up to `STRETCH` rows; returns False if the next one has to be taken as objects."""
         cdef RecordAppender appender = self._appender
         cdef RecordBytes record
         cdef int64_t end = min(self._columns.length, self._next + STRETCH)
@@ -80,7 +80,7 @@ cdef class ArrowAppend(BulkAppend):
         return True
 
     cdef bint _append_row(self, TopicInfo topic_info, const RecordBytes* record) except -1:
-        """False: the record must wait."""
+        """Appends the record of the next row; returns False if it must wait."""
         cdef RecordBatchBuilder builder
         self._next += 1
         self.position += 1
@@ -132,7 +132,7 @@ cdef inline bint is_sticky(RecordAppender appender, const RecordBytes* record) n
 cdef inline bint read_row(
     ArrowRows columns, int64_t row, RecordAppender appender, RecordBytes* record, int64_t now
 ) noexcept:
-    """False: a part of the row is not allowed, or needs a closer look."""
+    """Reads a row; returns False if a part of it is not allowed, or needs a closer look."""
     record.key_size = bytes_at(&columns.key, row, &record.key)
     record.value_size = bytes_at(&columns.value, row, &record.value)
     if max(record.key_size, record.value_size) > appender.max_record_size:  # too large to be added up
@@ -163,7 +163,7 @@ cdef inline bint read_row(
 
 
 cdef bint write_headers(RecordAppender appender, const HeadersColumn* column, int64_t row) except -1:
-    """Writes the section of headers into the scratch; False: a pair or name is null, a text not UTF-8, or too large."""
+    """Writes the headers into the scratch; returns False if a pair or name is null, a text not UTF-8, or too large."""
     cdef const char* name = NULL
     cdef const char* value = NULL
     cdef Py_ssize_t name_size

@@ -1,5 +1,5 @@
 # cython: language_level=3, auto_pickle=False
-"""What a caller holds of a record, and what all records of a batch share.
+"""The handle of a record that a caller holds, and the result that all records of a batch share.
 
 A batch has one `BatchResult`; a record has a `Delivery`, a pair of (result, index) that speaks the protocol of
 `asyncio.Future` without being one, so that `gather`, `wait`, `wait_for` and `shield` take it without a Task.

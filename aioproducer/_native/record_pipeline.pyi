@@ -121,7 +121,7 @@ class PipelineCallbacks(Protocol):
         """Return a choice that is an int of another type; raises for one that is not a partition."""
 
 class Metadata(Protocol):
-    """Where the partitioner's cluster comes from."""
+    """The source of the partitioner's cluster."""
 
     @property
     def cluster(self) -> Cluster:

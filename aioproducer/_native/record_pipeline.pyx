@@ -60,7 +60,7 @@ cdef class RecordArguments:
             self.choose_partition = None
 
     def append_to(self, RecordAppender appender not None):
-        """None: the record has to wait."""
+        """Appends the record; returns None if it has to wait."""
         if self.context is None:
             return self._append_to(appender)
         return self.context.run(self._append_to, appender)  # `on_delivery` is called in a copy of it

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ExplainedParts(Protocol):
-    """What is looked at; `ProducerRuntime` has it."""
+    """The parts that are looked at; `ProducerRuntime` has them."""
 
     loop: asyncio.AbstractEventLoop
     accumulator: RecordAccumulator

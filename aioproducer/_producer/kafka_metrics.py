@@ -31,7 +31,7 @@ _NO_TRANSACTIONS: Final = TransactionCounts()
 
 
 class Sources(NamedTuple):
-    """What the metrics of the whole producer read."""
+    """The parts that the metrics of the whole producer read."""
 
     statistics: ProducerStatistics
     measures: Measures
@@ -133,7 +133,7 @@ OWN_TABLE: Final[Table[Sources]] = {
     "txn-commit-total": lambda of: of.statistics.transactions_committed,
     "txn-abort-total": lambda of: of.statistics.transactions_aborted,
 }
-"""What Kafka has no name for."""
+"""Metrics that Kafka has no name for."""
 
 HISTOGRAMS: Final[Mapping[str, Callable[[Sources], Histogram | RecordSizes]]] = {
     "batch-size-bytes": lambda of: of.measures.batch_size,

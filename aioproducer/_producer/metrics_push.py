@@ -61,7 +61,7 @@ def pause_after(code: int, interval_s: float) -> float:
 
 
 class Subscription(NamedTuple):
-    """What a broker wants."""
+    """The metrics that a broker wants, and how often."""
 
     node_id: int
     id: int

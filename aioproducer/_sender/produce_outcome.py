@@ -36,7 +36,7 @@ class Policy(NamedTuple):
 
 
 class BatchFacts(NamedTuple):
-    """What is known of the batch when the response comes."""
+    """The facts known of the batch when the response comes."""
 
     attempts: int  # including this one, without those that were put off for no fault of the batch
     records: int

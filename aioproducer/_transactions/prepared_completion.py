@@ -68,7 +68,7 @@ _ERRORS: Final[Mapping[tuple[int, bool], tuple[type[TransactionError], str]]] = 
     ),
     (ErrorCode.TRANSACTION_ABORTABLE, True): (TransactionAbortableError, "the transaction must be aborted"),
 }
-"""What a refusal to commit (True) or abort means."""
+"""Errors of a refusal to commit (True) or abort."""
 
 
 def end_txn_api(prepared: PreparedTransaction) -> Api:

@@ -47,7 +47,7 @@ _MOST_MECHANISMS: Final = 10  # shown in an error
 
 
 class Session(NamedTuple):
-    """What the broker granted."""
+    """The session that the broker granted."""
 
     lifetime_ms: int = 0  # from the broker's last answer; 0 or less if the session has no end
 

@@ -1,4 +1,4 @@
-"""What an authentication asks of the connection: each step is yielded, and its result is sent into the generator."""
+"""Steps that an authentication asks of the connection: each is yielded, and its result is sent into the generator."""
 
 from __future__ import annotations
 

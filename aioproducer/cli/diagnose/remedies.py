@@ -1,4 +1,4 @@
-"""What to do about steps that fail, and what a certificate says."""
+"""Remedies for steps that fail, and the contents of a certificate."""
 
 from __future__ import annotations
 

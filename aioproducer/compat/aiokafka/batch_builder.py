@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 AiokafkaSerializer: TypeAlias = Callable[[object], object]
-"""Of a key or a value; also called with None, as aiokafka does."""
+"""A serializer of a key or a value; also called with None, as aiokafka does."""
 
 
 class BatchRecord(NamedTuple):

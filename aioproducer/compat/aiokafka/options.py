@@ -31,7 +31,7 @@ NEVER_IDLE_MS: Final = 10 * 365 * 24 * 3_600_000
 """For `connections_max_idle_ms=None`."""
 
 _BUFFER_BYTES: Final = 32 * 1024 * 1024
-"""Of all partitions together, as a `Producer` has by default."""
+"""Memory for all partitions together, the default of a `Producer`."""
 
 _COMPRESSION_TYPES: Final = ("gzip", "snappy", "lz4", "zstd", None)
 

@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(slots=True)
 class History:
-    """What was accepted, and what is in the open transaction."""
+    """The accepted records, and those in the open transaction."""
 
     accepted: list[Run] = field(default_factory=list)
     uncommitted: list[Run] = field(default_factory=list)

@@ -201,7 +201,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
 
     @property
     def security_folder(self) -> Path:
-        """Where the certificates are: `ca.pem` and `client.pem` for clients, and those of the brokers.
+        """The folder of the certificates: `ca.pem` and `client.pem` for clients, and those of the brokers.
 
         Raises:
             BrokerStartError: the cluster does not run.

@@ -74,7 +74,7 @@ def _sasl_properties(security: ClusterSecurity, listener: str, folder: Path) -> 
 
 
 def _jaas(mechanism: str, security: ClusterSecurity) -> str:
-    """What the broker's side of a mechanism is configured with."""
+    """Return the configuration of the broker's side of a mechanism."""
     arguments = ""
     if mechanism == "PLAIN":
         arguments = "".join(f' user_{name}="{password}"' for name, password in security.users.items())

@@ -56,7 +56,7 @@ class OtherPrincipalError(TokenRefusedError):
 
 
 class SessionVerdict(Enum):
-    """What becomes of a request."""
+    """The ways in which a request is treated."""
 
     SERVED = auto()
     REFUSED = auto()
@@ -74,7 +74,7 @@ class _Step(Enum):
 
 
 class SaslSession:
-    """What one connection has proved.
+    """The authentication of one connection.
 
     Args:
         expires: whether sessions end, as they do since Kafka 2.2 (KIP-368).

@@ -14,7 +14,7 @@ from aioproducer.testing.fake_broker.wire import codes
 
 
 class CoordinatorKind(IntEnum):
-    """What a coordinator is for, by its number in FindCoordinator."""
+    """The kind of key of a coordinator, by its number in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1

@@ -57,11 +57,11 @@ class TransactionEntry:
     timeout_s: float
     epoch: int = NO_EPOCH
     last_epoch: int = NO_EPOCH
-    """What the producer had before the last bump that it asked for; a repeated request is known by it."""
+    """The epoch that the producer had before the last bump that it asked for; a repeated request is known by it."""
 
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """What it gets when the transaction that ends now is complete, since its epochs are used up."""
+    """The id that it gets when the transaction that ends now is complete, since its epochs are used up."""
 
     state: TransactionState = TransactionState.EMPTY
     partitions: dict[TopicPartition, None] = field(default_factory=dict)
