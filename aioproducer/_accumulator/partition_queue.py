@@ -116,7 +116,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         "uncompressed",
     )
 
-    def __init__(  # noqa: PLR0915  # one line a fact
+    def __init__(  # noqa: PLR0915  # one line per fact
         self,
         queue: PartitionQueue,
         result: BatchResult,

@@ -53,7 +53,7 @@ def _other_name(attempt: TlsAttempt) -> str:
     names = f"; it is for {', '.join(attempt.names)}" if attempt.names else ""
     return (
         f"the broker's certificate is not for {attempt.host!r}{names}. Use one of its names in bootstrap_servers, or, "
-        "where the cluster advertises another one, let advertised.listeners or the certificate be mended"
+        "where the cluster advertises another one, fix advertised.listeners or the certificate"
     )
 
 

@@ -77,7 +77,7 @@ def end_txn_api(prepared: PreparedTransaction) -> Api:
 
 
 def encode_end_txn(prepared: PreparedTransaction, version: int, *, is_commit: bool) -> bytes:
-    """Return the body of EndTxn in the name of the one who prepared.
+    """Return the body of EndTxn in the name of the producer that prepared.
 
     Raises:
         UnsupportedVersionError: the broker does not serve the version that the transaction began under.

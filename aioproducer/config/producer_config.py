@@ -158,7 +158,7 @@ class ProducerConfig(Presets):
     the others that wait for its broker go with it, in the same request."""
 
     batch_size: Annotated[int, IntOption(0)] = 262_144
-    """The size at which a batch is full, in bytes; 0: one record a batch.
+    """The size at which a batch is full, in bytes; 0: one record per batch.
     Kafka's default is 16384. Here a batch starts small and grows on demand, so a large limit costs no
     memory, and larger batches are fewer for the broker to handle."""
 
