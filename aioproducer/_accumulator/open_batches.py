@@ -118,7 +118,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._records_closed = 0
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
-        """Whether batches may use the common memory, which may be kept for a waiting record; nodes' reserves stay usable."""
+        """Whether batches may use the common memory, which may be kept for a waiting record; reserves stay usable."""
         self._aged: list[PartitionQueue] = []
 
     @property

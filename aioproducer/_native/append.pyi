@@ -129,7 +129,7 @@ class RecordAppender:
         on_delivery: OnDelivery | None,
         /,
     ) -> Delivery | None:
-        """Append one record; None: it must wait, for its topic's metadata, for memory or for others before it.
+        """Append one record; returns None if it must wait, for metadata, for memory or for others before it.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
@@ -156,7 +156,7 @@ class RecordAppender:
         headers: Headers | None,
         /,
     ) -> Delivery | None:
-        """Append a record that waited in its partition's queue; None: still no memory."""
+        """Append a record that waited in its partition's queue; returns None if there is still no memory."""
     def partition_of(self, topic: str, key: bytes | None, partition: int | None, /) -> int | None:
         """The partition a record of a known topic has for certain; None when it is chosen late."""
 

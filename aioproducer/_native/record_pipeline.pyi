@@ -25,7 +25,7 @@ class RecordArguments:
     on_delivery: OnDelivery | None
     context: contextvars.Context | None  # of the call; None where no code of the user's runs later
     choose_partition: Callable[[], int] | None
-    """Asks the partitioner, once the topic is known; None: the record has its partition, or needs none."""
+    """Asks the partitioner, once the topic is known; None if the record has its partition, or needs none."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RecordArguments:
             TypeError, ValueError: no topic can have that name.
         """
     def append_to(self, appender: RecordAppender) -> Delivery | None:
-        """Append the record, in the context of its call; None: it has to wait."""
+        """Append the record, in the context of its call; returns None if it has to wait."""
     def choose(self) -> None:
         """Have the partitioner choose, if it has not; the topic must be known.
 

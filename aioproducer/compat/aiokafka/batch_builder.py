@@ -62,7 +62,7 @@ class BatchBuilder:
     def append(
         self, *, timestamp: int | None, key: object, value: object, headers: Sequence[tuple[str, bytes | None]] = ()
     ) -> AppendedRecord | None:
-        """Add a record; None: the batch is full or closed, the record is not in it.
+        """Add a record; returns None if the batch is full or closed, without the record.
 
         Args:
             timestamp: milliseconds since 1970; None is now.

@@ -47,7 +47,7 @@ _OF_PARTITIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The requests that a rule applies to; None: any."""
+    """The requests that a rule applies to; None stands for any."""
 
     api: ApiKey | None = None
     node_id: int | None = None
@@ -78,7 +78,7 @@ class Fault:
     """The error code of the response."""
 
     base_offset: int | None = None
-    """The offset beside the error; None: Kafka's, which is -1 before the append and the batch's offset after it."""
+    """The offset beside the error; None for Kafka's, which is -1 before the append and the batch's offset after it."""
 
     amount: float = 0.0
     """Seconds of a delay, milliseconds of a throttle, bytes claimed by an oversized frame."""

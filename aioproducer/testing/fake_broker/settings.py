@@ -34,7 +34,7 @@ class ClusterSettings:
     """From the first InitProducerId until ids are given; 14 COORDINATOR_LOAD_IN_PROGRESS until then."""
 
     transaction_version: int | None = None
-    """The finalized feature `transaction.version`, 0 to 2; None: the highest that the release has."""
+    """The finalized feature `transaction.version`, 0 to 2; None for the highest of the release."""
 
     transaction_max_timeout_s: float = 900.0
     """The longest time-out a transactional id may have, `transaction.max.timeout.ms`."""

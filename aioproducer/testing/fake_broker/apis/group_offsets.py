@@ -138,7 +138,7 @@ def answer_offset_fetch(exchange: Exchange) -> None:
 
 
 _Asked: TypeAlias = Sequence[tuple[_Named, Sequence[int]]] | None
-"""Topics and their partitions; None: everything the group has committed."""
+"""Topics and their partitions; None for everything that the group has committed."""
 
 
 def _fetched_groups(exchange: Exchange) -> list[tuple[str, _Asked]]:

@@ -35,7 +35,7 @@ _AUTHORIZATION = re.compile(r"(\w+) +([-_.a-zA-Z0-9]+)")
 _PLAIN_PARTS = 3
 _NONCE_BITS = 130
 _CLOCK_SKEW_MS = 30_000
-"""Difference that Kafka allows to the clock of the signer of a token, in ms; for unsecured tokens there is no tolerance."""
+"""Difference that Kafka allows to the clock of a token's signer, in ms; none for unsecured tokens."""
 
 _OTHER_AUTHORIZATION_ID: Final = "Client requested an authorization id that is different from username"
 
