@@ -82,13 +82,13 @@ class TransactionMethods:
         running = self._open_running()
         runner = transactions_of(running)
         deadline = runner.waits.deadline()
-        turn = await _take_turn(runner, deadline, wait=wait)
+        holder = await _take_lock(runner, deadline, wait=wait)
         try:
             await runner.begin(deadline=deadline)
         except BaseException:
-            runner.lock.give(turn)
+            runner.lock.give(holder)
             raise
-        turn.transaction = runner.number
+        holder.transaction = runner.number
         self._enable_sending(running)
 
     async def commit_transaction(self) -> None:
@@ -254,7 +254,7 @@ def _check_prepared(prepared: object) -> None:
         raise TypeError(text)
 
 
-async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
+async def _take_lock(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
     if wait:
         return await runner.lock.take(deadline)
     if runner.lock.ends_with_transaction:  # a commit or abort that its caller gave up releases the lock soon
@@ -369,7 +369,7 @@ class TransactionBlock:
         self._make = make
         self._on_end = on_end
         self._transaction: Transaction | None = None
-        self._turn: LockHolder
+        self._holder: LockHolder
         self._handle: TransactionHandle
 
     async def __aenter__(self) -> Transaction:
@@ -382,13 +382,13 @@ class TransactionBlock:
         if self._transaction is not None:
             raise IllegalStateError("a transaction is entered once: call producer.transaction() for each")
         runner, deadline = self._runner, self._runner.waits.deadline()
-        self._turn = turn = await runner.lock.take(deadline)
+        self._holder = holder = await runner.lock.take(deadline)
         try:
             await runner.begin(deadline=deadline)
             self._handle = runner.completer.handle()
             self._transaction = self._make_or_abandon()
         except BaseException:
-            runner.lock.give(turn)
+            runner.lock.give(holder)
             raise
         return self._transaction
 
@@ -412,7 +412,7 @@ class TransactionBlock:
                 await self._abort_because_of(error)
         finally:
             self._handle.abandon()
-            self._runner.lock.give(self._turn)
+            self._runner.lock.give(self._holder)
 
     async def _commit(self) -> None:
         try:
