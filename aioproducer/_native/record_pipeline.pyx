@@ -339,7 +339,7 @@ cdef class RecordPipeline:
         if choose is not None:
             choose = partial(context.run, choose)
         return RecordArguments(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery,
-                              context=context, choose_partition=choose)
+                               context=context, choose_partition=choose)
 
     # The partitioner
 
