@@ -57,9 +57,9 @@ class TransactionCounts:
     commit_time: Histogram = field(default_factory=_times)
     abort_time: Histogram = field(default_factory=_times)
 
-    def note(self, ending: TransactionResult, now: float) -> None:
-        ended = self.prepare_time if ending.is_prepare else self.commit_time if ending.is_commit else self.abort_time
-        ended.record(now - ending.began_at)
+    def note(self, result: TransactionResult, now: float) -> None:
+        ended = self.prepare_time if result.is_prepare else self.commit_time if result.is_commit else self.abort_time
+        ended.record(now - result.began_at)
 
 
 class TransactionWaits:
@@ -84,19 +84,19 @@ class TransactionWaits:
             if not change.done() and is_reached():
                 change.set_result(None)
 
-    async def join(self, ending: TransactionResult, deadline: float) -> None:
+    async def join(self, result: TransactionResult, deadline: float) -> None:
         """Wait until a transaction has ended.
 
         Raises:
             TransactionTimeoutError: not yet.
             KafkaError: its commit or abort has failed.
         """
-        done = "prepared" if ending.is_prepare else "committed" if ending.is_commit else "aborted"
+        done = "prepared" if result.is_prepare else "committed" if result.is_commit else "aborted"
         what = f"the transaction is not {done}"
-        await self.until(lambda: ending.is_done, deadline, what)
-        ending.is_reported = True
-        if ending.error is not None:
-            raise ending.error.fresh()
+        await self.until(lambda: result.is_done, deadline, what)
+        result.is_reported = True
+        if result.error is not None:
+            raise result.error.fresh()
 
     async def until(self, is_reached: Callable[[], bool], deadline: float | None, what: str) -> None:
         """Wait until a condition is true.
