@@ -182,7 +182,7 @@ class MetricsPush:
 
     async def _subscribe(self) -> float:
         if not self._metadata.refreshes:  # a node must be known by its id, to be asked again
-            await self._metadata.first_answer(DEFAULT_INTERVAL_S)
+            await self._metadata.first_response(DEFAULT_INTERVAL_S)
         response = await self._client.request(
             GET_TELEMETRY_SUBSCRIPTIONS,
             lambda _version: encode_get_telemetry_subscriptions_request(self._instance_id),

@@ -130,7 +130,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._start_tasks()
         if wait:
             deadline = self.loop.time() + self._config.max_block_ms / 1000
-            await self.metadata.first_answer(self._config.max_block_ms / 1000)
+            await self.metadata.first_response(self._config.max_block_ms / 1000)
             if self.transactions is not None:
                 began_at = self.loop.time()
                 await self.transactions.initialized(deadline=deadline)

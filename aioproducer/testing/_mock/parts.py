@@ -88,7 +88,7 @@ class MockMetadata(MetadataRefresher):
     async def run(self) -> None:
         self.refreshes += 1
         self._publish(self._current(asyncio.get_running_loop().time()))
-        self._end_first_answers(None)
+        self._end_first_responses(None)
         await asyncio.get_running_loop().create_future()
 
     def add_topic(self, topic: str, now: float) -> None:
