@@ -357,7 +357,7 @@ class TransactionCompleter:
             self._begin_abort()
 
     def _error_of(self, result: TransactionResult) -> KafkaError | None:
-        """Return the error of a commit or abort; it says so if a commit may have been done before the producer failed."""
+        """Return the error of a commit or abort; says so if a commit may have been done before the failure."""
         error, is_fatal = self._manager.error, self._manager.state is _STATE.FATAL_ERROR
         if error is None or not (result.is_commit and is_fatal and self._manager.is_commit_in_doubt):
             return error
