@@ -7,6 +7,7 @@ from typing import NoReturn, Protocol
 from aioproducer._native.append import Headers, RecordAppender
 from aioproducer._native.bound_serializer import BoundSerializer
 from aioproducer._native.delivery import Delivery, OnDelivery
+from aioproducer._producer.unfinished_record import UnfinishedRecord
 from aioproducer.cluster import Cluster
 from aioproducer.errors import KafkaError
 from aioproducer.interceptors import ProducerInterceptor
@@ -69,22 +70,6 @@ class InterceptorLoop:
             returned the record it was given.
         """
     def __len__(self) -> int: ...
-
-class UnfinishedRecord(Protocol):
-    """A record that waits for its serializers; `_producer/unfinished_record.py` implements it."""
-
-    topic: str
-
-    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | RecordArguments:
-        """Wait for the serializers and for the records of the topic before it, and append it.
-
-        Args:
-            timeout_s: limit of the wait.
-            check: raises if the record may not be appended any more.
-
-        Raises:
-            SerializationError: a serializer failed, or the time is over.
-        """
 
 class PipelineCallbacks(Protocol):
     """Rare steps that the pipeline leaves to Python; `_producer/record_hooks.py` implements them."""

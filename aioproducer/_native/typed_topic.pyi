@@ -6,8 +6,9 @@ from typing import Generic
 from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.enqueue import EnqueueMethod
-from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline, UnfinishedRecord
+from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
 from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
+from aioproducer._producer.unfinished_record import UnfinishedRecord
 
 class TypedMethods(Generic[KeyT, ValueT]):
     """Base class of `Topic` with its `enqueue`.

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, OnDelivery
-    from aioproducer._native.record_pipeline import RecordPipeline, UnfinishedRecord
+    from aioproducer._native.record_pipeline import RecordPipeline
     from aioproducer._producer.runtime import ProducerRuntime
+    from aioproducer._producer.unfinished_record import UnfinishedRecord
 
     AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 

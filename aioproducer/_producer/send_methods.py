@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer._native.record_pipeline import UnfinishedRecord
     from aioproducer._producer.admission import Admission, AppendArguments
     from aioproducer._producer.bulk import EnqueueRow
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
+    from aioproducer._producer.unfinished_record import UnfinishedRecord
     from aioproducer.config import TopicOptions
     from aioproducer.records import RecordMetadata
 

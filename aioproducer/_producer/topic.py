@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._native.enqueue import EnqueueMethod
-    from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline, UnfinishedRecord
+    from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
     from aioproducer._producer.topic_types import PartType
+    from aioproducer._producer.unfinished_record import UnfinishedRecord
     from aioproducer._producer.used_serializers import UsedSerializers
     from aioproducer.records import RecordMetadata
 
