@@ -28,7 +28,7 @@ def producer_of(cluster: FakeCluster, way: tuple[str, str]) -> Producer:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 @in_virtual_time
-async def test_records_outlive_a_hundred_sessions_on_the_connections_they_began_with(way: tuple[str, str]) -> None:
+async def test_records_outlive_a_hundred_sessions_on_one_connection(way: tuple[str, str]) -> None:
     async with FakeCluster(1, topics={"orders": 1}, security=SECURITY) as cluster:
         async with producer_of(cluster, way) as producer:
             for number in range(3 * SESSIONS):
