@@ -12,7 +12,7 @@ _GROUPS: Final = 3  # reasons in its summary
 
 
 class WaitReason(Enum):
-    """What a batch or a record waits for."""
+    """The reasons why a batch or a record waits."""
 
     LINGER = "linger"
     """More records for its batch."""
@@ -112,7 +112,7 @@ class Waiting(NamedTuple):
     """How often the batch was sent."""
 
     reason: WaitReason
-    """What it waits for."""
+    """The reason why it waits."""
 
     detail: str
     """The error, or what else is known of the reason; may be empty."""
@@ -149,7 +149,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What waits in a producer at one moment. `print` it, or read `waiting`."""
+    """All that waits in a producer at one moment. `print` it, or read `waiting`."""
 
     client_id: str
     """The producer's name."""

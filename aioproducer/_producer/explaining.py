@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from aioproducer._producer.producer_state import ProducerStateMachine
 
 
-class Parts(Protocol):
-    """What is looked at; `ProducerRuntime` has it."""
+class ExplainedParts(Protocol):
+    """The parts that are looked at; `ProducerRuntime` has them."""
 
     loop: asyncio.AbstractEventLoop
     accumulator: RecordAccumulator
@@ -30,7 +30,7 @@ class Parts(Protocol):
     metadata: MetadataRefresher
 
 
-def state_and_note(running: Parts | None, lifecycle: ProducerStateMachine) -> tuple[str, str]:
+def state_and_note(running: ExplainedParts | None, lifecycle: ProducerStateMachine) -> tuple[str, str]:
     """Return the state, and why nothing can be sent in it; an empty text where records are taken or delivered."""
     if lifecycle.is_forked:
         return (
@@ -47,7 +47,7 @@ def state_and_note(running: Parts | None, lifecycle: ProducerStateMachine) -> tu
     return state.value, note
 
 
-def explain(running: Parts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
+def explain(running: ExplainedParts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
     state, note = state_and_note(running, lifecycle)
     if running is None or lifecycle.is_forked or lifecycle.state is ProducerState.CLOSED:
         return Explanation(lifecycle.name, state, note, ())

@@ -1,4 +1,4 @@
-"""Why a batch or a record waits: the only place that decides it, for errors, logs and `Producer.explain()`."""
+"""The reasons why a batch or a record waits: decided only here, for errors, logs and `Producer.explain()`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class WaitReasons:
         return self.of(batch).words(node_id)
 
     def _of_own(self, batch: ProducerBatch) -> Why | None:
-        """What the batch itself waits for, apart from its node and partition."""
+        """Return what the batch itself waits for, apart from its node and partition."""
         if batch.state is BatchState.SEALING:
             return _COMPRESSION
         if batch.not_before > self._now:

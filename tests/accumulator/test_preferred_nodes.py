@@ -20,7 +20,9 @@ RACKS = {1: "a", 2: "b", 3: "a"}
 def in_rack(rack: str, *, is_adaptive: bool = True) -> TopicPartitions:
     partitions, _ = in_use(
         is_adaptive=is_adaptive,
-        preferred=PreferredNodes(TimerHeap(lambda _: None), availability_timeout_s=1, rack=rack),
+        preferred=PreferredNodes(
+            TimerHeap(lambda _: None), on_unavailable=lambda _: None, availability_timeout_s=1, rack=rack
+        ),
     )
     return partitions
 
@@ -30,7 +32,7 @@ def chosen(partitions: TopicPartitions, times: int = 200) -> Counter[int]:
 
 
 def nobody_waits(slot: OpenPartition) -> bool:
-    return not slot.line
+    return not slot.waiting_count
 
 
 def candidates(partitions: TopicPartitions) -> set[int]:
@@ -205,7 +207,9 @@ def test_nodes_are_always_available_without_a_timeout() -> None:
 
 
 def test_racks_are_chosen_among_available_nodes() -> None:
-    preferred = PreferredNodes(timers := TimerHeap(lambda _: None), availability_timeout_s=1.0, rack="a")
+    preferred = PreferredNodes(
+        timers := TimerHeap(lambda _: None), on_unavailable=lambda _: None, availability_timeout_s=1.0, rack="a"
+    )
     preferred.update(cluster_of((1, 2, 3), racks=RACKS))
     leaders, found = frozenset((1, 2, 3)), []
     for node_id in (1, 3, 2):

@@ -195,7 +195,7 @@ def test_withdrawn_record_may_be_awaited_all_the_same() -> None:
 
 
 def test_leaders_may_change_after_all_waiters_left() -> None:
-    """Cancelled callers leave empty lines behind until the next turn."""
+    """Cancelled callers leave empty queues behind until the next turn."""
     core = full()
     core.wait_queues.withdraw(core.wait_in_queue(b"1"))
 

@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer.cli.diagnose.broker_check import BrokerCheck, Step
 from aioproducer.cli.diagnose.output import Printed
-from aioproducer.cli.diagnose.remedies import Certificate
+from aioproducer.cli.diagnose.remedies import PresentedCertificate
 from aioproducer.cluster import Node
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import FakeCluster
@@ -223,10 +223,10 @@ def test_lines_are_wrapped_for_a_narrow_terminal(
 
 
 def test_certificate_is_one_line() -> None:
-    certificate = Certificate("kafka-1", "Test CA", ("kafka-1", "localhost"), 89)
+    certificate = PresentedCertificate("kafka-1", "Test CA", ("kafka-1", "localhost"), 89)
 
     assert str(certificate) == "certificate of kafka-1, signed by Test CA, for kafka-1, localhost, 89 days left"
-    assert str(Certificate("", "", (), None)) == "its certificate is not checked"
+    assert str(PresentedCertificate("", "", (), None)) == "its certificate is not checked"
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ CONNECTIONS_AND_RECORDS: Final = (
                 "_native/append.pxd",
                 "room_for",
                 """
-                    if slot.line:
+                    if slot.waiting_count:
                         return None
                     """,
                 "",

@@ -9,7 +9,7 @@ from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session, exchange
 from aioproducer._protocol.sasl.oauthbearer import OAuthBearer
 from aioproducer._protocol.sasl.plain import Plain
-from aioproducer._protocol.sasl.steps import Bearer, BearerWanted, NextAnswer, PasswordWanted, Send, Step
+from aioproducer._protocol.sasl.steps import Bearer, BearerWanted, NextResponse, PasswordWanted, Send, Step
 from aioproducer.errors import (
     AuthenticationError,
     CredentialsError,
@@ -79,7 +79,7 @@ def test_renewal_is_one_write_when_the_password_is_known() -> None:
     assert kinds(step) == [17, 36]
     assert isinstance(step, Send)
     assert step.is_last
-    assert isinstance(run.send(hello(0, "PLAIN")), NextAnswer)
+    assert isinstance(run.send(hello(0, "PLAIN")), NextResponse)
     assert result_of(run, answer(lifetime_ms=5)) == Session(5)
 
 
@@ -100,7 +100,7 @@ def test_renewal_that_comes_too_soon_changes_nothing(is_patient: bool) -> None: 
     next(run)
     run.send(PASSWORD)
     if not is_patient:
-        assert isinstance(run.send(hello(34)), NextAnswer)
+        assert isinstance(run.send(hello(34)), NextResponse)
 
     assert result_of(run, hello(34) if is_patient else answer(34)) is None
 
