@@ -323,9 +323,8 @@ class ProducerConfig(Presets):
     """The credentials in the form of Java's clients, as a `client.properties` has them:
     `org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";`.
     `sasl_username` and `sasl_password` are taken from it; `tokenauth="true"` says that they are a delegation token.
-    As a `Secret` of a variable or file, both are read for each authentication.
-    With `com.sun.security.auth.module.Krb5LoginModule`, `keyTab`, `principal` and `serviceName` become the
-    `sasl_kerberos_` options; `useTicketCache` and `ticketCache` are followed."""
+    As a `Secret` of a variable or file, both are read for each authentication. With Java's `Krb5LoginModule`, `keyTab`,
+    `principal` and `serviceName` become `sasl_kerberos_` options; `useTicketCache` and `ticketCache` are followed."""
 
     sasl_token_provider: Annotated[TokenProvider | None, Plugin(_PROVIDER, check_token_provider)] = None
     """The source of tokens of OAUTHBEARER: an object with `async def token()`, which returns text or a `Token`.
