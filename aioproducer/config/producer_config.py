@@ -36,7 +36,7 @@ from aioproducer.config._option_types import (
 )
 from aioproducer.config._presets import Presets
 from aioproducer.config._properties_file import read_properties
-from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, replaced_by
+from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, not_replaced
 from aioproducer.config._sasl_types import FloatOption, OptionalTimeout, SaslMechanism, SecretText, Username
 from aioproducer.config._security_rules import check_security
 from aioproducer.config._security_types import (
@@ -317,14 +317,14 @@ class ProducerConfig(Presets):
     sasl_password: Annotated[Password | None, PasswordOption()] = None
     """The password of PLAIN and SCRAM: text, a `Secret`, or a function that returns one, also `async`.
     It is asked for at each authentication, so a function, or a `Secret` of a variable or file, takes a new password
-    without a restart."""
+    without a restart. Of an exception of the function only the class is shown; of `AuthenticationError`, the text."""
 
     sasl_jaas_config: Annotated[Secret | None, SecretText()] = None
     """The credentials in the form of Java's clients, as a `client.properties` has them:
     `org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";`.
     `sasl_username` and `sasl_password` are taken from it; `tokenauth="true"` says that they are a delegation token.
-    With `com.sun.security.auth.module.Krb5LoginModule`, `keyTab`, `principal` and `serviceName` become the
-    `sasl_kerberos_` options; `useTicketCache` and `ticketCache` are followed."""
+    As a `Secret` of a variable or file, both are read for each authentication. With Java's `Krb5LoginModule`, `keyTab`,
+    `principal` and `serviceName` become `sasl_kerberos_` options; `useTicketCache` and `ticketCache` are followed."""
 
     sasl_token_provider: Annotated[TokenProvider | None, Plugin(_PROVIDER, check_token_provider)] = None
     """The source of tokens of OAUTHBEARER: an object with `async def token()`, which returns text or a `Token`.
@@ -378,10 +378,11 @@ class ProducerConfig(Presets):
     the one before it. With `resolve_canonical_bootstrap_servers_only`, the names of bootstrap servers become those that
     their addresses have, which Kerberos may ask for."""
 
-    proxy_url: Annotated[Proxy | None, ProxyUrl()] = None
+    proxy_url: Annotated[Proxy | Secret | None, ProxyUrl()] = None
     """A proxy for all connections: `"socks5h://user:password@host:1080"`, whose names the proxy resolves, `socks5://`,
     whose names are resolved here, or `http://`, which is asked with CONNECT. Special characters in user and password
-    are written as in `%40`. May be a `Secret`; the password is shown nowhere. Not an option of Kafka."""
+    are written as in `%40`. May be a `Secret`; that of a variable or file is read for each connection. The password is
+    shown nowhere. Not an option of Kafka."""
 
     address_map: Annotated[AddressMap | None, AddressMapOption()] = None
     """Addresses to connect to instead of those that brokers advertise, for port forwards and NAT:
@@ -497,8 +498,7 @@ class ProducerConfig(Presets):
         """
         properties = read_properties(path)
         try:
-            replaced = replaced_by(options)
-            values = {name: found.value for name, found in properties.items() if not replaced(python_name(name))}
+            values = not_replaced({name: found.value for name, found in properties.items()}, options)
             return cls.from_kafka_properties({**values, **options})
         except ConfigurationError as error:
             lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
