@@ -443,8 +443,8 @@ async def test_defect_in_a_failure_callback_is_fatal(release: Release) -> None:
     told: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
 
-    def settle(endings: TransactionCompleter) -> None:
-        del endings
+    def settle(completer: TransactionCompleter) -> None:
+        del completer
         raise RuntimeError("cannot go from here")
 
     async with cluster_of(release) as cluster:

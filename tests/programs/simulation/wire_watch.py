@@ -87,7 +87,7 @@ class Fate(Enum):
 class WireWatch:
     """Sees the frames of one run."""
 
-    def __init__(  # noqa: PLR0915  # one line a fact
+    def __init__(  # noqa: PLR0915  # one line per fact
         self, history: History, plan: Plan, clock: Callable[[], float]
     ) -> None:
         self.violated = history.violated
