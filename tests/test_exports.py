@@ -14,6 +14,7 @@ PUBLIC_MODULES = [
     "aioproducer.integrations.asgi",
     "aioproducer.integrations.opentelemetry",
     "aioproducer.integrations.prometheus",
+    "aioproducer.integrations.schema_registry",
     "aioproducer.testing",
 ]
 
