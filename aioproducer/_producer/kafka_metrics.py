@@ -31,7 +31,7 @@ _NO_TRANSACTIONS: Final = TransactionCounts()
 
 
 class Sources(NamedTuple):
-    """What the metrics of the whole producer read."""
+    """Sources of the metrics of the whole producer."""
 
     statistics: ProducerStatistics
     measures: Measures
@@ -133,7 +133,7 @@ OWN_TABLE: Final[Table[Sources]] = {
     "txn-commit-total": lambda of: of.statistics.transactions_committed,
     "txn-abort-total": lambda of: of.statistics.transactions_aborted,
 }
-"""What Kafka has no name for."""
+"""Metrics that Kafka has no name for."""
 
 HISTOGRAMS: Final[Mapping[str, Callable[[Sources], Histogram | RecordSizes]]] = {
     "batch-size-bytes": lambda of: of.measures.batch_size,
@@ -149,6 +149,7 @@ HISTOGRAMS: Final[Mapping[str, Callable[[Sources], Histogram | RecordSizes]]] = 
     "txn-init-time-seconds": lambda of: of.transactions.init_time,
     "txn-begin-time-seconds": lambda of: of.transactions.begin_time,
     "txn-send-offsets-time-seconds": lambda of: of.transactions.send_offsets_time,
+    "txn-prepare-time-seconds": lambda of: of.transactions.prepare_time,
     "txn-commit-time-seconds": lambda of: of.transactions.commit_time,
     "txn-abort-time-seconds": lambda of: of.transactions.abort_time,
 }
