@@ -161,6 +161,15 @@ async def test_closed_and_garbled_tls_handshakes_fail_and_the_next_one_works(sec
     assert await (await connect(secured, "SSL")).metadata()
 
 
+@pytest.mark.timeout(30)  # a broker that read on behind the close_notify would not let this loop go on
+async def test_client_that_closes_with_a_close_notify_is_gone(secured: FakeCluster) -> None:
+    client = await connect(secured, "SASL_SSL")
+    assert await login(client) is not None
+
+    await client.close()
+    assert await login(await connect(secured, "SASL_SSL")) is not None
+
+
 async def test_stalled_tls_handshake_waits_until_the_cluster_stops(secured: FakeCluster) -> None:
     fault = secured.faults.stall_tls(ANYWHERE)
     secured.faults.delay_tls(0.01, ANYWHERE)
