@@ -82,8 +82,11 @@ async def test_state_shows_records_that_are_not_serialized(one_broker: FakeClust
         await (await call)
 
     assert now["waiting_records"] == 1
-    (partition,) = now["partitions"]  # type: ignore[misc]  # a list
-    assert (partition["topic"], partition["partition"], partition["reason"]) == ("orders", None, "serializer")
+    partitions = now["partitions"]
+    assert isinstance(partitions, list)
+    assert [(each["topic"], each["partition"], each["reason"]) for each in partitions] == [
+        ("orders", None, "serializer")
+    ]
 
 
 async def test_no_payload_and_no_secret_leaves(one_broker: FakeCluster) -> None:
