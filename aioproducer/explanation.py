@@ -12,7 +12,7 @@ _GROUPS: Final = 3  # reasons in its summary
 
 
 class WaitReason(Enum):
-    """Reason why a batch or a record waits."""
+    """The reasons why a batch or a record waits."""
 
     LINGER = "linger"
     """More records for its batch."""
@@ -154,7 +154,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Batches and records that wait in a producer at one moment. `print` it, or read `waiting`."""
+    """All that waits in a producer at one moment. `print` it, or read `waiting`."""
 
     client_id: str
     """The producer's name."""

@@ -168,7 +168,7 @@ class MetricKind(Enum):
     """Only grows, from the producer's start: rates are computed from two readings."""
 
     GAUGE = "gauge"
-    """The current value; Kafka's averages and maxima are since the start."""
+    """The current values; Kafka's averages and maxima are since the start."""
 
     HISTOGRAM = "histogram"
     """A `HistogramValue`."""
@@ -225,4 +225,4 @@ class Metric:
     """A number in Kafka's unit (see the name's last part), a text, or a histogram."""
 
     kind: MetricKind
-    """Kind of the value."""
+    """The kind of value."""

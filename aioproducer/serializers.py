@@ -23,7 +23,7 @@ from aioproducer.errors import Outcome, SerializationError
 
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
 
-_PLACE_DEPTH: Final = 20
+_PATH_DEPTH: Final = 20
 """The longest path into a value that an error shows: a circular value has no end."""
 
 
@@ -86,7 +86,7 @@ SerializerArgument: TypeAlias = (
     | SerializerWithHeaders[Never]
     | Callable[[Never], bytes | Awaitable[bytes | None] | None]
 )
-"""What `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
+"""A value that `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
 
 
 class BytesSerializer:
@@ -173,19 +173,19 @@ class JsonSerializer:
         try:
             return self._encoder.encode(value).encode()
         except (TypeError, ValueError) as error:
-            place = self._place_without_json(value, _PLACE_DEPTH)
-            if not place:
+            path = self._path_without_json(value, _PATH_DEPTH)
+            if not path:
                 raise
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{error} (at {place})") from error
+            raise kind(f"{error} (at {path})") from error
 
-    def _place_without_json(self, value: object, depth: int) -> str:
+    def _path_without_json(self, value: object, depth: int) -> str:
         """Return the path to the failing part, as `.lines[2].price`; encodes all parts again."""
         for step, part in self._parts(value) if depth else ():
             try:
                 self._encoder.encode(part).encode()
             except Exception:  # noqa: BLE001  # what `default` raises is the user's
-                return step + self._place_without_json(part, depth - 1)
+                return step + self._path_without_json(part, depth - 1)
         return ""
 
     def _parts(self, value: object) -> Iterable[tuple[str, object]]:

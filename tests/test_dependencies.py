@@ -1,4 +1,4 @@
-"""The bare install: four dependencies, and clear errors for what an extra brings."""
+"""The bare install: three dependencies, and clear errors for what an extra brings."""
 
 import importlib.metadata
 import os
@@ -20,7 +20,7 @@ SEND = """
 import sys, aioproducer
 with aioproducer.BlockingProducer(sys.argv[1]) as producer:
     print(producer.send("t", b"v", partition=0).offset)
-print(sorted({"kio", "uvloop", "aiokafka", "typer", "rich"} & set(sys.modules)))
+print(sorted({"anyio", "kio", "uvloop", "aiokafka", "typer", "rich"} & set(sys.modules)))
 """
 TESTING = "from aioproducer.testing import FakeCluster; FakeCluster(1)"
 PUSHING = "from aioproducer import Producer; Producer('h:1', enable_metrics_push=True)"
@@ -65,9 +65,9 @@ def run(folder: Path, program: str, *arguments: str) -> "subprocess.CompletedPro
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_bare_install_has_at_most_four_dependencies() -> None:
+def test_bare_install_has_three_dependencies() -> None:
     """Everything else comes with an extra."""
-    assert names(PROJECT["dependencies"]) == {"anyio", "cramjam", "crc32c", "structlog"}
+    assert names(PROJECT["dependencies"]) == {"cramjam", "crc32c", "structlog"}
 
 
 def test_extra_of_the_command_includes_what_its_broker_needs() -> None:
@@ -75,7 +75,7 @@ def test_extra_of_the_command_includes_what_its_broker_needs() -> None:
     extras = PROJECT["optional-dependencies"]
 
     assert extras["cli"][0] == "aioproducer[testing,uvloop]"
-    assert [names(extras[extra]) for extra in ("testing", "uvloop")] == [{"cryptography", "kio"}, {"uvloop"}]
+    assert [names(extras[extra]) for extra in ("testing", "uvloop")] == [{"anyio", "cryptography", "kio"}, {"uvloop"}]
 
 
 @pytest.mark.slow
@@ -85,6 +85,12 @@ def test_bare_install_sends(bare: Path) -> None:
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines() == ["0", "[]"]
+
+
+def test_mock_producer_needs_no_extra(bare: Path) -> None:
+    ended = run(bare, "from aioproducer.testing import MockProducer; MockProducer()")
+
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
     from aioproducer._network.network_client import NetworkClient
     from aioproducer.records import TopicPartition
 

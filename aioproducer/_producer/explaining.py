@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from aioproducer.explanation import Waiting
 
 
-class Parts(Protocol):
-    """Parts of a producer that are looked at; `ProducerRuntime` has them."""
+class ExplainedParts(Protocol):
+    """The parts that are looked at; `ProducerRuntime` has them."""
 
     loop: asyncio.AbstractEventLoop
     accumulator: RecordAccumulator
@@ -34,7 +34,7 @@ class Parts(Protocol):
     record_hooks: RecordHooks
 
 
-def state_and_note(running: Parts | None, lifecycle: ProducerStateMachine) -> tuple[str, str]:
+def state_and_note(running: ExplainedParts | None, lifecycle: ProducerStateMachine) -> tuple[str, str]:
     """Return the state, and why nothing can be sent in it; an empty text where records are taken or delivered."""
     if lifecycle.is_forked:
         return (
@@ -51,7 +51,7 @@ def state_and_note(running: Parts | None, lifecycle: ProducerStateMachine) -> tu
     return state.value, note
 
 
-def explain(running: Parts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
+def explain(running: ExplainedParts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
     state, note = state_and_note(running, lifecycle)
     if running is None or lifecycle.is_forked or lifecycle.state is ProducerState.CLOSED:
         return Explanation(lifecycle.name, state, note, ())

@@ -31,7 +31,7 @@ _NO_TRANSACTIONS: Final = TransactionCounts()
 
 
 class Sources(NamedTuple):
-    """Sources of the metrics of the whole producer."""
+    """The parts that the metrics of the whole producer read."""
 
     statistics: ProducerStatistics
     measures: Measures
@@ -190,7 +190,7 @@ def value_of(histogram: Histogram | RecordSizes) -> HistogramValue:
 def read_metrics(running: ProducerRuntime) -> list[Metric]:
     """Return the current values of all metrics."""
     runner = running.transactions
-    counts = _NO_TRANSACTIONS if runner is None else runner.endings.counts
+    counts = _NO_TRANSACTIONS if runner is None else runner.completer.counts
     sources = Sources(take_snapshot(running), running.measures, counts)
     client = {"client-id": running.lifecycle.name}
     metrics = [*_rows(PRODUCER, PRODUCER_TABLE, client, sources), *_rows(OWN, OWN_TABLE, client, sources)]

@@ -1,4 +1,4 @@
-"""View of a producer for readiness probes and the inspector, read in one turn of its event loop."""
+"""The state that a readiness probe and the inspector read of a producer, in one turn of its event loop."""
 
 from __future__ import annotations
 

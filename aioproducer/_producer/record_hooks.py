@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import RecordAppender
     from aioproducer._native.bound_serializer import BoundSerializer
     from aioproducer._native.delivery import Delivery, OnDelivery
-    from aioproducer._native.record_pipeline import PreparedRecord
+    from aioproducer._native.record_pipeline import RecordArguments
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._sender.completion import Completion
     from aioproducer.cluster import Cluster
@@ -110,10 +110,10 @@ class RecordHooks:
         self, topic: str, partition: int | None, headers: object, error: Exception
     ) -> None:
         """Notify the interceptors of a record that they let pass and that failed at its call."""
-        place = TopicPartition(topic, -1 if partition is None else partition)
-        self._interceptors.on_error(place, error, headers if isinstance(headers, tuple) else ())
+        topic_partition = TopicPartition(topic, -1 if partition is None else partition)
+        self._interceptors.on_error(topic_partition, error, headers if isinstance(headers, tuple) else ())
 
-    def refused_later(self, record: PreparedRecord, error: Exception) -> None:
+    def refused_later(self, record: RecordArguments, error: Exception) -> None:
         """Do as `refused` for a record that had to wait, in the context of its call."""
         if record.context is not None and self._interceptors.listens:
             record.context.run(self.refused, record.topic, record.partition, record.headers, error)

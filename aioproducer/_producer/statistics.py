@@ -64,7 +64,7 @@ def take_snapshot(running: ProducerRuntime) -> ProducerStatistics:
 def _with_transactions(statistics: ProducerStatistics, transactions: TransactionRunner | None) -> ProducerStatistics:
     if transactions is None:
         return statistics
-    ended = transactions.endings.counts
+    ended = transactions.completer.counts
     return replace(
         statistics,
         transactions_committed=ended.commit_time.count,

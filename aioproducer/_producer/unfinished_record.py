@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._native.delivery import Delivery
-    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+    from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
 
     Refused = Callable[[str, int | None, object, Exception], None]
 
@@ -58,7 +58,7 @@ class UnfinishedRecord:
         self._end: asyncio.Future[None] = loop.create_future()
         pipeline.serializing[self.topic] = self._end
 
-    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | PreparedRecord:
+    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | RecordArguments:
         """Wait for the serializers and the records before it, and append it.
 
         Args:

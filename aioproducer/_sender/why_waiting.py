@@ -1,6 +1,6 @@
-"""Why a batch or a record waits, for errors, logs and `Producer.explain()`.
+"""The reasons why a batch or a record waits: decided only here, for errors, logs and `Producer.explain()`.
 
-Records that wait for their serializers are apart: see `_producer/unfinished_record.py`.
+Records that wait for their serializers say so themselves: see `_producer/unfinished_record.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class WaitReasons:
         return self.of(batch).words(node_id)
 
     def _of_own(self, batch: ProducerBatch) -> Why | None:
-        """Return the reason of the batch itself, apart from its node and partition; None if it has none."""
+        """Return what the batch itself waits for, apart from its node and partition."""
         if batch.state is BatchState.SEALING:
             return _COMPRESSION
         if batch.not_before > self._now:

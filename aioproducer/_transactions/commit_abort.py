@@ -53,7 +53,7 @@ class TransactionCompleter:
         wake: Callable[[], None],
     ) -> None:
         self.counts = TransactionCounts()
-        self.refusals = TransactionStateChecks(manager)
+        self.state_checks = TransactionStateChecks(manager)
         self.is_closing = False
         self._manager = manager
         self._records = records
@@ -77,11 +77,11 @@ class TransactionCompleter:
             TransactionTimeoutError: not committed yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
+        self.state_checks.raise_fatal()
         ending = self._ending
         if ending is None or not ending.is_commit or not ending.may_be_joined:
-            self.refusals.raise_abortable()
-            self.refusals.check_open("commit")
+            self.state_checks.raise_abortable()
+            self.state_checks.check_open("commit")
             ending = self._begin_commit()
         await self._join(ending, deadline)
 
@@ -102,7 +102,7 @@ class TransactionCompleter:
                 raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
 
     def _flush(self) -> None:
-        """Accept nothing more, and tell the manager when what was accepted has ended."""
+        """Accept nothing more, and report to the manager when what was accepted has ended."""
         generation = self._records.close()
         if self._records.is_flushed(generation):
             self._manager.flushed()
@@ -131,11 +131,11 @@ class TransactionCompleter:
             TransactionTimeoutError: not prepared yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
+        self.state_checks.raise_fatal()
         ending = self._ending
         if ending is None or not ending.is_prepare:
-            self.refusals.raise_abortable()
-            self.refusals.check_open("prepare")
+            self.state_checks.raise_abortable()
+            self.state_checks.check_open("prepare")
             ending = self._begin_prepare()
         await self._join(ending, deadline)
         prepared = self._manager.prepared
@@ -165,10 +165,10 @@ class TransactionCompleter:
             if self._manager.has_identity_of(prepared):
                 raise IllegalStateError("the prepared transaction has ended: this producer has begun another one since")
             return False
-        if self.refusals.is_open:
+        if self.state_checks.is_open:
             await (self.commit(deadline=deadline) if is_commit else self.abort(deadline=deadline))
             return True
-        self.refusals.raise_fatal()
+        self.state_checks.raise_fatal()
         if self._ending is not None and self._ending.is_commit is not is_commit:
             raise TransactionError(f"the prepared transaction was {'aborted' if is_commit else 'committed'} before")
         return True
@@ -177,7 +177,7 @@ class TransactionCompleter:
     def _is_kept(self) -> bool:
         """Whether the transaction is prepared and a caller knows it: it outlives this producer."""
         ending = self._ending
-        return self._manager.prepared is not None and ending is not None and ending.is_told
+        return self._manager.prepared is not None and ending is not None and ending.is_reported
 
     # Abort
 
@@ -194,10 +194,10 @@ class TransactionCompleter:
             TransactionTimeoutError: not aborted yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
+        self.state_checks.raise_fatal()
         ending = self._ending
         if ending is None or ending.is_commit or ending.is_prepare or not ending.may_be_joined:
-            self.refusals.check_open("abort")
+            self.state_checks.check_open("abort")
             ending = self._begin_abort(cause)
         await self._join(ending, deadline)
 
@@ -223,7 +223,7 @@ class TransactionCompleter:
             what = "prepare" if self._ending.is_prepare else "commit"
             text = f"the transaction was aborted while its {what} waited for records"
             self._ending.end(TransactionAbortedError(text))
-        self._waits.tell()
+        self._waits.notify()
 
     def batch_resolved(self) -> None:
         """Continue an abort under V1, which waits until no batch of the transaction is on the wire."""
@@ -247,13 +247,13 @@ class TransactionCompleter:
         try:
             await self._waits.join(ending, deadline)
         finally:
-            ending.is_left = ending.is_left or not ending.is_told
-            if ending.is_told:
-                self._forget_what_was_told(ending)
+            ending.is_left = ending.is_left or not ending.is_reported
+            if ending.is_reported:
+                self._forget_reported(ending)
             if not self.is_open(ending.number):
                 self._give_turn(ending)
 
-    def _forget_what_was_told(self, ending: TransactionResult) -> None:
+    def _forget_reported(self, ending: TransactionResult) -> None:
         """Keep `close` from raising the records' failures too, if the producer failed with the error just raised.
 
         In a `finally` they would hide that error. They are kept after a commit in doubt, because they say more.
@@ -266,7 +266,7 @@ class TransactionCompleter:
 
         A caller that gave up may call again, and must not meet the transaction of another task.
         """
-        if ending.is_told or self._is_abandoned:
+        if ending.is_reported or self._is_abandoned:
             self._stop_patience()
             self.lock.transaction_ended(ending.number)
         elif ending.is_left and self._patience is None and not self.is_closing:
@@ -285,11 +285,11 @@ class TransactionCompleter:
         self.is_closing = True
         self._stop_patience()
         self.lock.end(ProducerClosedError(CLOSING))
-        self._waits.tell()
-        while self.refusals.is_open and not self._is_kept:
+        self._waits.notify()
+        while self.state_checks.is_open and not self._is_kept:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:
                 self._begin_abort()
-            await self._waits.until(lambda: not self.refusals.is_open or self._manager.error is not None, None, "")
+            await self._waits.until(lambda: not self.state_checks.is_open or self._manager.error is not None, None, "")
         await self._waits.until(lambda: self._manager.has_ended, None, "")
 
     def abandon(self, number: int) -> None:
@@ -302,9 +302,9 @@ class TransactionCompleter:
 
     def is_open(self, number: int) -> bool:
         """Whether the transaction with this number has not ended."""
-        return self.refusals.is_open and self._manager.number == number
+        return self.state_checks.is_open and self._manager.number == number
 
-    def in_hand(self) -> TransactionHandle:
+    def handle(self) -> TransactionHandle:
         """Return a handle of the open transaction."""
         return TransactionHandle(self._manager.number, is_open=self.is_open, abandon=self.abandon)
 
@@ -324,7 +324,7 @@ class TransactionCompleter:
             TransactionTimeoutError: it has not ended yet.
             KafkaError: its commit or abort has failed.
         """
-        if not self.refusals.is_open:
+        if not self.state_checks.is_open:
             return
         ending, is_abandoned = self._ending, self._is_abandoned
         if self._is_kept:
@@ -333,7 +333,7 @@ class TransactionCompleter:
             raise IllegalStateError("a transaction is open already: commit or abort it first")
         await self._waits.until(
             lambda: (
-                not self.refusals.is_open or self.is_closing or bool(not is_abandoned and ending and ending.is_done)
+                not self.state_checks.is_open or self.is_closing or bool(not is_abandoned and ending and ending.is_done)
             ),
             deadline,
             "the last transaction is not over",
@@ -351,7 +351,7 @@ class TransactionCompleter:
                 self.counts.note(ending, self._loop.time())
             if manager.error is None and not ending.is_prepare:
                 self._records.forget_failures()
-        if ending is not None and not self.refusals.is_open:
+        if ending is not None and not self.state_checks.is_open:
             self._give_turn(ending)
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()

@@ -151,7 +151,7 @@ class TlsServerProtocol(asyncio.Protocol):
 
 
 class TlsServerTransport(asyncio.Transport):
-    """What a broker's connection writes to: everything goes to its `TlsServerProtocol`."""
+    """The transport that a broker's connection writes to: everything goes to its `TlsServerProtocol`."""
 
     def __init__(self, tls: TlsServerProtocol) -> None:
         super().__init__()

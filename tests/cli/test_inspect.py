@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import arrival, ended, feed, run, started
+from tests.cli.commands import arrival, ended, feed, run, started, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
@@ -28,7 +28,6 @@ async def address_from(process: asyncio.subprocess.Process) -> str:
 
 
 async def test_produce_serves_the_page_while_it_runs(cluster: FakeCluster) -> None:
-    cluster.create_topic("t", 1)
     arguments = ["produce", "t", "-b", cluster.bootstrap_servers, "--inspect", "0"]
     async with started(*arguments) as process, httpx.AsyncClient() as client:
         url = await address_from(process)
@@ -67,7 +66,6 @@ def listeners_of(process: asyncio.subprocess.Process) -> list[tuple[str, int]]:
 
 
 async def test_load_serves_the_page_while_it_runs(cluster: FakeCluster, tmp_path: Path) -> None:
-    cluster.create_topic("t", 1)
     pq.write_table(pa.table({"value": [b"v"] * 60}), tmp_path / "a.parquet", row_group_size=5)
     arguments = ["load", str(tmp_path), "-t", "t", "-b", cluster.bootstrap_servers, "--inspect", "0", "--rate", "20"]
     async with started(*arguments) as process, httpx.AsyncClient() as client:
@@ -90,7 +88,7 @@ async def test_port_in_use_is_told_before_anything_is_sent(cluster: FakeCluster,
 
     assert done.code == 2
     assert done.errors == [f"--inspect {port}: Address already in use; 0 picks a free port"]
-    assert cluster.model.topics.named("t") is None
+    assert values(cluster) == []
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ class ScriptedSender:
             events=core.events,
             log=self.log,
         )
-        core.events.on_recreated = lambda queue, exists: self.settlement.renew(queue, exists=exists)
+        core.events.on_recreated = lambda queue, exists: self.settlement.topic_recreated(queue, exists=exists)
         self.settlement = Settlement(
             accumulator=core.accumulator,
             splitter=core.splitter,
