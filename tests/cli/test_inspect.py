@@ -48,7 +48,6 @@ async def test_produce_serves_the_page_while_it_runs(cluster: FakeCluster) -> No
 
 
 async def test_produce_listens_only_if_it_is_asked_to(cluster: FakeCluster) -> None:
-    cluster.create_topic("t", 1)
     async with started("produce", "t", "-b", cluster.bootstrap_servers) as process:
         await feed(process, b"a\n")
         await arrival(cluster, 1)
