@@ -9,6 +9,7 @@ from aioproducer import (
     BlockingProducer,
     Explanation,
     Producer,
+    PurgedError,
     UndeliveredError,
     Waiting,
     WaitReason,
@@ -153,6 +154,18 @@ async def test_records_outside_of_batches_wait_for_metadata_or_memory() -> None:
 
 
 @in_virtual_time
+async def test_record_outside_of_batches_fails_at_its_own_deadline() -> None:
+    async with producing(one_topic()) as (_, producer):
+        delivery = producer.send("unknown", b"x", deadline=30.0)
+        await asyncio.sleep(1)
+        waiting = only(producer.explain())
+        producer.purge()
+        assert isinstance(delivery.exception(), PurgedError)  # seen, so that the close does not raise it
+
+    assert waiting.deadline_s == pytest.approx(29, abs=0.01)
+
+
+@in_virtual_time
 async def test_partition_waits_to_join_the_transaction() -> None:
     cluster = FakeCluster(1, topics={"orders": 1}, transaction_version=1)
     async with producing(cluster, transactional_id="t", linger_ms=0) as (_, producer):
@@ -258,6 +271,15 @@ def test_batch_that_may_go_is_ready_also_beside_one_on_the_wire() -> None:
 
     assert alone == [WaitReason.READY]
     assert beside == [WaitReason.RESPONSE, WaitReason.READY]
+
+
+def test_batch_waits_for_order_behind_one_that_may_go() -> None:
+    script = ScriptedSender()
+    for _ in range(2):
+        script.core.send()
+        script.core.accumulator.open_batches.close_all()
+
+    assert reasons_of(script) == [WaitReason.READY, WaitReason.HELD_FOR_ORDER]
 
 
 def test_batch_waits_for_order_before_the_first_acknowledgement() -> None:
