@@ -28,7 +28,7 @@ _SHOWN_CHARACTERS: Final = 300
 class ConfluentRegistry:
     """A schema registry, asked by confluent-kafka's `AsyncSchemaRegistryClient`.
 
-    May be shared by serializers; connects with the first request, on its event loop.
+    May be shared by serializers. Reads its certificates when it is made; connects with the first request, on its loop.
 
     Args:
         registry: URLs, a configuration of `AsyncSchemaRegistryClient` such as `{"url": ...,
