@@ -41,10 +41,10 @@ class ProducerStatistics:
     """Records in a batch, neither acknowledged nor failed."""
 
     records_waiting: int = 0
-    """Records that wait for metadata or memory. Kafka: waiting-threads."""
+    """Records that wait for an asynchronous serializer, metadata or memory. Kafka: waiting-threads."""
 
     waiting_bytes: int = 0
-    """The most bytes that the waiting records can take in batches."""
+    """The most bytes that the waiting records can take in batches; 0 for a record that is not serialized yet."""
 
     batches_sent: int = 0
     """Batches acknowledged."""

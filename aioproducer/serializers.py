@@ -285,7 +285,7 @@ class PendingAwaitable(PendingPart):
         failed: Callable[[str, BaseException], SerializationError],
     ) -> None:
         self._awaitable = awaitable
-        self._name = name
+        self.name = name
         self._topic = topic
         self._failed = failed
 
@@ -307,7 +307,7 @@ class PendingAwaitable(PendingPart):
             raise self._failed(self._topic, error) from error
         if result is None or isinstance(result, bytes):
             return result
-        raise SerializationError(_wrong_result(self._name, result), topic=self._topic, outcome=Outcome.NOT_WRITTEN)
+        raise SerializationError(_wrong_result(self.name, result), topic=self._topic, outcome=Outcome.NOT_WRITTEN)
 
     def close(self) -> None:
         """Close a coroutine that was not awaited, or Python warns of it far from here."""
@@ -318,7 +318,7 @@ class PendingAwaitable(PendingPart):
         """Return the error of a call that does not wait."""
         kind = "a coroutine" if inspect.iscoroutine(self._awaitable) else f"{type(self._awaitable).__name__}, to await"
         text = (
-            f"{self._name} returned {kind}, for which `send` and `send_nowait` do not wait: "
+            f"{self.name} returned {kind}, for which `send` and `send_nowait` do not wait: "
             "use enqueue, send_and_wait or send_many"
         )
         return SerializationError(text, topic=self._topic, outcome=Outcome.NOT_WRITTEN)

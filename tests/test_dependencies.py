@@ -25,6 +25,13 @@ print(sorted({"anyio", "kio", "uvloop", "aiokafka", "typer", "rich"} & set(sys.m
 TESTING = "from aioproducer.testing import FakeCluster; FakeCluster(1)"
 PUSHING = "from aioproducer import Producer; Producer('h:1', enable_metrics_push=True)"
 MISSING = "enable_metrics_push=True needs opentelemetry-proto: pip install 'aioproducer[telemetry]'"
+MESSAGE = """
+from types import SimpleNamespace as Some
+file = Some(name="m.proto", serialized_pb=b"", dependencies=[], message_types_by_name={"M": 1})
+class Message: DESCRIPTOR = Some(name="M", full_name="M", containing_type=None, nested_types=[], file=file)
+"""
+INSTALL = "pip install 'aioproducer[registry]'"
+REGISTRY = "from aioproducer.integrations.schema_registry import *;"
 COMMAND = "from aioproducer.cli.main import app; app()"
 
 
@@ -95,8 +102,28 @@ def test_mock_producer_needs_no_extra(bare: Path) -> None:
         ),
         (TESTING, "ModuleNotFoundError: FakeCluster needs kio: pip install 'aioproducer[testing]'"),
         (COMMAND, "aioproducer: typer is not installed: pip install 'aioproducer[cli]'"),
+        (
+            "import aioproducer.integrations.prometheus",
+            "ModuleNotFoundError: ProducerCollector needs prometheus-client: pip install 'aioproducer[prometheus]'",
+        ),
+        (
+            "import aioproducer.integrations.opentelemetry",
+            "ModuleNotFoundError: OpenTelemetryInterceptor needs opentelemetry-api: pip install 'aioproducer[otel]'",
+        ),
+        (
+            f"{REGISTRY} AvroSerializer('\"int\"', 'http://r')",
+            "ModuleNotFoundError: AvroSerializer needs fastavro: pip install 'aioproducer[registry]'",
+        ),
+        (
+            f"{REGISTRY} JsonSchemaSerializer('{{}}', 'http://r')",
+            "ModuleNotFoundError: JsonSchemaSerializer needs jsonschema: pip install 'aioproducer[registry]'",
+        ),
+        (
+            f"{MESSAGE}{REGISTRY} ProtobufSerializer(Message, 'http://r')",
+            f"ModuleNotFoundError: a schema registry needs confluent-kafka's client: {INSTALL}",
+        ),
     ],
-    ids=["telemetry", "testing", "command"],
+    ids=["telemetry", "testing", "command", "prometheus", "otel", "avro", "json", "protobuf"],
 )
 def test_missing_extra_is_named(bare: Path, program: str, said: str) -> None:
     ended = run(bare, program)

@@ -10,6 +10,7 @@ from aioproducer.explanation import Explanation
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._producer.producer_state import ProducerStateMachine
+    from aioproducer._producer.record_hooks import RecordHooks
+    from aioproducer.explanation import Waiting
 
 
 class ExplainedParts(Protocol):
@@ -28,6 +31,7 @@ class ExplainedParts(Protocol):
     identity: ProducerIdentity
     client: NetworkClient
     metadata: MetadataRefresher
+    record_hooks: RecordHooks
 
 
 def state_and_note(running: ExplainedParts | None, lifecycle: ProducerStateMachine) -> tuple[str, str]:
@@ -51,6 +55,15 @@ def explain(running: ExplainedParts | None, lifecycle: ProducerStateMachine, top
     state, note = state_and_note(running, lifecycle)
     if running is None or lifecycle.is_forked or lifecycle.state is ProducerState.CLOSED:
         return Explanation(lifecycle.name, state, note, ())
-    reasons = WaitReasons(running.accumulator, running.identity, running.client, running.metadata, running.loop.time())
-    waiting = (*reasons.batches(topic), *reasons.records(running.wait_queues, topic))
+    now = running.loop.time()
+    reasons = WaitReasons(running.accumulator, running.identity, running.client, running.metadata, now)
+    waiting = (
+        *reasons.batches(topic),
+        *reasons.records(running.wait_queues, topic),
+        *_not_serialized(running.record_hooks, now, topic),
+    )
     return Explanation(lifecycle.name, state, note, waiting)
+
+
+def _not_serialized(hooks: RecordHooks, now: float, topic: str | None) -> Iterator[Waiting]:
+    return (record.explained(now) for record in hooks.serializing if topic in {None, record.topic})

@@ -149,6 +149,7 @@ HISTOGRAMS: Final[Mapping[str, Callable[[Sources], Histogram | RecordSizes]]] = 
     "txn-init-time-seconds": lambda of: of.transactions.init_time,
     "txn-begin-time-seconds": lambda of: of.transactions.begin_time,
     "txn-send-offsets-time-seconds": lambda of: of.transactions.send_offsets_time,
+    "txn-prepare-time-seconds": lambda of: of.transactions.prepare_time,
     "txn-commit-time-seconds": lambda of: of.transactions.commit_time,
     "txn-abort-time-seconds": lambda of: of.transactions.abort_time,
 }

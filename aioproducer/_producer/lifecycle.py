@@ -228,8 +228,9 @@ class LifecycleMethods:
     def purge(self, topic: str | None = None) -> int:
         """Fail the records that were not sent yet with `PurgedError`, NOT_WRITTEN; `flush` and `close` raise it too.
 
-        They are those in batches, those that wait for memory or metadata, and those that a broker refused and that
-        would be sent again. What is on its way, or may be written, goes on. An open transaction must then be aborted.
+        They are those in batches, those that wait for memory, metadata or a serializer, and those that a broker refused
+        and that would be sent again. What is on its way, or may be written, goes on. An open transaction must then be
+        aborted.
 
         Args:
             topic: only records for it.

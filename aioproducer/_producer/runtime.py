@@ -236,7 +236,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def purge(self, topic: str | None) -> int:
         """Fail the records that were not sent, of a topic or of all; return how many."""
         error = PurgedError("purge() was called before the record was sent", outcome=Outcome.NOT_WRITTEN)
-        purged = self.wait_queues.fail_all(error, topic) + self.settlement.purge(topic, error)
+        purged = self.record_hooks.fail_unfinished(error, topic) + self.wait_queues.fail_all(error, topic)
+        purged += self.settlement.purge(topic, error)
         if purged:
             self.records_failed(error)
         return purged

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import httpx
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -35,13 +36,32 @@ async def test_produce_serves_the_page_while_it_runs(cluster: FakeCluster) -> No
         await arrival(cluster, 2)
         (now,) = (await client.get(f"{url}?state")).json()["producers"]
         elsewhere = await client.get(url, headers={"Host": "evil.example"})
+        listening = listeners_of(process)
         command = await ended(process, b"")
 
+    assert listening == [("127.0.0.1", int(url.rpartition(":")[2].strip("/")))]
     assert "<title>Producers</title>" in page.text
     assert (now["client_id"], now["state"]) == ("aioproducer-produce", "running")
     assert elsewhere.status_code == 403
     assert command.code == 0
     assert command.errors[-1].startswith("2 records delivered to t")
+
+
+async def test_produce_listens_only_if_it_is_asked_to(cluster: FakeCluster) -> None:
+    async with started("produce", "t", "-b", cluster.bootstrap_servers) as process:
+        await feed(process, b"a\n")
+        await arrival(cluster, 1)
+        listening = listeners_of(process)
+        command = await ended(process, b"")
+
+    assert listening == []
+    assert command.code == 0
+
+
+def listeners_of(process: asyncio.subprocess.Process) -> list[tuple[str, int]]:
+    """Addresses on which a process accepts connections."""
+    connections = psutil.Process(process.pid).net_connections("inet")
+    return [(each.laddr.ip, each.laddr.port) for each in connections if each.status == psutil.CONN_LISTEN]
 
 
 async def test_load_serves_the_page_while_it_runs(cluster: FakeCluster, tmp_path: Path) -> None:
