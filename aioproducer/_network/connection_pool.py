@@ -41,7 +41,7 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsRefusedError
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.context import NetworkContext, TimerHandle
     from aioproducer._protocol.messages import Api
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
@@ -89,8 +89,8 @@ class NodeConnection:
         )
         self._task: asyncio.Task[None] | None = None
         self._cancelled: set[asyncio.Task[None]] = set()  # attempts that still close their sockets
-        self._timer: Timer | None = None
-        self._throttle_timer: Timer | None = None
+        self._timer: TimerHandle | None = None
+        self._throttle_timer: TimerHandle | None = None
         self._attempts = 0
         self._refusing_addresses = 0  # of the last attempt
         # Failed attempts and lost connections since a broker last answered: they lengthen the pause.

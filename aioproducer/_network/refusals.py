@@ -1,6 +1,6 @@
 """Brokers that refuse this client for good, and how soon they are tried again.
 
-A password or certificate does get mended, so a refused broker is tried again, but seldom: brokers lock accounts after
+A password or certificate does get fixed, so a refused broker is tried again, but seldom: brokers lock accounts after
 too many wrong passwords, and each attempt costs them work.
 """
 

@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.connection import BrokerConnection, ConnectionState, IdleConnectionError, OnClosed
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
-from aioproducer._protocol.framing import AnswerOutOfOrderError
+from aioproducer._protocol.framing import ResponseOutOfOrderError
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
 from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session
-from aioproducer._protocol.sasl.steps import BearerWanted, NextAnswer, PasswordWanted, Send, Step, TicketWanted, Work
+from aioproducer._protocol.sasl.steps import BearerWanted, NextResponse, PasswordWanted, Send, Step, TicketWanted, Work
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, PrincipalChangedError
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.context import NetworkContext, TimerHandle
     from aioproducer._network.sasl_client import Place, SaslClient, Wish
     from aioproducer._protocol.messages import HandshakeRequest
 
@@ -78,7 +78,7 @@ class SaslConnection(BrokerConnection):
         self._is_answer_awaited = False
         self._asking: asyncio.Task[None] | None = None
         self._held: deque[OutgoingRequest] = deque()
-        self._held_timer: Timer | None = None
+        self._held_timer: TimerHandle | None = None
         self._is_session_open = False
         self._has_warned = False  # that this session could not be renewed
         self._is_patient = False  # in the current exchange
@@ -128,7 +128,7 @@ class SaslConnection(BrokerConnection):
         """Close at once, and end the authentication."""
         if self._state is ConnectionState.CLOSED:
             return
-        if isinstance(error, AnswerOutOfOrderError) and self._is_session_open and self._phase is _Phase.BEHIND:
+        if isinstance(error, ResponseOutOfOrderError) and self._is_session_open and self._phase is _Phase.BEHIND:
             # Brokers serve what is behind the token of another principal before they refuse the token.
             self._fail(PrincipalChangedError(f"the credentials are now those of another principal: {error}"))
             return
@@ -204,7 +204,7 @@ class SaslConnection(BrokerConnection):
 
     def _carry_on(self, step: Step) -> object:
         """Carry out a step; return its result, or None if that comes later."""
-        if isinstance(step, Send | NextAnswer):
+        if isinstance(step, Send | NextResponse):
             if isinstance(step, Send):
                 self._send_sasl(step)
             if self._answers:

@@ -24,7 +24,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from aioproducer._network.sealed_bytes import SealedBytes
-from aioproducer._network.tls_errors import Attempt, Phase, closed_error, is_of_name, tls_error
+from aioproducer._network.tls_errors import Phase, TlsAttempt, closed_error, is_of_name, tls_error
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import KafkaError, TlsError
 
@@ -259,7 +259,7 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
     _tls: ssl.SSLObject
     _transport: TlsTransport
 
-    def __init__(self, context: ssl.SSLContext, attempt: Attempt, make: Callable[[], InnerT]) -> None:
+    def __init__(self, context: ssl.SSLContext, attempt: TlsAttempt, make: Callable[[], InnerT]) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[InnerT] = loop.create_future()
         """The protocol above, after the handshake; a `TlsError` if it fails."""
@@ -423,7 +423,9 @@ class _Look(InnerProtocol):
     def retire_worn(self) -> None: ...
 
 
-async def _names_at(connect: Connect, attempt: Attempt, make_context: Callable[[], ssl.SSLContext]) -> tuple[str, ...]:
+async def _names_at(
+    connect: Connect, attempt: TlsAttempt, make_context: Callable[[], ssl.SSLContext]
+) -> tuple[str, ...]:
     """Return the names of a server's certificate, for the text of an error; none if anything goes wrong.
 
     OpenSSL does not show a certificate that it did not accept. So the server is asked once more, by a connection that

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from aioproducer._network.address_race import text_of
 from aioproducer._network.tls import InnerProtocol, TlsProtocol
-from aioproducer._network.tls_errors import Attempt
+from aioproducer._network.tls_errors import TlsAttempt
 from aioproducer._threads.off_loop import run_in_thread
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
@@ -115,7 +115,7 @@ class TlsClient:
         """
         found = self._context if self._source is None else self._from_user(self._source)
         assert found is not None  # `prepare` came before
-        attempt = Attempt(name_to_check(host), found.has_certificate, found.has_truststore, unnamed=found.unnamed)
+        attempt = TlsAttempt(name_to_check(host), found.has_certificate, found.has_truststore, unnamed=found.unnamed)
         return partial(TlsProtocol, found.context, attempt, make)
 
     def context(self) -> ssl.SSLContext:

@@ -97,7 +97,7 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
 
 
 def connection_security(config: ProducerConfig, log: EventLog, sasl: SaslClient | None) -> ConnectionSecurity | None:
-    """Return what connections do before the first request; None: they are plaintext, and no code of TLS is loaded."""
+    """Return what connections do before the first request; None if plaintext, so no code of TLS is loaded."""
     if config.security_protocol == "PLAINTEXT":
         return None
     tls = _tls_client(config, log) if config.security_protocol.endswith("SSL") else None

@@ -106,7 +106,7 @@ def _refuse(name: str, why: str) -> NoReturn:
 
 
 class AddressMapOption:
-    """Addresses to connect to instead of an advertised address: a dict, or a function of one argument."""
+    """Addresses to connect to instead of advertised ones: a dict, or a function of one argument."""
 
     @property
     def allowed(self) -> str:
