@@ -1,4 +1,4 @@
-"""The requests of the commit, to real coordinators: what `commit.TransactionCluster` asks for."""
+"""Requests of the commit to real coordinators: the methods of `_commit.TransactionCluster`."""
 
 import asyncio
 import re
@@ -87,7 +87,7 @@ class SinkCluster:
 
     @property
     def partitions(self) -> int:
-        """Of the decision's topic."""
+        """Number of partitions of the decision's topic."""
         return self._requests.cluster.partition_count(self._topic) or 0
 
     async def init_producer_id(self, transactional_id: str) -> PreparedTransaction:
@@ -241,11 +241,18 @@ class SinkCluster:
         }
 
 
-def with_sink(options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[ResultT]]) -> ResultT:
+def with_sink(
+    options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[ResultT]], *, finds_topic: bool = False
+) -> ResultT:
     """Connect to the cluster, let a sink's commit do something, and return what it returns.
 
+    Args:
+        options: of the write.
+        ask: is given the commit.
+        finds_topic: look up the option `topic` too, beside the topic of the decision.
+
     Raises:
-        ConfigurationError: the decision's topic does not exist.
+        ConfigurationError: a topic does not exist.
         KafkaError: the cluster did not answer in time, or what `ask` raises.
     """
 
@@ -254,7 +261,9 @@ def with_sink(options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[Result
         ids, topic = SinkIds(options.sink_id), options.topic_of_decision
         async with _connected(options) as requests:
             await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
-            await _find_topic(requests, topic)
+            if finds_topic and options.topic != topic:
+                await _find_topic(requests, options.topic)
+            await _find_topic(requests, topic, "decisionTopic" if options.decision_topic else "topic")
             cluster = SinkCluster(
                 requests,
                 ids,
@@ -275,13 +284,12 @@ def prepared(options: SinkOptions) -> Preparation | None:
         KafkaError: no broker answered in 10 s; or as `SinkCommit.prepare`.
     """
     if options.exactly_once:
-        return with_sink(options, SinkCommit.prepare)
+        return with_sink(options, SinkCommit.prepare, finds_topic=True)
 
     async def look() -> None:
         async with _connected(options) as requests:
             await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
-            if options.topic is not None:
-                await _find_topic(requests, options.topic)
+            await _find_topic(requests, options.topic)
 
     asyncio.run(look())
     return None
@@ -293,10 +301,12 @@ def _connected(options: SinkOptions) -> ClusterRequests:
     return ClusterRequests(config.bootstrap, REQUEST_TIMEOUT_S, client_id="aioproducer-spark", access=access)
 
 
-async def _find_topic(requests: ClusterRequests, topic: str) -> None:
+async def _find_topic(requests: ClusterRequests, topic: str | None, option: str = "topic") -> None:
+    if topic is None:
+        return
     cluster = await requests.refresh([topic])
     if not cluster.partition_count(topic):
-        raise ConfigurationError(f"topic {topic!r} does not exist, or may not be described", option="topic")
+        raise ConfigurationError(f"{option} {topic!r} does not exist, or may not be described", option=option)
 
 
 def _identity(transaction: PreparedTransaction) -> TransactionIdentity:

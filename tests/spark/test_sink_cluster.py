@@ -176,7 +176,7 @@ async def test_transactions_are_ended_once_and_for_all(sink: Sink) -> None:
     assert await sink.committed() == [b"0", b"1"]
 
 
-async def test_transaction_that_another_producer_ended_cannot_be_committed(sink: Sink) -> None:
+async def test_transaction_ended_by_another_cannot_be_committed(sink: Sink) -> None:
     transaction = await sink.prepared(0)
     async with sink.cluster() as cluster:
         await cluster.init_producer_id(transaction.transactional_id)
