@@ -45,13 +45,15 @@ SOURCE_TEXTS = {
     "subscribe": "Topics to read. Required.",
     "startingOffsets": "Where the first batch of a new checkpoint, or a batch job, begins. "
     "A stream begins at `latest` unless told otherwise, a batch job at `earliest`.",
-    "endingOffsets": "Where a batch job ends.",
+    "endingOffsets": "Where a batch job ends; a stream refuses it.",
     "maxOffsetsPerTrigger": "Most offsets in a batch of a stream, over all partitions in proportion. "
-    "Before Spark 4.2 the first batch after a start may have more, as Spark does not say where it begins.",
+    "Before Spark 4.2 the first batch after a start may have more, as Spark does not say where it begins. Only of a "
+    "stream.",
     "failOnDataLoss": "`false` logs a warning and goes on if records were deleted before they were read.",
     "isolation": "`read_uncommitted` also reads what is not committed or was aborted.",
-    "offsetGroup": "Group to which the offsets of finished batches are committed, so that tools show the lag. "
-    "It does not decide what is read.",
+    "offsetGroup": "Group to which the offsets of a stream's finished batches are committed, so that tools show the "
+    "lag. It does not decide what is read. The last batch of a query that ends is not committed: Spark says that a "
+    "batch is finished when it plans the next.",
     "includeHeaders": "Adds the column `headers`.",
 }
 
