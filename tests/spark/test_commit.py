@@ -1,12 +1,12 @@
 """Single steps of the commit, over the model of the coordinator."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 import pytest
 
 from aioproducer._transactions.prepared import PreparedTransaction
-from aioproducer.errors import ProducerFencedError
+from aioproducer.errors import KafkaError, ProducerFencedError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._commit import (
     BatchAction,
@@ -20,6 +20,7 @@ from aioproducer.spark._commit import (
     UnfinishedCommitError,
     WrittenTask,
     batch_action,
+    run_action,
 )
 from aioproducer.spark._decision import SinkIds, TaskEntry, decode_decision
 from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, NoAnswerError, finished, run
@@ -71,6 +72,25 @@ def test_a_batch_is_skipped_only_if_it_is_the_last_decided_one(
         return
     with pytest.raises(SinkConflictError, match=rf"last decided batch is 4 of \[{last[1]}\].*txn reset --sink sink"):
         batch_action(after, sink_id="sink", batch=batch, query="q")
+
+
+@pytest.mark.parametrize(
+    "last, expected",
+    [
+        ((None, None), (BatchAction.WRITE, 0)),
+        ((4, "run monday"), (BatchAction.SKIP, 4)),
+        ((4, "run sunday"), (BatchAction.WRITE, 5)),
+    ],
+)
+def test_run_is_skipped_only_if_it_is_the_last_decided_one(
+    last: tuple[int | None, str | None], expected: tuple[BatchAction, int]
+) -> None:
+    assert run_action(preparation_after(*last), sink_id="sink", query="run monday") == expected
+
+
+def test_run_under_the_sink_of_a_stream_is_refused() -> None:
+    with pytest.raises(SinkConflictError, match=r"belongs to \[stream q\], which is a stream: .*reset --sink sink"):
+        run_action(preparation_after(4, "stream q"), sink_id="sink", query="run monday")
 
 
 def test_prepare_aborts_what_is_open_if_nothing_was_decided(model: CoordinatorModel) -> None:
@@ -126,6 +146,84 @@ def test_reset_finishes_and_forgets(model: CoordinatorModel) -> None:
 def test_abort_without_tasks_does_nothing(model: CoordinatorModel) -> None:
     run(commit_of(model).abort([]))
     assert not model.identities
+
+
+def test_abort_of_an_undecided_batch_aborts_its_tasks(model: CoordinatorModel) -> None:
+    """And refuses a decision that is still on its way."""
+    commit = commit_of(model)
+    task = written(model, run(commit.prepare()), 0)
+    run(commit.abort([task]))
+    assert (model.ongoing("sink."), model.visible) == ([], [])
+    with pytest.raises(ProducerFencedError):
+        model.add_offsets(task.preparation.coordinator, {})
+
+
+@pytest.mark.parametrize("is_redone", [True, False])
+def test_abort_of_an_overtaken_driver_leaves_the_sink_alone(model: CoordinatorModel, *, is_redone: bool) -> None:
+    """Unless the newer driver has decided the same batch: then its transactions are committed once more."""
+    old, new = commit_of(model), commit_of(model)
+    late = written(model, run(old.prepare()), 0)
+    again = written(model, run(new.prepare()), 0)
+    if is_redone:
+        run(new.commit([again]))
+    run(old.abort([late]))
+    assert model.visible == ([(0, 0)] if is_redone else [])
+    assert model.ongoing("sink.") == ([] if is_redone else ["sink.0.0.0"])
+
+
+def test_commit_that_gets_no_answer_is_unfinished(model: CoordinatorModel) -> None:
+    """The next start finishes it."""
+
+    class Silent(ModelCluster):
+        async def end_transactions(
+            self,
+            transactions: Sequence[PreparedTransaction],
+            *,
+            commit: bool,  # noqa: ARG002  # of the protocol
+        ) -> Sequence[KafkaError | None]:
+            return [NoAnswerError("no answer in 5 min") for _ in transactions]
+
+    commit = SinkCommit(IDS, Silent(model, impatience=0), 3)
+    task = written(model, run(commit.prepare()), 0)
+    with pytest.raises(UnfinishedCommitError, match="1 of its 1 transactions could not be committed: no answer in 5"):
+        run(commit.commit([task]))
+    assert run(commit_of(model).prepare()).last_batch == 0
+    assert model.visible == [(0, 0)]
+
+
+def test_loss_that_is_accepted_is_not_told_again(model: CoordinatorModel) -> None:
+    commit = commit_of(model)
+    run(commit.accept_loss())  # nothing was decided
+    task = written(model, run(commit.prepare()), 0)
+    decision = commit.commit([task])
+    while not model.offsets:
+        assert not finished(decision)
+    decision.close()
+    model.time_out("sink.0.0.0")
+    with pytest.raises(LostTransactionsError, match="1 rows are missing"):
+        run(commit.prepare())
+    run(commit.accept_loss())
+    assert run(commit.prepare()).last_batch == 0
+
+
+def test_loss_that_another_has_forgotten_needs_no_mark(model: CoordinatorModel) -> None:
+    """`txn reset` came between."""
+    commit = commit_of(model)
+    task = written(model, run(commit.prepare()), 0)
+    decision = commit.commit([task])
+    while not model.offsets:
+        assert not finished(decision)
+    decision.close()
+    model.time_out("sink.0.0.0")
+
+    class Forgetting(ModelCluster):
+        async def fetch_decision(self) -> Mapping[int, OffsetAndMetadata]:
+            found = await super().fetch_decision()
+            model.offsets.clear()
+            return found
+
+    run(SinkCommit(IDS, Forgetting(model, impatience=0), 3).accept_loss())
+    assert model.offsets == {}
 
 
 def test_the_decision_of_an_older_driver_is_refused(model: CoordinatorModel) -> None:

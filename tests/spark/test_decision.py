@@ -1,5 +1,7 @@
 """The manifest in the metadata of group offsets."""
 
+import base64
+import zlib
 from random import Random
 
 import pytest
@@ -74,3 +76,9 @@ def test_ids_of_a_sink_with_a_longer_name_are_not_its_own() -> None:
     for other in ("orders.0", "orders.0.1", "orders-2", "order"):
         assert ids.parity_of(SinkIds(other).data_id(7, 3, 1)) is None
     assert ids.parity_of(ids.coordinator) is None
+
+
+def test_manifest_of_a_later_format_is_not_read() -> None:
+    text = base64.b85encode(zlib.compress(b'{"v": 2}')).decode()
+    with pytest.raises(UnreadableDecisionError, match="format 2 of a later aioproducer; this one reads 1"):
+        decode_decision({0: OffsetAndMetadata(7, f"1:{text}")})

@@ -83,6 +83,18 @@ def test_topic_column(spark: SparkSession, embedded_topics: Topics) -> None:
     assert embedded_topics.values(f"{embedded_topics.own}-odd") == ["1", "3", "5", "7", "9"]
 
 
+def test_topic_column_exactly_once(spark: SparkSession, topics: Topics) -> None:
+    """The decision is kept by the offsets of a topic of its own, and found again by the second run."""
+    names = [topics.create(f"{topics.own}-{name}", 1) for name in ("even", "odd")]
+    decisions = topics.create(f"{topics.own}-decisions", 1)
+    named = sql.expr(f"'{topics.own}-' || CASE WHEN id % 2 = 0 THEN 'even' ELSE 'odd' END").alias("topic")
+    rows = spark.range(0, 10, 1, 2).select(named, sql.col("id").cast("string").alias("value"))
+    for _ in range(2):
+        writer = rows.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", topics.servers)
+        writer.options(exactlyOnce="true", sinkId=topics.own, decisionTopic=decisions, runId="monday").save()
+    assert [topics.values(name) for name in names] == [["0", "2", "4", "6", "8"], ["1", "3", "5", "7", "9"]]
+
+
 def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     """Appends batch after batch."""
     topic = topics.create_own()
@@ -315,9 +327,14 @@ def test_thread_that_is_activated(spark: SparkSession, embedded_topics: Topics) 
     assert embedded_topics.values(topic) == expected(10)
 
 
-def test_check_and_register(spark: SparkSession) -> None:
-    """The executors here have what this program has."""
-    register(spark)
+def test_check_and_register(spark: SparkSession, embedded_topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    """The executors here have what this program has, and the session's settings hide secrets."""
+    topic = embedded_topics.create_own()
+    for _ in range(2):  # the second time Spark knows the format
+        register(spark)
+        numbers(spark, 5).write.format("aioproducer").mode("append").options(**embedded_topics.options(topic)).save()
+    assert len(embedded_topics.values(topic)) == 10
     (found,) = check(spark)
+    assert "recommended_conf" not in caplog.text
     assert found.aioproducer is not None
     assert found.pyarrow is not None
