@@ -1,14 +1,14 @@
 """`aioproducer load --exactly-once` that fails: it says that nothing is visible only if that is known."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aioproducer import PreparedTransaction
+from aioproducer import OffsetAndMetadata, PreparedTransaction
 from aioproducer._admin.cluster_requests import NoResponseError
 from aioproducer.cli.load import run
 from aioproducer.cli.load.decided import RunDecision, RunState
@@ -194,6 +194,37 @@ def test_finished_run_that_fails_again_is_not_invisible(load: Load, monkeypatch:
     code, line, visible = load.run()
     assert (code, visible) == (4, ROWS)
     assert "Nothing" not in line
+
+
+def test_lost_rows_are_named(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program uses the transactional id between the decision and the commit."""
+    real = SinkCluster.write_decision
+
+    async def decide_and_lose(
+        sink: SinkCluster, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
+    ) -> PreparedTransaction:
+        found = await real(sink, coordinator, offsets)
+        await sink.init_producer_id("s.0.0.0")
+        return found
+
+    monkeypatch.setattr(SinkCluster, "write_decision", decide_and_lose)
+    code, line, visible = load.run()
+    assert (code, visible, load.outcome) == (3, 0, "decided, rows lost")
+    assert line.endswith("20 rows are missing: s.0.0.0 (20 rows)")
+
+
+def test_earlier_run_that_is_unfinished_is_not_this_one(load: Load, cluster: ThreadedFakeCluster) -> None:
+    """The error is about the run before; nothing of this one was sent."""
+    fault = cluster.faults.error(53, Where(api=ApiKey.END_TXN, client_id="aioproducer-spark"), times=None, skip=1)
+    code, line, visible = load.run("sunday")
+    assert (code, visible) == (4, 0)
+    assert "[run sunday] is decided: `aioproducer txn resolve --sink s` makes all of it visible" in line
+    code, line, visible = load.run("monday")
+    assert (code, visible, load.outcome) == (4, 0, "failed")
+    assert "batch 0 of [run sunday] is decided" in line
+    assert line.endswith("Nothing of this run is visible")
+    cluster.faults.remove(fault)
+    assert [load.run(run_id)[::2] for run_id in ("sunday", "monday")] == [(0, ROWS), (0, 2 * ROWS)]
 
 
 def test_failure_before_anything_was_sent_says_nothing_of_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

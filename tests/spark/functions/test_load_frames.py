@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
@@ -14,6 +15,13 @@ from aioproducer.spark import _load_spark
 from tests.spark.functions.conftest import Record, Topics
 
 ROWS = 60
+
+
+class Terminal(io.StringIO):
+    """Keeps what a terminal would show."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Load:
@@ -40,10 +48,10 @@ class Load:
         rows.write.format(file_format).option("header", "true").save(path)
         return path
 
-    def run(self, *arguments: str) -> tuple[int, str]:
+    def run(self, *arguments: str, on_terminal: bool = False) -> tuple[int, str]:
         """Return the exit code and what the command says."""
         connection = ["--topic", self.topic, "-b", self._topics.servers, "--master", "local[2,4]"]
-        errors = io.StringIO()
+        errors = Terminal() if on_terminal else io.StringIO()
         with pytest.raises(SystemExit) as ended, redirect_stderr(errors):
             command_line(["load"])(["load", *arguments, *connection])
         assert isinstance(ended.value.code, int)
@@ -118,6 +126,16 @@ def test_dry_run_sends_nothing(load: Load, file_format: str) -> None:
 )
 def test_missing_column_is_a_usage_error(load: Load, options: list[str], said: str) -> None:
     assert load.run(load.orders("orc"), "--format", "orc", *options) == (2, f"aioproducer: {said}")
+
+
+def test_tasks_are_counted_on_a_terminal(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many have ended, of how many."""
+    monkeypatch.setenv("TERM", "xterm")
+    code, said = load.run(
+        "--sql", "SELECT CAST(id AS STRING) AS value FROM range(60)", "--rate", "30", on_terminal=True
+    )
+    assert code == 0
+    assert re.search(r"\d/2", said), said
 
 
 def test_wrong_query_is_one_line(load: Load) -> None:

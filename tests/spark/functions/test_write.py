@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from aioproducer.errors import ConfigurationError
 from aioproducer.spark import activate, check, foreach_batch, register
 from aioproducer.spark._load_spark import load_row_groups
 from aioproducer.spark._record_parts import RowShape
@@ -325,6 +327,20 @@ def test_thread_that_is_activated(spark: SparkSession, embedded_topics: Topics) 
     thread.join()
     assert errors == []
     assert embedded_topics.values(topic) == expected(10)
+
+
+PYTHONS = {
+    sys._base_executable: r"aioproducer is missing, and \S+ here.*pip install 'aioproducer\[spark\]==",  # type: ignore[attr-defined]  # noqa: SLF001
+    "/nowhere/python": "no Python of this session's executors could be asked: .*set PYSPARK_PYTHON",
+}
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=["without the package", "not there"])
+def test_python_of_the_executors_is_checked(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+    """It lacks the package, or does not start."""
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    with pytest.raises(ConfigurationError, match=PYTHONS[python]):
+        check(spark)
 
 
 def test_check_and_register(spark: SparkSession, embedded_topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
