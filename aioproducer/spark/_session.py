@@ -102,7 +102,7 @@ def foreach_batch(
         totals.writeStream.outputMode("update").foreachBatch(foreach_batch(conf, topic="totals")).start()
     """
     texts = {name: _as_text(value) for name, value in {**(options or {}), **more_options}.items()}
-    SinkOptions.parse(texts)
+    SinkOptions.parse(texts).check_of_stream()
 
     def write(batch: "DataFrame", batch_id: int) -> None:
         batch.write.format(FORMAT).mode("append").options(**texts).option("batchId", str(batch_id)).save()

@@ -45,10 +45,17 @@ def test_imports_are_light() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_foreach_batch_checks_its_options_at_once() -> None:
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({}, "exactlyOnce=true needs sinkId"),
+        ({"sinkId": "s", "runId": "monday"}, "runId is for batch jobs: the batches of a stream have numbers"),
+    ],
+)
+def test_foreach_batch_checks_its_options_at_once(options: dict[str, str], said: str) -> None:
     """Before a query starts."""
-    with pytest.raises(ConfigurationError, match="exactlyOnce=true needs sinkId"):
-        foreach_batch({"kafka.bootstrap.servers": "b1:9092"}, topic="t", exactlyOnce=True)
+    with pytest.raises(ConfigurationError, match=said):
+        foreach_batch({"kafka.bootstrap.servers": "b1:9092", **options}, topic="t", exactlyOnce=True)
 
 
 @pytest.mark.parametrize("separator", [".", "_"])
