@@ -36,7 +36,7 @@ SINK_TEXTS = {
     "commitTimeout": "How long the commit of a decided batch is retried before the query fails. With `exactlyOnce`.",
     "extraColumns": "`ignore` drops columns that are no part of a record, as Spark's sink does.",
     "maxRecordsPerSecond": "Limit of each task, not of all: a task does not know how many run.",
-    "onOversize": "`skip` leaves out rows over `kafka.max.request.size`; the log warns of them, the report counts them.",
+    "onOversize": "`skip` leaves out rows over `kafka.max.request.size`; the log and the report count them.",
     "report": "File on the driver to which a line of JSON is appended for each batch: rows, bytes, batches, "
     "retries, rows per partition of Kafka, transactions, seconds of the commit.",
     "includeHeaders": "Accepted and ignored, as in Spark's sink: the column `headers` decides.",
