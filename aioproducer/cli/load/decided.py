@@ -44,13 +44,15 @@ class RunDecision:
         self._before: tuple[int | None, str | None] | None = None
 
     def look(self) -> None:
-        """Read the last decision, before the run sends anything.
+        """Note the last decision, before the run sends anything.
+
+        What an earlier run has left open is ended first: its decision may still be on its way.
 
         Raises:
             ConfigurationError: the topic does not exist.
-            KafkaError: the cluster did not answer, or refused.
+            KafkaError: as `SinkCommit.prepare`.
         """
-        self._before = self._last()
+        self._before = self._ended()
 
     @property
     def was_decided_before(self) -> bool:
@@ -69,7 +71,8 @@ class RunDecision:
         if name in _BEFORE_THE_DECISION:
             return RunState.UNDECIDED
         try:
-            found = self._compared(*self._last())
+            decision = with_sink(self._options, SinkCommit.last_decision)
+            found = self._compared((None, None) if decision is None else (decision.batch, decision.query))
         except KafkaError:
             return RunState.UNKNOWN
         is_open = found is RunState.UNDECIDED and name in _DRIVER_IS_GONE
@@ -81,16 +84,15 @@ class RunDecision:
         Raises:
             KafkaError: as `SinkCommit.prepare`.
         """
+        return self._compared(self._ended())
+
+    def _ended(self) -> tuple[int | None, str | None]:
         last = with_sink(self._options, SinkCommit.prepare)
-        return self._compared(last.last_batch, last.last_query)
+        return last.last_batch, last.last_query
 
-    def _last(self) -> tuple[int | None, str | None]:
-        decision = with_sink(self._options, SinkCommit.last_decision)
-        return (None, None) if decision is None else (decision.batch, decision.query)
-
-    def _compared(self, batch: int | None, query: str | None) -> RunState:
+    def _compared(self, last: tuple[int | None, str | None]) -> RunState:
+        _, query = last
         if query == self._query:
             return RunState.DECIDED
         # Another run that was decided since may have followed the decision of this one.
-        is_as_before = self._before in {None, (batch, query)}
-        return RunState.UNDECIDED if is_as_before else RunState.UNKNOWN
+        return RunState.UNDECIDED if self._before in {None, last} else RunState.UNKNOWN
