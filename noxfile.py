@@ -286,9 +286,11 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def architecture(session: nox.Session) -> None:
-    """Check that imports go downward; tests/test_architecture.py and tests/test_exports.py check the rest."""
+    """Check imports, sizes and public names, and that the pages made from docstrings are current."""
     install(session, group="architecture", package=False)
     session.run("lint-imports", "--no-logo")
+    tests = ["tests/test_architecture.py", "tests/test_exports.py", "tests/docs/test_generated_pages.py"]
+    run_beside_tests(session, "pytest", "-q", "-n", str(os.cpu_count() or 1), *tests)
 
 
 @nox.session
@@ -299,8 +301,7 @@ def docs(session: nox.Session) -> None:
     session.run(*site)
     session.log("the site: build/docs/html/index.html")
     if session.posargs != ["--site-only"]:
-        generated = ["tests/test_configuration_reference.py", "tests/test_performance_page.py"]
-        tests = present("tests/test_docs.py", "tests/docs", *generated)
+        tests = present("tests/test_docs.py", "tests/docs")
         run_beside_tests(session, "pytest", "-q", *tests, *session.posargs)
 
 

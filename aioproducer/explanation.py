@@ -12,7 +12,7 @@ _GROUPS: Final = 3  # reasons in its summary
 
 
 class WaitReason(Enum):
-    """What a batch or a record waits for."""
+    """The reasons why a batch or a record waits."""
 
     LINGER = "linger"
     """More records for its batch."""
@@ -50,6 +50,9 @@ class WaitReason(Enum):
     METADATA = "metadata"
     """The partitions of its topic: it is in no batch yet."""
 
+    SERIALIZER = "serializer"
+    """An asynchronous serializer, its own or that of an earlier record of its topic: it is in no batch yet."""
+
     TRANSACTION = "transaction"
     """Its partition to be added to the transaction."""
 
@@ -63,6 +66,7 @@ _SENTENCES: Final = {
     WaitReason.PRODUCER_ID: "no broker has given the producer an id yet ({detail})",
     WaitReason.METADATA: "the topic's partitions are not known yet ({detail})",
     WaitReason.MEMORY: "there is no room in the buffer ({detail})",
+    WaitReason.SERIALIZER: "the record is not serialized yet ({detail})",
     WaitReason.LINGER: "more records may join the batch",
     WaitReason.COMPRESSION: "the batch is being compressed",
     WaitReason.READY: "the event loop has not come to it yet",
@@ -106,19 +110,19 @@ class Waiting(NamedTuple):
     """Number of records."""
 
     size: int
-    """Bytes; of a record outside a batch, the most that it can take in one."""
+    """Bytes; of a record outside a batch, the most that it can take in one, or 0 before it is serialized."""
 
     attempts: int
     """How often the batch was sent."""
 
     reason: WaitReason
-    """What it waits for."""
+    """The reason why it waits."""
 
     detail: str
     """The error, or what else is known of the reason; may be empty."""
 
     age_s: float
-    """Seconds since the call that brought its oldest record."""
+    """Seconds since the call that brought its oldest record; if that had to wait for a serializer, since its end."""
 
     since_s: float
     """Seconds since the reason holds; `age_s` if that is not known."""
@@ -135,7 +139,8 @@ class Waiting(NamedTuple):
         where = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
         until = "" if self.until_s is None else f", for another {max(self.until_s, 0.0):.1f} s"
         tried = f", after {_count(self.attempts, 'attempt')}" if self.attempts else ""
-        what = f"{where}: {_count(self.records, 'record')} ({self.size:,} bytes)"
+        size = f" ({self.size:,} bytes)" if self.size else ""
+        what = f"{where}: {_count(self.records, 'record')}{size}"
         return (
             f"{what} given {self.age_s:.1f} s ago: {self.words}, since {self.since_s:.1f} s{until}{tried}; "
             f"fails in {max(self.deadline_s, 0.0):.1f} s"
@@ -149,7 +154,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What waits in a producer at one moment. `print` it, or read `waiting`."""
+    """All that waits in a producer at one moment. `print` it, or read `waiting`."""
 
     client_id: str
     """The producer's name."""

@@ -12,13 +12,14 @@ import inspect
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aioproducer._native.record_pipeline import InterceptorLoop
 from aioproducer.errors import KafkaError, Outcome, RecordFilteredError
 from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from aioproducer._logs import EventLog
     from aioproducer.cluster import Cluster
 
 _METHODS = ("on_send", "on_acknowledgement", "on_error", "close")
@@ -80,14 +81,6 @@ class ProducerInterceptor:
         """Release resources; called once, when the producer has closed."""
 
 
-class WarningLog(Protocol):
-    """The one method of a structlog logger that the chain uses."""
-
-    def warning(self, event: str, **fields: object) -> object:
-        """Write one event with its fields."""
-        ...
-
-
 class InterceptorChain(InterceptorLoop):
     """Calls interceptors in order, and logs and counts what they raise.
 
@@ -96,11 +89,11 @@ class InterceptorChain(InterceptorLoop):
         log: of one event for the first failure of each method of each interceptor.
     """
 
-    def __init__(self, interceptors: Sequence[ProducerInterceptor], log: WarningLog) -> None:
-        self._listeners = [(place, each) for place, each in enumerate(interceptors) if _listens(each)]
+    def __init__(self, interceptors: Sequence[ProducerInterceptor], log: EventLog) -> None:
+        self._listeners = [(index, each) for index, each in enumerate(interceptors) if _listens(each)]
         super().__init__(interceptors, listens=bool(self._listeners))
         self._log = log
-        self._logged: set[tuple[int, str]] = set()  # (place in the chain, method)
+        self._logged: set[tuple[int, str]] = set()  # (index in the chain, method)
         self._failures = 0
 
     def __repr__(self) -> str:
@@ -131,43 +124,43 @@ class InterceptorChain(InterceptorLoop):
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers = ()) -> None:
         """Notify every interceptor that a record is delivered."""
-        for place, interceptor in self._listeners:
+        for index, interceptor in self._listeners:
             try:
                 interceptor.on_acknowledgement(metadata, headers)
             except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
-                self._note_failure(place, "on_acknowledgement", error)
+                self._note_failure(index, "on_acknowledgement", error)
 
     def on_error(
         self, topic_partition: TopicPartition, error: Exception, headers: Headers = (), *, upto: int | None = None
     ) -> None:
-        """Notify every interceptor, or those before the place `upto`, that a record failed."""
-        for place, interceptor in self._listeners:
-            if upto is not None and place >= upto:
+        """Notify every interceptor, or those before the index `upto`, that a record failed."""
+        for index, interceptor in self._listeners:
+            if upto is not None and index >= upto:
                 break
             try:
                 interceptor.on_error(topic_partition, error, headers)
             except (Exception, CancelledError) as raised:  # noqa: BLE001  # as in `on_send`
-                self._note_failure(place, "on_error", raised)
+                self._note_failure(index, "on_error", raised)
 
     def on_start(self, client_id: str, cluster: Callable[[], Cluster]) -> None:
         """Notify every interceptor that has the method that the producer has started."""
-        for place, interceptor in enumerate(self.interceptors):
+        for index, interceptor in enumerate(self.interceptors):
             try:
                 if hasattr(interceptor, "on_start"):
                     interceptor.on_start(client_id, cluster)
             except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
-                self._note_failure(place, "on_start", error)
+                self._note_failure(index, "on_start", error)
 
     @contextmanager
     def around_many(self, topic: str) -> Iterator[None]:
         """Enclose the records of one call in the contexts of every interceptor that has the method."""
         stack = ExitStack()
-        for place, interceptor in enumerate(self.interceptors):
+        for index, interceptor in enumerate(self.interceptors):
             try:
                 if hasattr(interceptor, "around_many"):
                     stack.enter_context(interceptor.around_many(topic))
             except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
-                self._note_failure(place, "around_many", error)
+                self._note_failure(index, "around_many", error)
         try:
             yield
         finally:
@@ -178,27 +171,27 @@ class InterceptorChain(InterceptorLoop):
 
     def close(self) -> None:
         """Close every interceptor."""
-        for place, interceptor in enumerate(self.interceptors):
+        for index, interceptor in enumerate(self.interceptors):
             try:
                 interceptor.close()
             except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
-                self._note_failure(place, "close", error)
+                self._note_failure(index, "close", error)
 
-    def _note_drop(self, place: int, record: ProducerRecord) -> None:
-        """Notify the interceptors before `place` that the one there dropped the record; later ones never saw it."""
+    def _note_drop(self, index: int, record: ProducerRecord) -> None:
+        """Notify the interceptors before `index` that the one there dropped the record; later ones never saw it."""
         text = f"an interceptor dropped the record for topic {record.topic!r}"
         error = RecordFilteredError(text, topic=record.topic, outcome=Outcome.NOT_WRITTEN)
         topic_partition = TopicPartition(record.topic, -1 if record.partition is None else record.partition)
-        self.on_error(topic_partition, error, record.headers, upto=place)
+        self.on_error(topic_partition, error, record.headers, upto=index)
 
-    def _note_failure(self, place: int, method: str, error: BaseException) -> None:
+    def _note_failure(self, index: int, method: str, error: BaseException) -> None:
         self._failures += 1
-        if (place, method) in self._logged:
+        if (index, method) in self._logged:
             return
-        self._logged.add((place, method))
+        self._logged.add((index, method))
         self._log.warning(
             "interceptor_failed",
-            interceptor=type(self.interceptors[place]).__name__,
+            interceptor=type(self.interceptors[index]).__name__,
             method=method,
             error=f"{type(error).__name__}: {error}",
             note="its later failures are counted, not logged",

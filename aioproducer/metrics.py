@@ -41,10 +41,10 @@ class ProducerStatistics:
     """Records in a batch, neither acknowledged nor failed."""
 
     records_waiting: int = 0
-    """Records that wait for metadata or memory. Kafka: waiting-threads."""
+    """Records that wait for an asynchronous serializer, metadata or memory. Kafka: waiting-threads."""
 
     waiting_bytes: int = 0
-    """The most bytes that the waiting records can take in batches."""
+    """The most bytes that the waiting records can take in batches; 0 for a record that is not serialized yet."""
 
     batches_sent: int = 0
     """Batches acknowledged."""
@@ -168,7 +168,7 @@ class MetricKind(Enum):
     """Only grows, from the producer's start: rates are computed from two readings."""
 
     GAUGE = "gauge"
-    """What is so now; Kafka's averages and maxima are since the start."""
+    """The current values; Kafka's averages and maxima are since the start."""
 
     HISTOGRAM = "histogram"
     """A `HistogramValue`."""
@@ -225,4 +225,4 @@ class Metric:
     """A number in Kafka's unit (see the name's last part), a text, or a histogram."""
 
     kind: MetricKind
-    """What kind of value it is."""
+    """The kind of value."""

@@ -23,7 +23,7 @@ from aioproducer.errors import Outcome, SerializationError
 
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
 
-_PLACE_DEPTH: Final = 20
+_PATH_DEPTH: Final = 20
 """The longest path into a value that an error shows: a circular value has no end."""
 
 
@@ -86,7 +86,7 @@ SerializerArgument: TypeAlias = (
     | SerializerWithHeaders[Never]
     | Callable[[Never], bytes | Awaitable[bytes | None] | None]
 )
-"""What `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
+"""A value that `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
 
 
 class BytesSerializer:
@@ -173,19 +173,19 @@ class JsonSerializer:
         try:
             return self._encoder.encode(value).encode()
         except (TypeError, ValueError) as error:
-            place = self._place_without_json(value, _PLACE_DEPTH)
-            if not place:
+            path = self._path_without_json(value, _PATH_DEPTH)
+            if not path:
                 raise
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{error} (at {place})") from error
+            raise kind(f"{error} (at {path})") from error
 
-    def _place_without_json(self, value: object, depth: int) -> str:
+    def _path_without_json(self, value: object, depth: int) -> str:
         """Return the path to the failing part, as `.lines[2].price`; encodes all parts again."""
         for step, part in self._parts(value) if depth else ():
             try:
                 self._encoder.encode(part).encode()
             except Exception:  # noqa: BLE001  # what `default` raises is the user's
-                return step + self._place_without_json(part, depth - 1)
+                return step + self._path_without_json(part, depth - 1)
         return ""
 
     def _parts(self, value: object) -> Iterable[tuple[str, object]]:
@@ -285,7 +285,7 @@ class PendingAwaitable(PendingPart):
         failed: Callable[[str, BaseException], SerializationError],
     ) -> None:
         self._awaitable = awaitable
-        self._name = name
+        self.name = name
         self._topic = topic
         self._failed = failed
 
@@ -307,7 +307,7 @@ class PendingAwaitable(PendingPart):
             raise self._failed(self._topic, error) from error
         if result is None or isinstance(result, bytes):
             return result
-        raise SerializationError(_wrong_result(self._name, result), topic=self._topic, outcome=Outcome.NOT_WRITTEN)
+        raise SerializationError(_wrong_result(self.name, result), topic=self._topic, outcome=Outcome.NOT_WRITTEN)
 
     def close(self) -> None:
         """Close a coroutine that was not awaited, or Python warns of it far from here."""
@@ -318,7 +318,7 @@ class PendingAwaitable(PendingPart):
         """Return the error of a call that does not wait."""
         kind = "a coroutine" if inspect.iscoroutine(self._awaitable) else f"{type(self._awaitable).__name__}, to await"
         text = (
-            f"{self._name} returned {kind}, for which `send` and `send_nowait` do not wait: "
+            f"{self.name} returned {kind}, for which `send` and `send_nowait` do not wait: "
             "use enqueue, send_and_wait or send_many"
         )
         return SerializationError(text, topic=self._topic, outcome=Outcome.NOT_WRITTEN)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from aioproducer._network import kerberos_errors, tls_errors
 from aioproducer._network.proxy import Proxy, ask
-from aioproducer._network.tls_errors import Attempt, Phase, closed_error, tls_error
+from aioproducer._network.tls_errors import Phase, TlsAttempt, closed_error, tls_error
 from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.sasl.exchange import RefusedError, exchange
 from aioproducer._protocol.sasl.oauthbearer import OAuthBearer, check_token
@@ -29,7 +29,7 @@ PAGE = Path(__file__).parent / "how-to" / "when_it_does_not_connect.md"
 
 _VERSIONS: Final = ApiVersions({17: (0, 1), 36: (0, 2)})
 _CLAIMS: Final = "e30.eyJzdWIiOiJhbGljZSIsImF1ZCI6ImthZmthIn0.x"
-_WITHOUT, _WITH = (Attempt("kafka-1", given, given, ("kafka-2",)) for given in (False, True))
+_WITHOUT, _WITH = (TlsAttempt("kafka-1", given, given, ("kafka-2",)) for given in (False, True))
 
 _PAGE: Final = """\
 <!-- Written by docs/generate_connection_errors.py from the tables of errors: change them. -->

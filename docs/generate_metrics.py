@@ -41,7 +41,8 @@ async with Producer("localhost:9092") as producer:
 ```
 
 Totals only grow, so a collector can compute rates from two readings, better than a client could.
-So there are no sliding averages, and Kafka's `-rate`, `-avg` and `-max` metrics are represented by their totals.
+So there are no sliding averages: Kafka's `-rate`, `-avg` and `-max` metrics are represented by their totals here.
+Averages and maxima since the start are among [`metrics()`](#kafkas-names).
 The last column names the Kafka metric with the same meaning, if there is one (group `producer-metrics`).
 
 | field | type | what it says | Kafka |

@@ -26,6 +26,7 @@ ROWS = {"errors.py", "error_codes.py"}  # files of one short class or table row 
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LOADED_LAZILY = {
     "aiokafka",
+    "anyio",
     "google",
     "kio",
     "msgspec",

@@ -1,4 +1,4 @@
-"""The bare install: four dependencies, and clear errors for what an extra brings."""
+"""The bare install: three dependencies, and clear errors for what an extra brings."""
 
 import importlib.metadata
 import os
@@ -20,11 +20,18 @@ SEND = """
 import sys, aioproducer
 with aioproducer.BlockingProducer(sys.argv[1]) as producer:
     print(producer.send("t", b"v", partition=0).offset)
-print(sorted({"kio", "uvloop", "aiokafka", "typer", "rich"} & set(sys.modules)))
+print(sorted({"anyio", "kio", "uvloop", "aiokafka", "typer", "rich"} & set(sys.modules)))
 """
 TESTING = "from aioproducer.testing import FakeCluster; FakeCluster(1)"
 PUSHING = "from aioproducer import Producer; Producer('h:1', enable_metrics_push=True)"
 MISSING = "enable_metrics_push=True needs opentelemetry-proto: pip install 'aioproducer[telemetry]'"
+MESSAGE = """
+from types import SimpleNamespace as Some
+file = Some(name="m.proto", serialized_pb=b"", dependencies=[], message_types_by_name={"M": 1})
+class Message: DESCRIPTOR = Some(name="M", full_name="M", containing_type=None, nested_types=[], file=file)
+"""
+INSTALL = "pip install 'aioproducer[registry]'"
+REGISTRY = "from aioproducer.integrations.schema_registry import *;"
 COMMAND = "from aioproducer.cli.main import app; app()"
 
 
@@ -58,9 +65,9 @@ def run(folder: Path, program: str, *arguments: str) -> "subprocess.CompletedPro
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_bare_install_has_at_most_four_dependencies() -> None:
+def test_bare_install_has_three_dependencies() -> None:
     """Everything else comes with an extra."""
-    assert names(PROJECT["dependencies"]) == {"anyio", "cramjam", "crc32c", "structlog"}
+    assert names(PROJECT["dependencies"]) == {"cramjam", "crc32c", "structlog"}
 
 
 def test_extra_of_the_command_includes_what_its_broker_needs() -> None:
@@ -68,7 +75,7 @@ def test_extra_of_the_command_includes_what_its_broker_needs() -> None:
     extras = PROJECT["optional-dependencies"]
 
     assert extras["cli"][0] == "aioproducer[testing,uvloop]"
-    assert [names(extras[extra]) for extra in ("testing", "uvloop")] == [{"cryptography", "kio"}, {"uvloop"}]
+    assert [names(extras[extra]) for extra in ("testing", "uvloop")] == [{"anyio", "cryptography", "kio"}, {"uvloop"}]
 
 
 @pytest.mark.slow
@@ -80,6 +87,12 @@ def test_bare_install_sends(bare: Path) -> None:
     assert ended.stdout.splitlines() == ["0", "[]"]
 
 
+def test_mock_producer_needs_no_extra(bare: Path) -> None:
+    ended = run(bare, "from aioproducer.testing import MockProducer; MockProducer()")
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     "program, said",
     [
@@ -89,8 +102,28 @@ def test_bare_install_sends(bare: Path) -> None:
         ),
         (TESTING, "ModuleNotFoundError: FakeCluster needs kio: pip install 'aioproducer[testing]'"),
         (COMMAND, "aioproducer: typer is not installed: pip install 'aioproducer[cli]'"),
+        (
+            "import aioproducer.integrations.prometheus",
+            "ModuleNotFoundError: ProducerCollector needs prometheus-client: pip install 'aioproducer[prometheus]'",
+        ),
+        (
+            "import aioproducer.integrations.opentelemetry",
+            "ModuleNotFoundError: OpenTelemetryInterceptor needs opentelemetry-api: pip install 'aioproducer[otel]'",
+        ),
+        (
+            f"{REGISTRY} AvroSerializer('\"int\"', 'http://r')",
+            "ModuleNotFoundError: AvroSerializer needs fastavro: pip install 'aioproducer[registry]'",
+        ),
+        (
+            f"{REGISTRY} JsonSchemaSerializer('{{}}', 'http://r')",
+            "ModuleNotFoundError: JsonSchemaSerializer needs jsonschema: pip install 'aioproducer[registry]'",
+        ),
+        (
+            f"{MESSAGE}{REGISTRY} ProtobufSerializer(Message, 'http://r')",
+            f"ModuleNotFoundError: a schema registry needs confluent-kafka's client: {INSTALL}",
+        ),
     ],
-    ids=["telemetry", "testing", "command"],
+    ids=["telemetry", "testing", "command", "prometheus", "otel", "avro", "json", "protobuf"],
 )
 def test_missing_extra_is_named(bare: Path, program: str, said: str) -> None:
     ended = run(bare, program)

@@ -1,4 +1,4 @@
-"""What decides: queues of batches, memory, readiness, outcomes, identities.
+"""Decisions about records: queues of batches, memory, readiness, outcomes, identities.
 
 Plain synchronous objects that take `now` and return what to do. No event loop, socket, clock or randomness
 may be imported here; `network` and `sender` act on what is decided here.

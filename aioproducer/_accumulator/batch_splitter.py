@@ -143,12 +143,12 @@ class BatchSplitter:
         """Move some records to a result of their own, and the others to one in which `gone` records take no place."""
         loop, topic_partition = batch.result.loop, batch.result.topic_partition
         others, apart = BatchResult(loop, topic_partition), BatchResult(loop, topic_partition)
-        places = {position: place for place, position in enumerate(positions)}
+        indexes = {position: index for index, position in enumerate(positions)}
         moves: list[tuple[int, BatchResult, int]] = []
         left = 0
         for position in range(batch.count):
-            if position in places:
-                moves.append((position, apart, places[position]))
+            if position in indexes:
+                moves.append((position, apart, indexes[position]))
             elif not moves or moves[-1][1] is apart or position in gone or position - 1 in gone:
                 moves.append((position, others, left))
             left += position not in gone
@@ -185,7 +185,7 @@ class BatchSplitter:
         part.attempts_before = batch.attempts_before + batch.attempts
         part.last_error = batch.last_error
         part.is_part = True
-        part.detached = frozenset(range(count)).intersection(place - records.first for place in batch.detached)
+        part.detached = frozenset(range(count)).intersection(position - records.first for position in batch.detached)
         self._generations.enter_again(batch.generation)
         return part
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import RecordAppender
     from aioproducer._native.delivery import Delivery
 
-Place = OpenPartition | TopicInfo  # owner of a queue: a partition, or a topic for records that may go to any partition
+QueueOwner = OpenPartition | TopicInfo  # a partition, or a topic for records that may go to any partition
 HELD_UP: Final = "held up"  # rival for all stalled partitions: none is lent a reserve, so one attempt answers for all
 
 Rival = int | TopicInfo | Literal["held up"] | None
@@ -40,7 +40,7 @@ class BufferWaiters:
 
     Args:
         open_batches: notified while memory is short.
-        on_placed: called with a record and its delivery in a batch.
+        on_appended: called with a record and its delivery in a batch.
         on_refused: called with a record that can never be appended, and the error.
     """
 
@@ -49,18 +49,18 @@ class BufferWaiters:
         appender: RecordAppender,
         open_batches: OpenBatches,
         *,
-        on_placed: Callable[[WaitingRecord, Delivery], None],
+        on_appended: Callable[[WaitingRecord, Delivery], None],
         on_refused: Callable[[WaitingRecord, KafkaError], None],
     ) -> None:
         self._appender = appender
         self._open_batches = open_batches
-        self._on_placed = on_placed
+        self._on_appended = on_appended
         self._on_refused = on_refused
-        self._lines: dict[Place, WaitQueue] = {}
-        self._fronts: dict[Rival, list[tuple[int, int, Place]]] = {}
+        self._queues: dict[QueueOwner, WaitQueue] = {}
+        self._fronts: dict[Rival, list[tuple[int, int, QueueOwner]]] = {}
         self._number = count()
 
-    def place_of(self, record: WaitingRecord) -> Place:
+    def owner_of(self, record: WaitingRecord) -> QueueOwner:
         """Return the owner of the queue for a record of a known topic, choosing its partition if necessary."""
         if record.choose_partition is not None:
             record.partition = record.choose_partition()
@@ -73,32 +73,32 @@ class BufferWaiters:
             self._open_batches.unknown_partition(topic, partition)
         return self._open_batches.partitions.slot(topic, partition)
 
-    def join(self, record: WaitingRecord, place: Place) -> WaitQueue:
-        record.place = place
-        place.line += 1
-        line = self._lines.get(place)
-        if line is None:
-            line = self._lines[place] = WaitQueue()
-            line.join(record)
-            self._show_front(place, line)
+    def join(self, record: WaitingRecord, owner: QueueOwner) -> WaitQueue:
+        record.queue_owner = owner
+        owner.waiting_count += 1
+        queue = self._queues.get(owner)
+        if queue is None:
+            queue = self._queues[owner] = WaitQueue()
+            queue.join(record)
+            self._show_front(owner, queue)
         else:
-            line.join(record)
-        return line
+            queue.join(record)
+        return queue
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        return (record for line in list(self._lines.values()) for record in line)
+        return (record for queue in list(self._queues.values()) for record in queue)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._queues)
 
     @property
     def leaderless_topics(self) -> set[str]:
         # These records are not ready, so the sender would not ask for their leaders. Without a leader a partition has
         # no reserve, so they might fail on a healthy cluster until metadata expires.
         return {
-            place.queue.topic_partition.topic
-            for _, _, place in self._fronts.get(None, ())
-            if isinstance(place, OpenPartition)
+            owner.queue.topic_partition.topic
+            for _, _, owner in self._fronts.get(None, ())
+            if isinstance(owner, OpenPartition)
         }
 
     # Serving
@@ -116,14 +116,14 @@ class BufferWaiters:
             call_order, _, rival = heappop(rivals)
             if rival not in self._fronts or self._fronts[rival][0][0] != call_order:
                 continue  # its first record has changed, and competes already
-            place = self._fronts[rival][0][2]
-            if (name := _rival_of(place)) != rival:
+            owner = self._fronts[rival][0][2]
+            if (name := _rival_of(owner)) != rival:
                 self._rename_front(rival, name)
             elif not self._serve_front(rival):
                 self._open_batches.keep_common_memory(is_kept=True)  # for the first rival that got none
                 continue
             self._let_compete(rival, rivals)
-            if place in self._lines and (name := _rival_of(place)) != rival:
+            if owner in self._queues and (name := _rival_of(owner)) != rival:
                 self._let_compete(name, rivals)
         self.note_shortage()
 
@@ -140,8 +140,8 @@ class BufferWaiters:
     def leaders_changed(self) -> None:
         """Compete for the new leaders' memory."""
         self._fronts.clear()
-        for place, line in list(self._lines.items()):
-            self._show_front(place, line)
+        for owner, queue in list(self._queues.items()):
+            self._show_front(owner, queue)
 
     def _release_recovered(self) -> None:
         """Let partitions that are no longer stalled compete under their leaders again, which have reserves.
@@ -174,34 +174,34 @@ class BufferWaiters:
     def _serve_front(self, rival: Rival) -> bool:
         """Append the earliest record of a rival; return False if there is no memory for it."""
         fronts = self._fronts[rival]
-        call_order, _, place = fronts[0]
-        line = self._lines[place]
-        record = line.first()
-        if record is not None and record.call_order == call_order and not self._place(record, place):
+        call_order, _, owner = fronts[0]
+        queue = self._queues[owner]
+        record = queue.first()
+        if record is not None and record.call_order == call_order and not self._append(record, owner):
             return False
         heappop(fronts)
         self._drop_if_empty(rival)
-        self._show_front(place, line)
+        self._show_front(owner, queue)
         return True
 
-    def _show_front(self, place: Place, line: WaitQueue) -> None:
-        record = line.first()
+    def _show_front(self, owner: QueueOwner, queue: WaitQueue) -> None:
+        record = queue.first()
         if record is None:
-            del self._lines[place]
-            line.stop_watching()
+            del self._queues[owner]
+            queue.stop_watching()
             return
-        heappush(self._fronts.setdefault(_rival_of(place), []), (record.call_order, id(place), place))
+        heappush(self._fronts.setdefault(_rival_of(owner), []), (record.call_order, id(owner), owner))
 
-    def _place(self, record: WaitingRecord, place: Place) -> bool:
+    def _append(self, record: WaitingRecord, owner: QueueOwner) -> bool:
         slots = (
-            [place]
-            if isinstance(place, OpenPartition)
-            else self._open_batches.partitions.candidates(place, PARTITIONS_TRIED, partial(self._is_free, record))
+            [owner]
+            if isinstance(owner, OpenPartition)
+            else self._open_batches.partitions.candidates(owner, PARTITIONS_TRIED, partial(self._is_free, record))
         )
         for slot in slots:
             self._open_batches.close_if_apart(slot, record.called_at)
             try:
-                delivery = self._appender.place(
+                delivery = self._appender.append_waiting(
                     record.topic, record.value, record.key, slot.partition, record.timestamp, record.headers
                 )
             except KafkaError as error:  # the topic was made again with fewer partitions
@@ -209,9 +209,9 @@ class BufferWaiters:
                 return True
             if delivery is None:
                 continue
-            if isinstance(place, TopicInfo):
-                self._open_batches.partitions.note_chosen(place, slot)
-            self._on_placed(record, delivery)
+            if isinstance(owner, TopicInfo):
+                self._open_batches.partitions.note_chosen(owner, slot)
+            self._on_appended(record, delivery)
             return True
         return False
 
@@ -221,13 +221,13 @@ class BufferWaiters:
         The queue need not be empty, or a record that may go anywhere would wait while every partition has a queue. It
         would keep the first claim on the common memory, for which those queues wait: a deadlock.
         """
-        line = self._lines.get(slot)
-        first = None if line is None else line.first()
+        queue = self._queues.get(slot)
+        first = None if queue is None else queue.first()
         return first is None or record.call_order < first.call_order
 
 
-def _rival_of(place: Place) -> Rival:
-    if isinstance(place, TopicInfo):
-        return place
-    queue = place.queue
+def _rival_of(owner: QueueOwner) -> Rival:
+    if isinstance(owner, TopicInfo):
+        return owner
+    queue = owner.queue
     return HELD_UP if queue.is_stalled and queue.leader_id is not None else queue.leader_id

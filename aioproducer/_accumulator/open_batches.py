@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.flush_generations import FlushGenerations
     from aioproducer._accumulator.partition_queue import PartitionQueue, RecordDeadline
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._accumulator.topic_partitions import RandomChoice, TopicPartitions
+    from aioproducer._accumulator.topic_partitions import TopicPartitions
     from aioproducer._native.append import OpenPartition, TopicInfo
     from aioproducer._native.delivery import Delivery
     from aioproducer._native.measures import Measures
     from aioproducer._native.memory import Chunk
+    from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer._timing.timers import TimerHeap
 
 
@@ -62,13 +63,13 @@ class AccumulatorSettings(NamedTuple):
 
 
 class AccumulatorDependencies(NamedTuple):
-    """What the accumulator works with."""
+    """The parts and settings that the accumulator works with."""
 
     pool: BufferPool
     timers: TimerHeap
     generations: FlushGenerations
     producer_identity: ProducerIdentity
-    random: RandomChoice
+    random: RandomSource
     clock: Callable[[], float]
     events: ProducerEvents
     options: BatchOptions  # of topics that are not in the next
@@ -88,7 +89,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         offer: called with a partition that may have something to send now.
     """
 
-    def __init__(  # one line a fact
+    def __init__(  # one line per fact
         self,
         settings: AccumulatorSettings,
         dependencies: AccumulatorDependencies,
@@ -117,7 +118,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._records_closed = 0
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
-        """False while the common memory is kept for a waiting record; nodes' own reserves may still be used."""
+        """Whether batches may use the common memory, which may be kept for a waiting record; reserves stay usable."""
         self._aged: list[PartitionQueue] = []
 
     @property

@@ -50,7 +50,7 @@ ORDER_STEP: Final = 2**31  # more than a batch can have records
 
 
 class BatchState(Enum):
-    """Where a batch is."""
+    """The stages of a batch's way."""
 
     OPEN = "open"
     QUEUED = "queued"
@@ -116,7 +116,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         "uncompressed",
     )
 
-    def __init__(  # noqa: PLR0915  # one line a fact
+    def __init__(  # noqa: PLR0915  # one line per fact
         self,
         queue: PartitionQueue,
         result: BatchResult,
@@ -234,7 +234,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
 
     @property
     def outcome(self) -> Outcome:
-        """What may be said of its records, should it end now."""
+        """The outcome of its records, should it end now."""
         return Outcome.UNKNOWN if self.is_unresolved else Outcome.NOT_WRITTEN
 
     @property
@@ -243,7 +243,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
 
     @property
     def uncompressed_wire_size(self) -> int:
-        """What `wire_size` would be, or was, without compression."""
+        """The `wire_size` that it would have, or had, without compression."""
         return HEADER_SIZE + self.uncompressed
 
     def records(self) -> memoryview:

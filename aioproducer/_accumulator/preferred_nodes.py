@@ -17,27 +17,30 @@ if TYPE_CHECKING:
     from aioproducer.cluster import Cluster
 
 
-def _nothing(node_id: int) -> None:
-    pass
-
-
 class PreferredNodes:
     """Nodes by availability and rack.
 
     Args:
+        on_unavailable: called with a node when it becomes unavailable.
         availability_timeout_s: how long ready batches may wait for a node; 0: without end.
         rack: the client's, if leaders in it are preferred.
     """
 
-    def __init__(self, timers: TimerHeap, *, availability_timeout_s: float = 0.0, rack: str | None = None) -> None:
+    def __init__(
+        self,
+        timers: TimerHeap,
+        *,
+        on_unavailable: Callable[[int], None],
+        availability_timeout_s: float = 0.0,
+        rack: str | None = None,
+    ) -> None:
         self._timers = timers
+        self._on_unavailable = on_unavailable
         self._timeout_s = availability_timeout_s
         self._rack = rack
         self._nearby: frozenset[int] = frozenset()
         self.waits: dict[int, Timer] = {}  # by node with ready batches that could not be drained
         self._unavailable: set[int] = set()
-        self.on_unavailable: Callable[[int], None] = _nothing
-        """Called with a node when it becomes unavailable."""
 
     def update(self, cluster: Cluster) -> None:
         if self._rack is not None:
@@ -57,7 +60,7 @@ class PreferredNodes:
 
     def _waits_too_long(self, node_id: int, now: float) -> None:  # noqa: ARG002  # a timer's callback
         self._unavailable.add(node_id)
-        self.on_unavailable(node_id)
+        self._on_unavailable(node_id)
 
     def of(self, leaders: frozenset[int]) -> frozenset[int]:
         """Return the preferred ones of these nodes; all of them if none is preferred."""

@@ -128,7 +128,10 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self.ready = ReadyNodes(dependencies.events.wake)
         self.offer = self.ready.offer
         self._preferred = PreferredNodes(
-            dependencies.timers, availability_timeout_s=settings.availability_timeout_s, rack=settings.rack
+            dependencies.timers,
+            on_unavailable=self._node_unavailable,
+            availability_timeout_s=settings.availability_timeout_s,
+            rack=settings.rack,
         )
         self.partitions = TopicPartitions(
             dependencies.producer_identity,
@@ -156,6 +159,9 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
         self.ready.move(queue, leader_id)
         if before is not None and not self.ready.count(before):  # no batch waits for this node any more
             self._preferred.note_drained(before)
+
+    def _node_unavailable(self, node_id: int) -> None:
+        self.partitions.leave_node(node_id)
 
     # Becoming ready
 

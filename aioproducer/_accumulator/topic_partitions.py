@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.preferred_nodes import PreferredNodes
     from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.cluster import Cluster, TopicView
 
 
@@ -36,13 +37,6 @@ _LONGEST_CHOICE_S: Final = 0.1
 Longer than a fast sender needs for a batch, and than most responses take."""
 
 _DRAWS: Final = 8  # random draws of a partition with a leader, before all partitions are searched
-
-
-class RandomChoice(Protocol):
-    """The used part of `random.Random`."""
-
-    def randrange(self, stop: int, /) -> int:
-        """Return a number from 0 to `stop` - 1."""
 
 
 class TopicRecreated(Protocol):
@@ -67,7 +61,7 @@ class TopicPartitions:
         producer_identity: ProducerIdentity,
         *,
         max_in_flight: int,
-        random: RandomChoice,
+        random: RandomSource,
         move: Callable[[PartitionQueue, int | None], None],
         on_recreated: TopicRecreated,
         is_adaptive: bool,
@@ -81,7 +75,6 @@ class TopicPartitions:
         self._on_recreated = on_recreated
         self._is_adaptive = is_adaptive
         self._preferred = preferred
-        preferred.on_unavailable = self._leave_node
         self._led: dict[str, tuple[frozenset[int], array[int]]] = {}  # preferred nodes and what they lead, by topic
         self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
@@ -113,7 +106,7 @@ class TopicPartitions:
             is_another = self._is_another(view)
             self._follow(cluster, view)
             if is_another and not is_elsewhere:
-                self._renew(self.topics[view.name], len(view.partitions))
+                self._forget_logs(self.topics[view.name], len(view.partitions))
         if is_elsewhere:
             self._begin_anew(cluster)
         return fresh
@@ -185,9 +178,9 @@ class TopicPartitions:
         if identity.producer_id is not None:
             identity.discard(identity.producer_id)
         for name, topic in self.topics.items():
-            self._renew(topic, cluster.partition_count(name) or len(topic.slots))
+            self._forget_logs(topic, cluster.partition_count(name) or len(topic.slots))
 
-    def _renew(self, topic: TopicInfo, count: int) -> None:
+    def _forget_logs(self, topic: TopicInfo, count: int) -> None:
         """Forget the logs of a topic that was deleted and made again."""
         if len(topic.slots) > count:
             topic.stick_to(-1)
@@ -321,7 +314,7 @@ class TopicPartitions:
         if self._is_adaptive:
             self._leave(queue)
 
-    def _leave_node(self, node_id: int) -> None:
+    def leave_node(self, node_id: int) -> None:
         """Let keyless records choose again where they went to a node that does not take them."""
         for queue in self.queues():
             if queue.leader_id == node_id:

@@ -18,6 +18,7 @@ class WaitingRecord:
     """A record that was accepted but is not in a batch yet. Its delivery's result moves to the batch's later."""
 
     __slots__ = (
+        "blocked_topic",
         "call_order",
         "called_at",
         "choose_partition",
@@ -26,14 +27,13 @@ class WaitingRecord:
         "delivery",
         "generation",
         "headers",
-        "held",
         "is_counted",
         "is_raised_by_its_call",
         "key",
-        "line",
         "on_left",
         "partition",
-        "place",
+        "queue",
+        "queue_owner",
         "result",
         "since",
         "size",
@@ -64,27 +64,27 @@ class WaitingRecord:
         self.choose_partition: Callable[[], int] | None = None
         self.deadline: RecordDeadline | None = None  # its own
         self.deadline_timer: Timer | None = None
-        self.place: OpenPartition | TopicInfo | None = None
-        self.held: TopicInfo | None = None
+        self.queue_owner: OpenPartition | TopicInfo | None = None
+        self.blocked_topic: TopicInfo | None = None
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
         self.is_raised_by_its_call = False
-        self.line: WaitQueue | None = None
+        self.queue: WaitQueue | None = None
         self.on_left: Callable[[], None] | None = None
 
     @property
     def is_waiting(self) -> bool:
-        return self.line is not None
+        return self.queue is not None
 
-    def hold(self, topic: TopicInfo | None) -> None:
+    def block(self, topic: TopicInfo | None) -> None:
         """Block all partitions of a topic for later records; None unblocks them."""
-        if self.held is not None:
-            self.held.unblock()
+        if self.blocked_topic is not None:
+            self.blocked_topic.unblock()
         if topic is not None:
             # Later records that name a partition must not overtake one whose partition is still to be chosen.
             topic.block()
-        self.held = topic
+        self.blocked_topic = topic
 
     def forget_content(self) -> None:
         """Free the bytes of a record that has left its queue, and its timer."""
@@ -104,21 +104,21 @@ class WaitQueue:
         self.timer: Timer | None = None
 
     def join(self, record: WaitingRecord) -> None:
-        record.line = self
+        record.queue = self
         self._records.append(record)
 
     def first(self) -> WaitingRecord | None:
-        while self._records and self._records[0].line is not self:
+        while self._records and self._records[0].queue is not self:
             self._records.popleft()
             self._gone -= 1
         return self._records[0] if self._records else None
 
     def leave(self, record: WaitingRecord) -> None:
         """Note that a record no longer waits; skipped records never outnumber the others for long."""
-        record.line = None
+        record.queue = None
         self._gone += 1
         if self._gone * 2 > len(self._records):
-            self._records = deque(record for record in self._records if record.line is self)
+            self._records = deque(record for record in self._records if record.queue is self)
             self._gone = 0
 
     def stop_watching(self) -> None:
@@ -127,7 +127,7 @@ class WaitQueue:
             self.timer = None
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        return (record for record in list(self._records) if record.line is self)
+        return (record for record in list(self._records) if record.queue is self)
 
     def __len__(self) -> int:
         return len(self._records) - self._gone

@@ -75,7 +75,7 @@ class WaitQueues:
         self._on_failed = on_failed
         self._trouble = trouble
         self._topics: dict[str, WaitQueue] = {}
-        self._memory = BufferWaiters(appender, open_batches, on_placed=self._placed, on_refused=self._fail)
+        self._memory = BufferWaiters(appender, open_batches, on_appended=self._appended, on_refused=self._fail)
         self._order = count()
         self._by_result: dict[BatchResult, WaitingRecord] = {}
         self.records = 0
@@ -126,22 +126,22 @@ class WaitQueues:
             if record.is_waiting:
                 self._memory.note_shortage()
         else:
-            line = self._topics.setdefault(record.topic, WaitQueue())
-            line.join(record)
-            record.hold(self._appender.topics.get(record.topic))
-            self._watch(line, partial(self._topic_too_late, record.topic, line))
+            queue = self._topics.setdefault(record.topic, WaitQueue())
+            queue.join(record)
+            record.block(self._appender.topics.get(record.topic))
+            self._watch(queue, partial(self._topic_too_late, record.topic, queue))
 
     def _is_for_memory(self, record: WaitingRecord) -> bool:
         """Whether the record lacks only memory, not metadata."""
         topic = self._appender.topics.get(record.topic)
         # A topic not used for long still has partitions here, but the user's partitioner must see current ones.
-        return topic is not None and record.choose_partition is None and not topic.held
+        return topic is not None and record.choose_partition is None and not topic.blocked_count
 
     def waiting(self) -> Iterator[tuple[WaitingRecord, WaitReason, str]]:
         """Yield each record with what it waits for, and what is known of that."""
-        for topic, line in list(self._topics.items()):
+        for topic, queue in list(self._topics.items()):
             trouble = str(self._trouble(topic) or "no broker has named them")
-            yield from ((record, WaitReason.METADATA, trouble) for record in line)
+            yield from ((record, WaitReason.METADATA, trouble) for record in queue)
         room = self._open_batches.room
         yield from ((record, WaitReason.MEMORY, room) for record in self._memory)
 
@@ -164,7 +164,7 @@ class WaitQueues:
 
     @property
     def unknown_topics(self) -> list[str]:
-        return [topic for topic, line in self._topics.items() if len(line)]
+        return [topic for topic, queue in self._topics.items() if len(queue)]
 
     @property
     def leaderless_topics(self) -> set[str]:
@@ -175,11 +175,11 @@ class WaitQueues:
         if topic not in self._topics:
             return
         now, wait = self._open_batches.clock(), self._open_batches.measures.metadata_wait
-        while (line := self._topics.pop(topic, None)) is not None:  # a partitioner may send a record, which waits here
-            line.stop_watching()
-            for record in line:
-                record.line = None
-                record.hold(None)
+        while (queue := self._topics.pop(topic, None)) is not None:  # a partitioner may send a record, which waits here
+            queue.stop_watching()
+            for record in queue:
+                record.queue = None
+                record.block(None)
                 wait.record(now - record.since)
                 record.since = now
                 self._join_memory(record)
@@ -203,14 +203,14 @@ class WaitQueues:
 
     def _join_memory(self, record: WaitingRecord) -> None:
         try:
-            place = self._memory.place_of(record)
+            owner = self._memory.owner_of(record)
         except Exception as error:  # noqa: BLE001  # of the user's own partitioner
             self._fail(record, _as_kafka_error(error))
             return
-        line = self._memory.join(record, place)
-        self._watch(line, partial(self._memory_too_late, line))
+        queue = self._memory.join(record, owner)
+        self._watch(queue, partial(self._memory_too_late, queue))
 
-    def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
+    def _appended(self, record: WaitingRecord, delivery: Delivery) -> None:
         self._note_memory_wait(record)
         self._leave(record)
         self._open_batches.take_over_waiting_record(delivery, record.generation, record.called_at)
@@ -226,8 +226,8 @@ class WaitQueues:
 
     def fail_all(self, error: KafkaError, topic: str | None = None) -> int:
         """Fail every waiting record, or every one for a topic; return how many."""
-        lines = chain(*self._topics.values(), self._memory)
-        records = [record for record in lines if topic in {None, record.topic}]
+        waiting = chain(*self._topics.values(), self._memory)
+        records = [record for record in waiting if topic in {None, record.topic}]
         for record in records:
             self._fail(record, error)
         return len(records)
@@ -243,11 +243,11 @@ class WaitQueues:
         self.records -= 1
         self.bytes -= record.size
         self._uncount(record)
-        if record.line is not None:
-            record.line.leave(record)
-        record.hold(None)
-        if record.place is not None:
-            record.place.line -= 1
+        if record.queue is not None:
+            record.queue.leave(record)
+        record.block(None)
+        if record.queue_owner is not None:
+            record.queue_owner.waiting_count -= 1
         record.forget_content()
         if not self.records:
             self._open_batches.note_waiting(any_waits=False)
@@ -279,34 +279,34 @@ class WaitQueues:
 
     # Time
 
-    def _watch(self, line: WaitQueue, too_late: Callable[[float], None]) -> None:
-        record = line.first()
-        if line.timer is None and record is not None:
-            line.timer = self._timers.schedule(record.called_at + self.limit_of(record)[0], too_late)
+    def _watch(self, queue: WaitQueue, too_late: Callable[[float], None]) -> None:
+        record = queue.first()
+        if queue.timer is None and record is not None:
+            queue.timer = self._timers.schedule(record.called_at + self.limit_of(record)[0], too_late)
 
-    def _late(self, line: WaitQueue, now: float) -> Iterator[WaitingRecord]:
-        line.timer = None
-        while (record := line.first()) is not None and record.called_at + self.limit_of(record)[0] <= now:
+    def _late(self, queue: WaitQueue, now: float) -> Iterator[WaitingRecord]:
+        queue.timer = None
+        while (record := queue.first()) is not None and record.called_at + self.limit_of(record)[0] <= now:
             yield record
 
-    def _topic_too_late(self, topic: str, line: WaitQueue, now: float) -> None:
-        for record in self._late(line, now):
+    def _topic_too_late(self, topic: str, queue: WaitQueue, now: float) -> None:
+        for record in self._late(queue, now):
             self._fail_without_topic(record, self._bound(record), now)
-        if len(line):
-            self._watch(line, partial(self._topic_too_late, topic, line))
+        if len(queue):
+            self._watch(queue, partial(self._topic_too_late, topic, queue))
         else:
             del self._topics[topic]
 
-    def _memory_too_late(self, line: WaitQueue, now: float) -> None:
-        for record in self._late(line, now):
+    def _memory_too_late(self, queue: WaitQueue, now: float) -> None:
+        for record in self._late(queue, now):
             self._fail_without_memory(record, self._bound(record), now)
-        self._watch(line, partial(self._memory_too_late, line))
+        self._watch(queue, partial(self._memory_too_late, queue))
 
     def _past_deadline(self, record: WaitingRecord, now: float) -> None:
         """Fail a record at a deadline of its own."""
         assert record.deadline is not None
         bound = f"deadline={record.deadline.seconds:g}"
-        if record.place is None:
+        if record.queue_owner is None:
             self._fail_without_topic(record, bound, now)
         else:
             self._fail_without_memory(record, bound, now)

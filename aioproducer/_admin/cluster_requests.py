@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from aioproducer._logs import event_log
 from aioproducer._network.cluster_updates import merge
-from aioproducer._network.context import ClusterAccess, NetworkSettings, Timer
+from aioproducer._network.context import ClusterAccess, NetworkSettings, TimerHandle
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.response_future import RawResponse, ResponseT
 from aioproducer._protocol.error_codes import ErrorCode
@@ -79,7 +79,7 @@ class AdminRequest(Generic[ResponseT]):
 class LoopTimers:
     """Timers on the event loop itself: no sender is there to fire them."""
 
-    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+    def schedule(self, when: float, callback: Callable[[float], None]) -> TimerHandle:
         """Call back with the time at `when`."""
         loop = asyncio.get_running_loop()
         return loop.call_at(when, lambda: callback(loop.time()))

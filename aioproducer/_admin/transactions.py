@@ -44,8 +44,8 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_write_txn_markers_request,
 )
 from aioproducer._protocol.transaction_messages import EndTxnResponse, decode_end_txn_response
-from aioproducer._transactions.completion import encode_end_txn, end_txn_api
 from aioproducer._transactions.prepared import PreparedTransaction
+from aioproducer._transactions.prepared_completion import encode_end_txn, end_txn_api
 from aioproducer.errors import KafkaError
 
 OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -71,7 +71,7 @@ LONGEST_TRANSACTION_S = 900.0
 """`transaction.max.timeout.ms` of a broker, unless changed."""
 
 
-class OpenTransaction(NamedTuple):
+class IdleTransaction(NamedTuple):
     """A transaction that is open in a partition."""
 
     topic: str
@@ -81,23 +81,23 @@ class OpenTransaction(NamedTuple):
     """Seconds since its last record there; the time of the first is not known."""
 
 
-def open_transactions(
+def idle_transactions(
     found: Iterable[PartitionProducers], *, now_ms: int, for_longer_than_s: float
-) -> Iterator[OpenTransaction]:
+) -> Iterator[IdleTransaction]:
     """Yield transactions that wrote nothing for this long."""
     for partition in found:
         for producer in partition.producers:
             open_s = (now_ms - producer.last_timestamp_ms) / 1000
             if producer.transaction_start_offset != NO_TRANSACTION and open_s > for_longer_than_s:
-                yield OpenTransaction(partition.topic, partition.partition, producer, open_s)
+                yield IdleTransaction(partition.topic, partition.partition, producer, open_s)
 
 
 def hanging(
-    candidates: Iterable[OpenTransaction],
+    candidates: Iterable[IdleTransaction],
     *,
     transactional_ids: Mapping[int, str],
     descriptions: Collection[TransactionDescription],
-) -> list[OpenTransaction]:
+) -> list[IdleTransaction]:
     """Return the candidates that no coordinator knows.
 
     Args:
@@ -106,10 +106,10 @@ def hanging(
         descriptions: of these ids.
     """
     known = {
-        (transactional_ids[described.producer_id], place)
+        (transactional_ids[described.producer_id], topic_partition)
         for described in descriptions
         if described.producer_id in transactional_ids
-        for place in described.partitions
+        for topic_partition in described.partitions
     }
     return [
         candidate
@@ -223,10 +223,10 @@ class Transactions:
             KafkaError: a leader does not answer, or refuses.
         """
         by_leader: dict[int, list[tuple[str, int]]] = {}
-        places = list(partitions)
-        if unknown := {topic for topic, _ in places} - set(self._requests.cluster.topics):
+        topic_partitions = list(partitions)
+        if unknown := {topic for topic, _ in topic_partitions} - set(self._requests.cluster.topics):
             await self._requests.refresh(sorted(unknown))
-        for topic, partition in places:
+        for topic, partition in topic_partitions:
             leader = self._requests.cluster.leader_of(topic, partition)
             if leader is not None:
                 by_leader.setdefault(leader, []).append((topic, partition))
@@ -246,7 +246,7 @@ class Transactions:
         )
         return await self._requests.to_node(leader, request)
 
-    async def hanging(self, topics: Sequence[str] | None, *, longest_s: float) -> list[OpenTransaction]:
+    async def hanging(self, topics: Sequence[str] | None, *, longest_s: float) -> list[IdleTransaction]:
         """Find hanging transactions.
 
         Args:
@@ -261,13 +261,15 @@ class Transactions:
         for name in topics or ():
             if cluster.partition_count(name) is None:
                 raise NoSuchTopicError(f"there is no topic {name!r}")
-        places = [
+        topic_partitions = [
             (name, number)
             for name in (cluster.topics if topics is None else topics)
             for number in range(cluster.partition_count(name) or 0)
         ]
         now_ms = time.time_ns() // 1_000_000
-        candidates = list(open_transactions(await self.producers(places), now_ms=now_ms, for_longer_than_s=longest_s))
+        candidates = list(
+            idle_transactions(await self.producers(topic_partitions), now_ms=now_ms, for_longer_than_s=longest_s)
+        )
         if not candidates:
             return []
         found, _ = await self.listed(producer_ids=sorted({each.producer.producer_id for each in candidates}))

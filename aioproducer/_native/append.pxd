@@ -32,7 +32,7 @@ cdef class OpenPartition:
     cdef readonly int partition
     cdef readonly object queue               # the accumulator's PartitionQueue
     cdef public RecordBatchBuilder builder   # of the open batch, or None
-    cdef public int line                     # waiting records of this partition: later ones wait behind
+    cdef public int waiting_count            # waiting records of this partition: later ones wait behind them
 
 
 cdef class TopicInfo:
@@ -40,8 +40,8 @@ cdef class TopicInfo:
     cdef readonly list slots                 # OpenPartition by partition number; None if unused
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
-    cdef public int line                     # records for any partition that wait in line: others queue behind
-    cdef readonly int held                   # to have their partition chosen; one more when forgotten: all queue behind
+    cdef public int waiting_count            # waiting records for any partition: later ones wait behind them
+    cdef readonly int blocked_count          # records to have their partition chosen; one more when forgotten
 
 
 cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize_t partition):
@@ -53,9 +53,9 @@ cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize
 cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicInfo; the accumulator's own
     cdef object _topic                       # last name, and its TopicInfo
-    cdef TopicInfo _slots
+    cdef TopicInfo _topic_info
     cdef OpenPartition _slot                 # where room was found last
-    cdef object _open_batches                # asked once a batch: make_room, batch_full, choose_partition
+    cdef object _open_batches                # asked once per batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
     cdef readonly OwnLoop own_loop           # the only loop that may append
@@ -111,15 +111,15 @@ cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, co
 
 
 cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
-    """None: the record must wait in line, for memory or behind others of its partition or topic."""
+    """Returns where to write; None if the record must wait, for memory or behind others of its partition or topic."""
     cdef OpenPartition slot
     cdef RecordBatchBuilder builder
     cdef Py_ssize_t end
-    if topic.line and record.partition < 0 and is_keyless(appender, record):
+    if topic.waiting_count and record.partition < 0 and is_keyless(appender, record):
         return None
     slot = find_slot(appender, topic, record)
     builder = slot.builder
-    if slot.line:
+    if slot.waiting_count:
         return None
     if builder is not None:
         end = builder.size + record.size

@@ -1,7 +1,7 @@
 """Appends one record to its partition's open batch."""
 
 from collections.abc import Callable, Iterable
-from typing import NoReturn, Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
@@ -10,6 +10,8 @@ from aioproducer._native.memory import Chunk
 from aioproducer._native.own_loop import OwnLoop
 from aioproducer.errors import RecordTooLargeError
 
+_RecordT = TypeVar("_RecordT")
+_ResultT = TypeVar("_ResultT")
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
 
 class OpenBatches(Protocol):
@@ -50,7 +52,7 @@ class OpenPartition:
     partition: int
     queue: PartitionQueue
     builder: RecordBatchBuilder | None  # of the open batch, or None
-    line: int  # waiting records of this partition: later ones wait behind them
+    waiting_count: int  # waiting records of this partition: later ones wait behind them
 
     def __init__(self, partition: int, queue: PartitionQueue) -> None: ...
 
@@ -61,8 +63,8 @@ class TopicInfo:
     slots: list[OpenPartition | None]
 
     def __init__(self, topic: str) -> None: ...
-    line: int  # waiting records for any of its partitions: later ones wait behind them
-    held: int
+    waiting_count: int  # waiting records for any of its partitions: later ones wait behind them
+    blocked_count: int
     """Records that wait for metadata to have their partition chosen, and one more while the topic is forgotten.
 
     Unless it is 0 later records, wherever they go, queue behind them.
@@ -72,7 +74,9 @@ class TopicInfo:
     def block(self) -> None:
         """Let later records wait; each `block` is undone by one `unblock`."""
     def unblock(self) -> None:
-        """Undo one `block`; to append past the others, unblock and block again."""
+        """Undo one `block`."""
+    def append_past_block(self, append: Callable[[_RecordT], _ResultT], record: _RecordT) -> _ResultT:
+        """Call `append` with a record, before the records that wait."""
     def leave(self, partition: int) -> None:
         """Choose again for the next keyless records, if they would go to this partition."""
 
@@ -125,7 +129,7 @@ class RecordAppender:
         on_delivery: OnDelivery | None,
         /,
     ) -> Delivery | None:
-        """Append one record; None: it must wait, for its topic's metadata, for memory or for others before it.
+        """Append one record; returns None if it must wait, for metadata, for memory or for others before it.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
@@ -142,7 +146,7 @@ class RecordAppender:
         /,
     ) -> tuple[bytes | None, bytes | None, int, int]:
         """Check a record that has to wait: (value, key, timestamp in ms, most bytes it can take)."""
-    def place(
+    def append_waiting(
         self,
         topic: str,
         value: bytes | None,
@@ -152,7 +156,7 @@ class RecordAppender:
         headers: Headers | None,
         /,
     ) -> Delivery | None:
-        """Append a record that waited in its partition's line; None: still no memory."""
+        """Append a record that waited in its partition's queue; returns None if there is still no memory."""
     def partition_of(self, topic: str, key: bytes | None, partition: int | None, /) -> int | None:
         """The partition a record of a known topic has for certain; None when it is chosen late."""
 

@@ -113,10 +113,17 @@ cdef class TopicInfo:
             self.sticky = -1
 
     def block(self):
-        self.held += 1
+        self.blocked_count += 1
 
     def unblock(self):
-        self.held -= 1
+        self.blocked_count -= 1
+
+    def append_past_block(self, append, record):
+        self.blocked_count -= 1
+        try:
+            return append(record)
+        finally:
+            self.blocked_count += 1
 
     def __repr__(self):
         return f"<TopicInfo {self.topic!r} partitions={len(self.slots)}>"
@@ -170,11 +177,11 @@ cdef class RecordAppender:
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery):
         cdef RecordBytes record
-        cdef TopicInfo slots
+        cdef TopicInfo topic_info
         cdef bytes value_bytes
         cdef bytes key_bytes
         self.check_open()
-        slots = self._slots if topic is self._topic else self.find_topic(topic)
+        topic_info = self._topic_info if topic is self._topic else self.find_topic(topic)
         value_bytes = as_bytes(value, "value")
         key_bytes = as_bytes(key, "key")
         if on_delivery is not None and not may_be_called(on_delivery):
@@ -184,19 +191,21 @@ cdef class RecordAppender:
         self.busy = True  # already here: reading headers may run a finalizer, and there is only one scratch
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
-            return None if slots is None or slots.held else self._append(slots, &record, on_delivery)
+            if topic_info is None or topic_info.blocked_count:
+                return None
+            return self._append(topic_info, &record, on_delivery)
         finally:
             self.busy = False
 
     cdef TopicInfo find_topic(self, topic):
-        """None if unknown. The last one is cached by the identity of its name: topics in use stay in use."""
+        """Finds a topic by name, or returns None. The last one is cached by identity: topics in use stay in use."""
         cdef PyObject* found = PyDict_GetItemWithError(self.topics, topic) if type(topic) is str else NULL
         if found is NULL:
             check_topic_name(topic)
             return None
         self._topic = topic
-        self._slots = <TopicInfo>found
-        return self._slots
+        self._topic_info = <TopicInfo>found
+        return self._topic_info
 
     def measure(self, topic, value, key, partition, timestamp, headers):
         """Checks a record that has to wait: returns (value, key, timestamp, most bytes it can take)."""
@@ -277,10 +286,10 @@ cdef class RecordAppender:
         self._scratch_capacity = size * 2
         return 0
 
-    # Placing
+    # Appending
 
     cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery):
-        """None if the record must wait."""
+        """Appends a record; returns None if it must wait."""
         cdef RecordBatchBuilder builder = room_for(self, topic, record)
         cdef Delivery delivery
         if builder is None:
@@ -299,30 +308,30 @@ cdef class RecordAppender:
             pass  # the next record for this partition closes a full batch
         return 0
 
-    def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
+    def append_waiting(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
         """Appends a record that waited, past the queue of its partition; None if there is no memory."""
         cdef RecordBytes record
-        cdef TopicInfo slots = self.topics[topic]
+        cdef TopicInfo topic_info = self.topics[topic]
         cdef OpenPartition slot
-        cdef int line
+        cdef int waiting_count
         self.busy = True
         try:
             self.unpack(&record, topic, key, value, partition, timestamp, headers)
-            slot = find_slot(self, slots, &record)
+            slot = find_slot(self, topic_info, &record)
             record.partition = slot.partition
-            line, slot.line = slot.line, 0
+            waiting_count, slot.waiting_count = slot.waiting_count, 0
             try:
-                return self._append(slots, &record, None)
+                return self._append(topic_info, &record, None)
             finally:
-                slot.line += line
+                slot.waiting_count += waiting_count
         finally:
             self.busy = False
 
     def partition_of(self, topic, bytes key, partition):
         """The partition given or by key; None if it is chosen later."""
-        cdef TopicInfo slots = self.topics[topic]
+        cdef TopicInfo topic_info = self.topics[topic]
         if partition is not None:
             return partition
         if key is None or self._ignore_keys or not has_hash(self._key_hash, len(key)):
             return None
-        return hash_partition(self._key_hash, key, len(slots.slots))
+        return hash_partition(self._key_hash, key, len(topic_info.slots))

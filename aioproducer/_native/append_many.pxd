@@ -26,8 +26,8 @@ cdef class BulkAppend:
     cdef readonly bint is_at_row             # that row is not appended yet
     cdef readonly object waiting             # the row taken last, if it must wait
 
-    cdef bint _take(self, TopicInfo slots, row) except -1
-    cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1
+    cdef bint _take(self, TopicInfo topic_info, row) except -1
+    cdef bint _append(self, TopicInfo topic_info, value, key, partition, timestamp, headers) except -1
     cdef Share _new_share(self, OpenPartition slot, RecordBatchBuilder builder)
 
 

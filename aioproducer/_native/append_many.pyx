@@ -68,11 +68,11 @@ cdef class BulkAppend:
 
     def run(self):
         cdef RecordAppender appender = self._appender
-        cdef TopicInfo slots = appender.find_topic(self._topic)  # one that is in use stays in use
+        cdef TopicInfo topic_info = appender.find_topic(self._topic)  # one that is in use stays in use
         self.waiting = None
         self.is_at_row = False
         for row in self._rows:
-            if not self._take(slots, row):
+            if not self._take(topic_info, row):
                 return False
             if appender.pause_wanted:
                 appender.pause_wanted = False
@@ -82,21 +82,21 @@ cdef class BulkAppend:
     def remaining(self):
         return self._rows
 
-    cdef bint _take(self, TopicInfo slots, row) except -1:
-        """False: the row must wait in line, and is `waiting`."""
+    cdef bint _take(self, TopicInfo topic_info, row) except -1:
+        """Appends a row; returns False if it must wait, and is `waiting`."""
         self.position += 1
         self.is_at_row = True
         self._appender.check_open()
         value, key, partition, timestamp, headers = row
-        is_held = self._appender.busy or slots is None or slots.held
-        if is_held or not self._append(slots, value, key, partition, timestamp, headers):
+        is_blocked = self._appender.busy or topic_info is None or topic_info.blocked_count
+        if is_blocked or not self._append(topic_info, value, key, partition, timestamp, headers):
             self.waiting = row
             return False
         self.is_at_row = False
         return True
 
-    cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1:
-        """False if the record must wait."""
+    cdef bint _append(self, TopicInfo topic_info, value, key, partition, timestamp, headers) except -1:
+        """Appends the record of a row; returns False if it must wait."""
         cdef RecordAppender appender = self._appender
         cdef RecordBytes record
         cdef RecordBatchBuilder builder
@@ -105,7 +105,7 @@ cdef class BulkAppend:
         appender.busy = True
         try:
             appender.unpack(&record, self._topic, key_bytes, value_bytes, partition, timestamp, headers)
-            builder = room_for(appender, slots, &record)
+            builder = room_for(appender, topic_info, &record)
             if builder is None:
                 return False
             extend(share_of(self, appender._slot, builder), self.position, builder.count, 1)

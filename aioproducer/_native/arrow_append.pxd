@@ -14,6 +14,6 @@ cdef class ArrowAppend(BulkAppend):
 
     cdef bint _has_row(self) except -1
     cdef tuple _row(self)
-    cdef bint _append_stretch(self, TopicInfo slots) except -1
-    cdef bint _append_row(self, TopicInfo slots, const RecordBytes* record) except -1
-    cdef int _append_run(self, TopicInfo slots, int64_t end, int64_t now) except -1
+    cdef bint _append_stretch(self, TopicInfo topic_info) except -1
+    cdef bint _append_row(self, TopicInfo topic_info, const RecordBytes* record) except -1
+    cdef int _append_run(self, TopicInfo topic_info, int64_t end, int64_t now) except -1

@@ -25,12 +25,12 @@ cdef class ArrowAppend(BulkAppend):
 
     def run(self):
         cdef RecordAppender appender = self._appender
-        cdef TopicInfo slots = appender.find_topic(self._topic)  # one that is in use stays in use
+        cdef TopicInfo topic_info = appender.find_topic(self._topic)  # one that is in use stays in use
         self.waiting = None
         self.is_at_row = False
         while self._has_row():
-            if not self._append_stretch(slots):
-                self._take(slots, self._row())
+            if not self._append_stretch(topic_info):
+                self._take(topic_info, self._row())
             if self.waiting is not None:
                 return False
             if appender.pause_wanted:
@@ -55,12 +55,12 @@ cdef class ArrowAppend(BulkAppend):
         self._next += 1
         return self._columns.row(self._next - 1)
 
-    cdef bint _append_stretch(self, TopicInfo slots) except -1:
-        """False: the next row has to be taken as objects."""
+    cdef bint _append_stretch(self, TopicInfo topic_info) except -1:
+        """Appends up to `STRETCH` rows; returns False if the next one has to be taken as objects."""
         cdef RecordAppender appender = self._appender
         cdef RecordBytes record
         cdef int64_t end = min(self._columns.length, self._next + STRETCH)
-        if appender.busy or slots is None or slots.held or not appender.is_open_here():
+        if appender.busy or topic_info is None or topic_info.blocked_count or not appender.is_open_here():
             return False
         cdef int64_t now = appender._now_ms()
         appender.busy = True
@@ -68,24 +68,24 @@ cdef class ArrowAppend(BulkAppend):
             while self._next < end:
                 if not read_row(self._columns, self._next, appender, &record, now):
                     return False
-                if not self._append_row(slots, &record):
+                if not self._append_row(topic_info, &record):
                     self.waiting = self._columns.row(self._next - 1)
                     break
-                if appender.pause_wanted or appender.closed or slots.held:
+                if appender.pause_wanted or appender.closed or topic_info.blocked_count:
                     break
                 if is_sticky(appender, &record):
-                    self._append_run(slots, end, now)
+                    self._append_run(topic_info, end, now)
         finally:
             appender.busy = False
         return True
 
-    cdef bint _append_row(self, TopicInfo slots, const RecordBytes* record) except -1:
-        """False: the record must wait in line."""
+    cdef bint _append_row(self, TopicInfo topic_info, const RecordBytes* record) except -1:
+        """Appends the record of the next row; returns False if it must wait."""
         cdef RecordBatchBuilder builder
         self._next += 1
         self.position += 1
         self.is_at_row = True
-        builder = room_for(self._appender, slots, record)
+        builder = room_for(self._appender, topic_info, record)
         if builder is None:
             return False
         extend(share_of(self, self._appender._slot, builder), self.position, builder.count, 1)
@@ -93,7 +93,7 @@ cdef class ArrowAppend(BulkAppend):
         self.is_at_row = False
         return True
 
-    cdef int _append_run(self, TopicInfo slots, int64_t end, int64_t now) except -1:
+    cdef int _append_run(self, TopicInfo topic_info, int64_t end, int64_t now) except -1:
         """Appends keyless rows behind one, as long as the batch that has it takes them and does not become full.
 
         No code in Python runs meanwhile, and nothing is allocated but room for headers.
@@ -105,7 +105,7 @@ cdef class ArrowAppend(BulkAppend):
         cdef RecordBytes record
         cdef Py_ssize_t room
         cdef int before
-        if builder is None or slot.line or slots.line or slot.partition != slots.sticky:
+        if builder is None or slot.waiting_count or topic_info.waiting_count or slot.partition != topic_info.sticky:
             return 0
         share = share_of(self, slot, builder)
         before = builder.count
@@ -113,10 +113,10 @@ cdef class ArrowAppend(BulkAppend):
             return 0
         while self._next < end and read_row(self._columns, self._next, appender, &record, now):
             room = min(builder.chunk.capacity, builder.limit) - builder.size
-            room = min(room, appender.batch_size - BATCH_HEADER_SIZE - slots.sticky_bytes)
+            room = min(room, appender.batch_size - BATCH_HEADER_SIZE - topic_info.sticky_bytes)
             if record.size >= room or not is_sticky(appender, &record):
                 break
-            slots.sticky_bytes += record.size
+            topic_info.sticky_bytes += record.size
             write_record(builder, &record)
             self._next += 1
         extend(share, self.position + 1, before, builder.count - before)
@@ -132,7 +132,7 @@ cdef inline bint is_sticky(RecordAppender appender, const RecordBytes* record) n
 cdef inline bint read_row(
     ArrowRows columns, int64_t row, RecordAppender appender, RecordBytes* record, int64_t now
 ) noexcept:
-    """False: a part of the row is not allowed, or needs a closer look."""
+    """Reads a row; returns False if a part of it is not allowed, or needs a closer look."""
     record.key_size = bytes_at(&columns.key, row, &record.key)
     record.value_size = bytes_at(&columns.value, row, &record.value)
     if max(record.key_size, record.value_size) > appender.max_record_size:  # too large to be added up
@@ -163,7 +163,7 @@ cdef inline bint read_row(
 
 
 cdef bint write_headers(RecordAppender appender, const HeadersColumn* column, int64_t row) except -1:
-    """Writes the section of headers into the scratch; False: a pair or name is null, a text not UTF-8, or too large."""
+    """Writes the headers into the scratch; returns False if a pair or name is null, a text not UTF-8, or too large."""
     cdef const char* name = NULL
     cdef const char* value = NULL
     cdef Py_ssize_t name_size

@@ -17,7 +17,7 @@ cdef class BatchResult:
     cdef public object on_wanted             # called once with self, when the first waiter comes; or None
     cdef list waiting                        # Deliveries of this batch that have waiters or callbacks
     cdef list callbacks                      # (index, timestamp, on_delivery, context of its call) in record order
-    cdef list tallies                        # counts that include its unseen records; None = none
+    cdef list failure_counts                 # counts that include its unseen records; None = none
     cdef list parts                          # after a move: (first index here, BatchResult, index there)
 
     cpdef add_callback(self, int index, int64_t timestamp, callback, context=*)

@@ -3,15 +3,11 @@
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, final
+from typing import TypeAlias, final
 
+from aioproducer._sender.unseen_failures import FailureCount
 from aioproducer.errors import KafkaError
 from aioproducer.records import RecordMetadata, TopicPartition
-
-class Tally(Protocol):
-    """A number of failed records."""
-
-    records: int
 
 OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaError | None], object]
 
@@ -79,7 +75,7 @@ class BatchResult:
         """Return the metadata of record `index` with this timestamp (ms)."""
     def unseen(self) -> int:
         """Return the number of failed records that no caller has seen."""
-    def count_in(self, tally: Tally) -> None:
+    def count_in(self, failure_count: FailureCount) -> None:
         """Add the unseen records to a count; each is subtracted when a caller sees it later."""
     def move(self, parts: list[tuple[int, BatchResult, int]]) -> None:
         """Move the records to other results: (first index here, result, index there), ascending by the first."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, auto_pickle=False
-"""What a caller holds of a record, and what all records of a batch share.
+"""The handle of a record that a caller holds, and the result that all records of a batch share.
 
 A batch has one `BatchResult`; a record has a `Delivery`, a pair of (result, index) that speaks the protocol of
 `asyncio.Future` without being one, so that `gather`, `wait`, `wait_for` and `shield` take it without a Task.
@@ -90,14 +90,14 @@ cdef class BatchResult:
         elif index in self.seen:
             return
         self.seen.add(index)
-        for tally in self.tallies or ():
-            tally.records -= 1
+        for failure_count in self.failure_counts or ():
+            failure_count.records -= 1
 
-    def count_in(self, tally):
-        tally.records += self.unseen()
-        if self.tallies is None:
-            self.tallies = []
-        self.tallies.append(tally)
+    def count_in(self, failure_count):
+        failure_count.records += self.unseen()
+        if self.failure_counts is None:
+            self.failure_counts = []
+        self.failure_counts.append(failure_count)
 
     # Moving: a waiting record joins a batch, or a batch is split
 
@@ -154,13 +154,13 @@ cdef object find_part(list parts, int index):
 
 
 cdef object make_metadata(BatchResult result, int index, int64_t timestamp):
-    cdef tuple place = <tuple>result.topic_partition  # a named tuple, whose own indexing is slow
+    cdef tuple topic_partition = <tuple>result.topic_partition  # a named tuple, whose own indexing is slow
     cdef bint append_time = result.log_append_time >= 0
     # A named tuple is made here without its own __new__, which is Python code.
     return tuple.__new__(RecordMetadata, (
-        place[0],
-        place[1],
-        place,
+        topic_partition[0],
+        topic_partition[1],
+        topic_partition,
         result.base_offset + index if result.base_offset >= 0 else -1,
         result.log_append_time if append_time else timestamp,
         1 if append_time else 0,
@@ -213,7 +213,7 @@ cdef class Delivery:
     """
 
     def __init__(self):
-        raise TypeError("a Delivery is made by the verbs of a producer: delivery = producer.send(...)")
+        raise TypeError("a Delivery is made by the methods of a producer: delivery = producer.send(...)")
 
     # State, as asyncio.Future has it
 

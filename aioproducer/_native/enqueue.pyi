@@ -1,10 +1,10 @@
-"""`Producer.enqueue`: the verb that loops call, so that a record that need not wait is one native call."""
+"""`Producer.enqueue`: the method that loops call, so that a record that need not wait is one native call."""
 
 from collections.abc import Coroutine, Generator
 
 from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
-from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
 
 class Accepted(Coroutine[object, None, Delivery]):
     """Result of `enqueue` for a record that need not wait; awaiting it runs no more user code."""
@@ -44,7 +44,7 @@ class EnqueueMethod:
         """
     def _enqueue_natively(self, pipeline: RecordPipeline | None) -> None:
         """Try this pipeline first; None sends all records the slow path."""
-    def _enqueue_prepared(self, record: PreparedRecord, /) -> Coroutine[object, None, Delivery]:
+    def _enqueue_arguments(self, record: RecordArguments, /) -> Coroutine[object, None, Delivery]:
         """Enqueue a record that has to wait, after its hooks have run."""
     def _enqueue_within(
         self,

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""`Producer.enqueue`: the verb that loops call, so that a record that need not wait is one native call.
+"""`Producer.enqueue`: the method that loops call, so that a record that need not wait is one native call.
 
 What it gives its caller to await is a coroutine that is already done. It lets the loop run once when enough was
 written, so that the sender works while a loop of `await enqueue` goes on; else it costs no turn.
@@ -123,7 +123,7 @@ cdef class EnqueueMethod:
             )
             if type(taken) is Delivery:
                 return new_accepted(self._pipeline.appender, <Delivery>taken)
-            return self._enqueue_prepared(taken)
+            return self._enqueue_arguments(taken)
         return self._enqueue_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
 
 

@@ -52,5 +52,5 @@ cdef inline Py_ssize_t partition_of_key(int kind, const unsigned char* data, Py_
 
 
 cdef inline bint has_hash(int kind, Py_ssize_t key_size) noexcept nogil:
-    """False for no key (-1), and for librdkafka's CRC-32 also for an empty one."""
+    """Whether a key has a hash: not if there is none (-1), nor an empty one with librdkafka's CRC-32."""
     return key_size > 0 or (key_size == 0 and kind != CRC32)

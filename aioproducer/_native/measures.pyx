@@ -26,12 +26,12 @@ COUNTS = (1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0)
 cdef class Histogram:
 
     def __cinit__(self, bounds):
-        cdef Py_ssize_t place
+        cdef Py_ssize_t bucket
         self._buckets = len(bounds) + 1
         if self._buckets > MAX_BUCKETS:
             raise ValueError(f"a histogram has at most {MAX_BUCKETS} buckets, got {self._buckets}")
-        for place, bound in enumerate(bounds):
-            self._bounds[place] = bound
+        for bucket, bound in enumerate(bounds):
+            self._bounds[bucket] = bound
 
     cdef void add(self, double value, long long count) noexcept:
         cdef Py_ssize_t low = 0
@@ -54,8 +54,8 @@ cdef class Histogram:
 
     def read(self):
         return (
-            tuple([self._bounds[place] for place in range(self._buckets - 1)]),
-            tuple([self._counts[place] for place in range(self._buckets)]),
+            tuple([self._bounds[bucket] for bucket in range(self._buckets - 1)]),
+            tuple([self._counts[bucket] for bucket in range(self._buckets)]),
             self._total,
             self._largest,
         )
@@ -90,8 +90,8 @@ cdef class LatencyHistogram:
 
     def record(self, double latency_s, long long count=1):
         cdef list counts = self._counts
-        cdef Py_ssize_t place = bisect_right(_BOUNDS_S, latency_s)
-        counts[place] += count
+        cdef Py_ssize_t bucket = bisect_right(_BOUNDS_S, latency_s)
+        counts[bucket] += count
         self._count += count
         if latency_s > self._max_s:
             self._max_s = latency_s
@@ -113,7 +113,7 @@ cdef class LatencyHistogram:
 cdef class RecordSizes:
 
     def read(self):
-        return SIZES, tuple([self.counts[place] for place in range(13)]), float(self.total), float(self.largest)
+        return SIZES, tuple([self.counts[bucket] for bucket in range(13)]), float(self.total), float(self.largest)
 
 
 cdef class TopicCounters:

@@ -64,13 +64,13 @@ cdef class PlainJson:
 
     cdef object _plain_array(self, value, int depth):
         cdef list copy = None
-        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t index = 0
         for part in value:
             made = self._plain(part, depth)
             if made is NOT_PLAIN:
                 return NOT_PLAIN
             if made is not part:
                 copy = list(value) if copy is None else copy
-                copy[place] = made
-            place += 1
+                copy[index] = made
+            index += 1
         return value if copy is None else copy

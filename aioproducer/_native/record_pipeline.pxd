@@ -6,7 +6,7 @@ from aioproducer._native.append cimport RecordAppender
 from aioproducer._native.bound_serializer cimport BoundSerializer
 
 
-cdef class PreparedRecord:
+cdef class RecordArguments:
     cdef readonly str topic
     cdef readonly object value               # bytes, or a value that the append checks
     cdef readonly object key

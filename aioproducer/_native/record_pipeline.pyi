@@ -7,13 +7,14 @@ from typing import NoReturn, Protocol
 from aioproducer._native.append import Headers, RecordAppender
 from aioproducer._native.bound_serializer import BoundSerializer
 from aioproducer._native.delivery import Delivery, OnDelivery
+from aioproducer._producer.unfinished_record import UnfinishedRecord
 from aioproducer.cluster import Cluster
 from aioproducer.errors import KafkaError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
 from aioproducer.records import ProducerRecord
 
-class PreparedRecord:
+class RecordArguments:
     """The arguments of an append that has to wait, after the user's code has run."""
 
     topic: str
@@ -25,7 +26,7 @@ class PreparedRecord:
     on_delivery: OnDelivery | None
     context: contextvars.Context | None  # of the call; None where no code of the user's runs later
     choose_partition: Callable[[], int] | None
-    """Asks the partitioner, once the topic is known; None: the record has its partition, or needs none."""
+    """Asks the partitioner, once the topic is known; None if the record has its partition, or needs none."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class PreparedRecord:
             TypeError, ValueError: no topic can have that name.
         """
     def append_to(self, appender: RecordAppender) -> Delivery | None:
-        """Append the record, in the context of its call; None: it has to wait."""
+        """Append the record, in the context of its call; returns None if it has to wait."""
     def choose(self) -> None:
         """Have the partitioner choose, if it has not; the topic must be known.
 
@@ -69,22 +70,6 @@ class InterceptorLoop:
             returned the record it was given.
         """
     def __len__(self) -> int: ...
-
-class UnfinishedRecord(Protocol):
-    """A record that waits for its serializers; `_producer/unfinished_record.py` implements it."""
-
-    topic: str
-
-    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | PreparedRecord:
-        """Wait for the serializers and for the records of the topic before it, and append it.
-
-        Args:
-            timeout_s: limit of the wait.
-            check: raises if the record may not be appended any more.
-
-        Raises:
-            SerializationError: a serializer failed, or the time is over.
-        """
 
 class PipelineCallbacks(Protocol):
     """Rare steps that the pipeline leaves to Python; `_producer/record_hooks.py` implements them."""
@@ -121,7 +106,7 @@ class PipelineCallbacks(Protocol):
         """Return a choice that is an int of another type; raises for one that is not a partition."""
 
 class Metadata(Protocol):
-    """Where the partitioner's cluster comes from."""
+    """The source of the partitioner's cluster."""
 
     @property
     def cluster(self) -> Cluster:
@@ -167,7 +152,7 @@ class RecordPipeline:
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord:
+    ) -> Delivery | RecordArguments:
         """Run the hooks, each once, and append the record.
 
         Returns:
@@ -189,7 +174,7 @@ class RecordPipeline:
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord | UnfinishedRecord:
+    ) -> Delivery | RecordArguments | UnfinishedRecord:
         """As `take`, for a call that can wait for a serializer's awaitable; `take` refuses such a record."""
     def append_bytes(
         self,
@@ -203,7 +188,7 @@ class RecordPipeline:
         key_bytes: object,
         value_bytes: object,
         /,
-    ) -> Delivery | PreparedRecord:
+    ) -> Delivery | RecordArguments:
         """Go on behind the serializers: ask the partitioner, and append.
 
         Raises:
@@ -220,7 +205,7 @@ class RecordPipeline:
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord | UnfinishedRecord:
+    ) -> Delivery | RecordArguments | UnfinishedRecord:
         """As `take_or_wait`, without the serializers: key and value are bytes."""
     def choose(
         self, topic: str, key: object, key_bytes: bytes | None, value: object, value_bytes: bytes | None, /

@@ -4,7 +4,7 @@
     interceptors ──► serializers ──► partitioner ──► append
 
 Hooks may send, flush or close themselves, so nothing of a record is kept in this object while one runs. They run
-once per record: a record that has to wait leaves here as a `PreparedRecord`, with its bytes.
+once per record: a record that has to wait leaves here as a `RecordArguments`, with its bytes.
 
 Source: KafkaProducer.doSend in Apache Kafka.
 """
@@ -38,7 +38,7 @@ cdef object MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF
 cdef type RECORD_TYPE = ProducerRecord
 
 
-cdef class PreparedRecord:
+cdef class RecordArguments:
 
     def __init__(self, topic, value, key, partition, timestamp, headers, on_delivery, *, context=None,
                  choose_partition=None):
@@ -60,7 +60,7 @@ cdef class PreparedRecord:
             self.choose_partition = None
 
     def append_to(self, RecordAppender appender not None):
-        """None: the record has to wait."""
+        """Appends the record; returns None if it has to wait."""
         if self.context is None:
             return self._append_to(appender)
         return self.context.run(self._append_to, appender)  # `on_delivery` is called in a copy of it
@@ -71,7 +71,7 @@ cdef class PreparedRecord:
         )
 
     def __repr__(self):
-        return f"<PreparedRecord for topic {self.topic!r} partition={self.partition}>"
+        return f"<RecordArguments for topic {self.topic!r} partition={self.partition}>"
 
 
 # A ProducerRecord is made here from checked arguments by writing its slots, because its own __init__ is Python code
@@ -136,21 +136,21 @@ cdef class InterceptorLoop:
 
     cpdef object on_send(self, record):
         cdef object current = record
-        cdef object answer
-        cdef int place = -1
+        cdef object returned
+        cdef int index = -1
         for interceptor in self.interceptors:
-            place += 1
+            index += 1
             try:
-                answer = interceptor.on_send(current)
-                if answer is not current and answer is not None and not isinstance(answer, ProducerRecord):
-                    raise TypeError(f"on_send must return a ProducerRecord or None, not {type(answer).__name__}")
+                returned = interceptor.on_send(current)
+                if returned is not current and returned is not None and not isinstance(returned, ProducerRecord):
+                    raise TypeError(f"on_send must return a ProducerRecord or None, not {type(returned).__name__}")
             except (Exception, CancelledError) as error:  # of the user's own code
-                self._note_failure(place, "on_send", error)
+                self._note_failure(index, "on_send", error)
                 continue
-            if answer is None:
-                self._note_drop(place, current)
+            if returned is None:
+                self._note_drop(index, current)
                 return None
-            current = answer
+            current = returned
         return current
 
     def __len__(self):
@@ -228,7 +228,7 @@ cdef class RecordPipeline:
 
     cdef object run(self, topic, value, key, partition, timestamp, headers, on_delivery,
                     BoundSerializer key_serializer, BoundSerializer value_serializer, bint may_wait):
-        """A Delivery if the record was appended or dropped; a PreparedRecord if it has to wait.
+        """A Delivery if the record was appended or dropped; a RecordArguments if it has to wait.
 
         With `may_wait`, an UnfinishedRecord if a serializer of this or an earlier record of the topic is awaited.
         """
@@ -270,7 +270,7 @@ cdef class RecordPipeline:
             delivery = self.appender.append(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery)
             if delivery is not None:
                 return delivery
-            return PreparedRecord(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery)
+            return RecordArguments(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery)
         return self._serialize(
             topic, value, key, partition, timestamp, headers, on_delivery, key_serializer, value_serializer, may_wait
         )
@@ -313,7 +313,7 @@ cdef class RecordPipeline:
 
     cpdef object append_bytes(self, topic, value, key, partition, timestamp, headers, on_delivery, key_bytes,
                               value_bytes):
-        """Asks the partitioner, and appends; a PreparedRecord if the record has to wait."""
+        """Asks the partitioner, and appends; a RecordArguments if the record has to wait."""
         cdef object choose = None
         cdef Delivery delivery
         try:
@@ -338,8 +338,8 @@ cdef class RecordPipeline:
             context = PyContext_CopyCurrent()
         if choose is not None:
             choose = partial(context.run, choose)
-        return PreparedRecord(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery,
-                              context=context, choose_partition=choose)
+        return RecordArguments(topic, value_bytes, key_bytes, partition, timestamp, headers, on_delivery,
+                               context=context, choose_partition=choose)
 
     # The partitioner
 

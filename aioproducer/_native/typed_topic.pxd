@@ -4,8 +4,8 @@ from aioproducer._native.bound_serializer cimport BoundSerializer
 from aioproducer._native.enqueue cimport EnqueueMethod
 
 
-cdef class TypedVerbs:
-    cdef EnqueueMethod _verbs                  # the producer's
+cdef class TypedMethods:
+    cdef EnqueueMethod _producer                  # the producer's
     cdef bint _asks_producer                 # its class overrides send methods: they get the bytes
     cdef str _topic
     cdef tuple _headers                      # of every record, or None

@@ -6,10 +6,11 @@ from typing import Generic
 from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.enqueue import EnqueueMethod
-from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline, UnfinishedRecord
+from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
 from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
+from aioproducer._producer.unfinished_record import UnfinishedRecord
 
-class TypedVerbs(Generic[KeyT, ValueT]):
+class TypedMethods(Generic[KeyT, ValueT]):
     """Base class of `Topic` with its `enqueue`.
 
     Args:
@@ -46,7 +47,7 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord | None:
+    ) -> Delivery | RecordArguments | None:
         """Check the types, run serializers and hooks, and append the record.
 
         Returns:
@@ -61,7 +62,7 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         /,
-    ) -> Delivery | PreparedRecord | UnfinishedRecord | None:
+    ) -> Delivery | RecordArguments | UnfinishedRecord | None:
         """As `_take`, also for a record whose serializers are awaited."""
     def _enqueue_within(
         self,
@@ -79,7 +80,7 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         """Return the producer's pipeline; raises if no records are accepted."""
     def _enqueue_slowly(
         self,
-        taken: PreparedRecord | None,
+        taken: RecordArguments | None,
         value: ValueT | None,
         key: KeyT | None,
         partition: int | None,

@@ -17,11 +17,11 @@ cdef inline bint is_of(part, tuple types) except -1:
 
 
 @cython.auto_pickle(False)
-cdef class TypedVerbs:
+cdef class TypedMethods:
 
     def __init__(self, EnqueueMethod producer not None, records, *, bint asks_producer):
         key, value = records.key, records.value
-        self._verbs = producer
+        self._producer = producer
         self._asks_producer = asks_producer
         self._records = records
         self._topic = str.__str__(records.name)  # of a StrEnum, its text
@@ -34,8 +34,8 @@ cdef class TypedVerbs:
         return GenericAlias(cls, parameters)
 
     cdef object _give(self, value, key, partition, timestamp, headers, on_delivery, bint may_wait):
-        """A Delivery, or a PreparedRecord or UnfinishedRecord if it has to wait."""
-        cdef RecordPipeline pipeline = self._verbs._pipeline
+        """A Delivery, or a RecordArguments or UnfinishedRecord if it has to wait."""
+        cdef RecordPipeline pipeline = self._producer._pipeline
         if pipeline is None:
             pipeline = self._open_pipeline()  # raises if no records are accepted
         if not (is_of(value, self._value_types) and is_of(key, self._key_types)):
@@ -69,5 +69,5 @@ cdef class TypedVerbs:
             return self._enqueue_within(deadline, value, key, partition, timestamp, headers, on_delivery)
         taken = self._give(value, key, partition, timestamp, headers, on_delivery, True)
         if type(taken) is Delivery:
-            return new_accepted((<RecordPipeline>self._verbs._pipeline).appender, <Delivery>taken)
+            return new_accepted((<RecordPipeline>self._producer._pipeline).appender, <Delivery>taken)
         return self._enqueue_slowly(taken, value, key, partition, timestamp, headers, on_delivery)

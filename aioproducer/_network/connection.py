@@ -33,6 +33,7 @@ from aioproducer._protocol.framing import FrameProtocol
 from aioproducer._protocol.handshake import handshake
 from aioproducer._protocol.messages import PRODUCE, HandshakeRequest
 from aioproducer._protocol.response_limits import largest_response
+from aioproducer._threads.off_loop import without_frames
 from aioproducer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -43,7 +44,7 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.context import NetworkContext, TimerHandle
 
 
 class ConnectionState(enum.Enum):
@@ -94,7 +95,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     missing = "the port is open, but no Kafka broker has answered there"  # while it is not ready: what it waits for
     _held_bytes = 0  # of an incomplete response, as last reported
     _retires_with: KafkaError | None = None
-    _watch_timer: Timer | None = None
+    _watch_timer: TimerHandle | None = None
 
     def __init__(self, context: NetworkContext, label: str, on_closed: OnClosed) -> None:
         loop, settings = context.loop, context.settings
@@ -198,7 +199,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Close at once; the loop ends the requests as lost a little later. A second call does nothing."""
         if self._state is ConnectionState.CLOSED:
             return
-        self.error = _without_frames(with_label(self.label, error))
+        # Kept as the reason of the close: a frame of its traceback would keep a request and its batches.
+        self.error = without_frames(with_label(self.label, error))
         self._move_to(ConnectionState.CLOSED)
         self._handshake.close()
         self._conversation.drop_held()
@@ -281,7 +283,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def _note_held(self) -> None:
         self._held_bytes = self._conversation.held_bytes
-        self._context.held_answers.note(self.close, self._held_bytes)
+        self._context.response_budget.note(self.close, self._held_bytes)
 
     # Handshake
 
@@ -421,13 +423,4 @@ def with_label(label: str, error: KafkaError) -> KafkaError:
         labelled = type(error)(f"{label}: {error}")
         labelled.__cause__ = error.__cause__
         return labelled
-    return error
-
-
-def _without_frames(error: KafkaError) -> KafkaError:
-    # The error is kept as the reason of the close; a frame of its traceback would keep a request and its batches.
-    each: BaseException | None = error
-    while each is not None:
-        each.__traceback__ = None
-        each = each.__cause__ or each.__context__
     return error

@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from aioproducer._network.address_race import AddressRace, Contender, Failed, direct, text_of
+from aioproducer._network.address_race import AddressRace, Contender, Failed, Won, direct, text_of
 from aioproducer._network.addresses import canonical_names, interleaved, look_up
 from aioproducer._network.connection import BrokerConnection, with_label
-from aioproducer._network.proxy import connect_through
+from aioproducer._network.proxy import ProxyAuthenticationError, connect_through
+from aioproducer._network.refusals import is_for_good
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, TlsError
 
 if TYPE_CHECKING:
@@ -39,11 +40,14 @@ class ConnectionAttempt:
     def __init__(self, context: NetworkContext, node: Node, *, label: str, timeout_s: float, number: int) -> None:
         self.host: str = node.host
         """The name that TLS and SASL check."""
+        self.refusals: list[KafkaError] = []
+        """Reasons of the addresses that refuse this client for good."""
         self._context = context
         self._node = node
         self._label = label
         self._timeout_s = timeout_s
         self._number = number
+        self._is_any_silent = False  # of the addresses that were connected to
         self._missing = ""  # what the handshake waits for, for the text of a time-out
 
     async def route(self) -> Route:
@@ -59,8 +63,12 @@ class ConnectionAttempt:
     async def open(self, route: Route, make: Callable[[], BrokerConnection]) -> BrokerConnection:
         """Return a connection that is ready.
 
+        An address that refuses this client for good is followed by the others of the name: during a rolling change of
+        certificates or passwords another broker accepts it.
+
         Raises:
-            KafkaError: there is none; with the reason of each address.
+            KafkaError: there is none; with the reason of each address, or that of the first refusal if no address that
+                could be connected to did anything else.
         """
         tls = self._context.security.tls if self._context.security is not None else None
         if tls is not None:
@@ -72,20 +80,31 @@ class ConnectionAttempt:
             limit = asyncio.timeout_at(won.deadline)
             try:
                 async with limit:
-                    return await self._ready(won.protocol)
-            except KafkaError:
-                raise  # its text names the broker and the reason
+                    return await self._ready(won)
             except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
-                if isinstance(error, TimeoutError) and limit.expired():
-                    error = TimeoutError(f"{self._missing} within {self._timeout_s:.1f} s")
-                race.failed.append(Failed(won.contender, error, is_timeout=False))
-        text = f"cannot connect to {self._label}{route.note}: {race.reasons}"
-        if any(isinstance(failed.error, AuthenticationError) for failed in race.failed):
-            raise AuthenticationError(text)  # of a proxy
-        raise BrokerConnectionError(text)
+                is_over = isinstance(error, TimeoutError) and limit.expired()
+                race.failed.append(Failed(won.contender, self._noted(error, is_over=is_over), is_timeout=False))
+        raise self._failure(race, route)
 
-    async def _ready(self, protocol: asyncio.Protocol) -> BrokerConnection:
-        connection = await self._established(protocol)
+    def _noted(self, error: Exception, *, is_over: bool) -> Exception:
+        """Return why an address that was connected to is of no use; raise what the other addresses do not change."""
+        if is_for_good(error):
+            self.refusals.append(cast("KafkaError", error))
+            return error
+        if isinstance(error, KafkaError):
+            raise error  # its text names the broker and the reason
+        self._is_any_silent = True
+        return TimeoutError(f"{self._missing} within {self._timeout_s:.1f} s") if is_over else error
+
+    def _failure(self, race: AddressRace[asyncio.Protocol], route: Route) -> KafkaError:
+        if self.refusals and not self._is_any_silent:
+            return self.refusals[0]
+        text = f"cannot connect to {self._label}{route.note}: {race.reasons}"
+        is_of_proxy = any(isinstance(failed.error, ProxyAuthenticationError) for failed in race.failed)
+        return AuthenticationError(text) if is_of_proxy else BrokerConnectionError(text)
+
+    async def _ready(self, won: Won[asyncio.Protocol]) -> BrokerConnection:
+        connection = await self._established(won)
         try:
             await connection.ready
         except asyncio.CancelledError:
@@ -97,14 +116,14 @@ class ConnectionAttempt:
             raise connection.error
         return connection
 
-    async def _established(self, protocol: asyncio.Protocol) -> BrokerConnection:
+    async def _established(self, won: Won[asyncio.Protocol]) -> BrokerConnection:
         """Return the connection, behind the TLS handshake if there is one."""
-        if isinstance(protocol, BrokerConnection):
-            return protocol
-        behind_tls = cast("TlsProtocol[BrokerConnection]", protocol)
+        if isinstance(won.protocol, BrokerConnection):
+            return won.protocol
+        behind_tls = cast("TlsProtocol[BrokerConnection]", won.protocol)
         self._missing = "the port is open, but nothing has answered the TLS handshake there"
         try:
-            return await behind_tls.established()
+            return await behind_tls.established(again=won.contender.connect)
         except TlsError as error:
             raise with_label(self._label, error) from error.__cause__
 

@@ -41,7 +41,7 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsRefusedError
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.context import NetworkContext, TimerHandle
     from aioproducer._protocol.messages import Api
     from aioproducer._protocol.primitives import Response
     from aioproducer.cluster import Node
@@ -89,9 +89,10 @@ class NodeConnection:
         )
         self._task: asyncio.Task[None] | None = None
         self._cancelled: set[asyncio.Task[None]] = set()  # attempts that still close their sockets
-        self._timer: Timer | None = None
-        self._throttle_timer: Timer | None = None
+        self._timer: TimerHandle | None = None
+        self._throttle_timer: TimerHandle | None = None
         self._attempts = 0
+        self._refusing_addresses = 0  # of the last attempt
         # Failed attempts and lost connections since a broker last answered: they lengthen the pause.
         self._failures_in_a_row = 0
         # Failed attempts since the last connection, refusals apart: they lengthen the set-up time-out, which a lost
@@ -231,7 +232,8 @@ class NodeConnection:
             error.__cause__ = cause
         if is_refusal(error):
             context = self._context
-            context.refusals.note(self.place, context.loop.time(), random=context.random)
+            addresses = max(1, self._refusing_addresses)
+            context.refusals.note(self.place, context.loop.time(), random=context.random, addresses=addresses)
         else:
             self._failed_attempts_in_a_row += 1
         self._note_failure(error)
@@ -245,9 +247,13 @@ class NodeConnection:
             number=self._attempts,
         )
         self._attempts += 1
+        self._refusing_addresses = 0
         route = await attempt.route()
         self.host = attempt.host
-        return await attempt.open(route, self._connection_factory())
+        try:
+            return await attempt.open(route, self._connection_factory())
+        finally:
+            self._refusing_addresses = len(attempt.refusals)
 
     def _connection_factory(self) -> Callable[[], BrokerConnection]:
         context, label = self._context, _label(self.node)

@@ -11,19 +11,20 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aioproducer._network.refusals import Refusals
-from aioproducer._network.response_budget import HeldAnswers
+from aioproducer._network.response_budget import ResponseBudget
 from aioproducer._network.routes import Routes
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
+    from aioproducer._logs import EventLog
     from aioproducer._network.sasl_client import SaslClient
     from aioproducer._network.tls_client import TlsClient
     from aioproducer._timing.retry_backoff import RandomSource
 
 
-class Timer(Protocol):
-    """A scheduled callback."""
+class TimerHandle(Protocol):
+    """A scheduled callback, as `asyncio.TimerHandle`."""
 
     def cancel(self) -> None:
         """Do not call."""
@@ -32,21 +33,8 @@ class Timer(Protocol):
 class Timers(Protocol):
     """Timers; `_timing/timers.py` implements them."""
 
-    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+    def schedule(self, when: float, callback: Callable[[float], None]) -> TimerHandle:
         """Call back with the time, at `when` (monotonic seconds) or soon after."""
-
-
-class EventLog(Protocol):
-    """What is used of a structlog logger: an event name and values."""
-
-    def debug(self, event: str, **values: object) -> object:
-        """Log what only someone who looks for it wants to know."""
-
-    def info(self, event: str, **values: object) -> object:
-        """Log what happens now and then."""
-
-    def warning(self, event: str, **values: object) -> object:
-        """Log what someone should look at."""
 
 
 class NetworkEvents(Protocol):
@@ -210,12 +198,12 @@ class NetworkContext:
     counters_by_node: NodeCounters = field(default_factory=NodeCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
     refusals: Refusals = field(default_factory=partial(Refusals, NetworkSettings().refusal_pause_max_ms))
-    held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))
+    response_budget: ResponseBudget = field(default_factory=partial(ResponseBudget, DEFAULT_MAX_FRAME_BYTES))
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""
     look_up_turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held for one turn of the loop before a name is looked up: each look-up starts a thread, and a hundred that start
     in one turn hold the loop up."""
 
-    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+    def schedule(self, when: float, callback: Callable[[float], None]) -> TimerHandle:
         return self.timers.schedule(when, callback)

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from aioproducer._network.kerberos_errors import WITHOUT_A_TICKET, Attempt, signed, ticket_error
+from aioproducer._network.kerberos_errors import WITHOUT_A_TICKET, TicketAttempt, signed, ticket_error
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import AuthenticationError, TicketError
 
@@ -146,8 +146,8 @@ class TicketSource:
             raise
 
     @property
-    def _attempt(self) -> Attempt:
-        return Attempt(self.user, self._settings.service_name)
+    def _attempt(self) -> TicketAttempt:
+        return TicketAttempt(self.user, self._settings.service_name)
 
 
 class KerberosContext:
@@ -163,7 +163,7 @@ class KerberosContext:
         self.is_established = False
         self._credentials = ticket.credentials
         self._service, self._host = service_name, host
-        self._attempt = Attempt(ticket.user, f"{service_name}/{host}")
+        self._attempt = TicketAttempt(ticket.user, f"{service_name}/{host}")
         self._context: _GssContext | None = None
 
     def first_token(self) -> bytes:
@@ -208,7 +208,7 @@ class KerberosContext:
             ) from error
 
 
-def _initiating(attempt: Attempt, name: object, store: Mapping[str, str] | None) -> Ticket:
+def _initiating(attempt: TicketAttempt, name: object, store: Mapping[str, str] | None) -> Ticket:
     """Return the ticket of a ticket cache or keytab."""
     gss = _library()
     with _explained(attempt):
@@ -218,7 +218,7 @@ def _initiating(attempt: Attempt, name: object, store: Mapping[str, str] | None)
 
 
 @contextmanager
-def _explained(attempt: Attempt) -> Iterator[None]:
+def _explained(attempt: TicketAttempt) -> Iterator[None]:
     try:
         yield
     except _library().exceptions.GSSError as error:

@@ -97,7 +97,7 @@ WITHOUT_A_TICKET: Final = frozenset({_KRB5 + 141, _KRB5 + 195})
 """Minor codes that also stand for a keytab that cannot be used."""
 
 
-class Attempt(NamedTuple):
+class TicketAttempt(NamedTuple):
     """What the texts need to know."""
 
     user: str  # whose ticket
@@ -105,7 +105,7 @@ class Attempt(NamedTuple):
     cache: str = ""  # name of the ticket cache, if one is used
 
 
-def ticket_error(major: int, minor: int, attempt: Attempt, *, words: Iterable[str]) -> TicketError:
+def ticket_error(major: int, minor: int, attempt: TicketAttempt, *, words: Iterable[str]) -> TicketError:
     """Return the error that says what was found and what to change.
 
     Args:

@@ -34,7 +34,7 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
     from aioproducer._network.network_client import NetworkClient
     from aioproducer.records import TopicPartition
 
@@ -81,7 +81,7 @@ class MetadataRefresher:
         self._last_full = 0.0
         self._listeners: list[Callable[[Cluster], None]] = []
         self._refusal_listeners: list[Callable[[KafkaError], None]] = []
-        self._first_answers: list[asyncio.Future[None]] = []
+        self._first_responses: list[asyncio.Future[None]] = []
 
     # What the network reports
 
@@ -147,7 +147,7 @@ class MetadataRefresher:
         if cluster is not self.cluster:
             self._publish(cluster)
 
-    async def first_answer(self, timeout_s: float) -> None:
+    async def first_response(self, timeout_s: float) -> None:
         """Wait until any broker has answered, at the start of a producer.
 
         Raises:
@@ -158,7 +158,7 @@ class MetadataRefresher:
         if self.refreshes:
             return
         answered = asyncio.get_running_loop().create_future()
-        self._first_answers.append(answered)
+        self._first_responses.append(answered)
         # The refresh itself may have begun after a refusal that another task met, and then waits out its pause.
         refusal = asyncio.ensure_future(self._client.refused_by_all())
         refusal.add_done_callback(self._end_if_refused)
@@ -174,10 +174,10 @@ class MetadataRefresher:
 
     def _end_if_refused(self, refusal: asyncio.Future[KafkaError]) -> None:
         if not refusal.cancelled():
-            self._end_first_answers(refusal.result())
+            self._end_first_responses(refusal.result())
 
     def fail_waiting(self, error: KafkaError) -> None:
-        self._end_first_answers(error)
+        self._end_first_responses(error)
 
     # The task
 
@@ -279,7 +279,7 @@ class MetadataRefresher:
             now_id, id_before = printable(cluster.cluster_id or ""), printable(before.cluster_id or "")
             self._log.warning("cluster_changed", cluster_id=now_id, before=id_before)
             self.request_update("cluster_changed")  # this refresh may have asked for one topic
-        self._end_first_answers(None)
+        self._end_first_responses(None)
 
     def _ask_again(self, asked: list[str], views: tuple[TopicView, ...]) -> bool:
         # A topic with a passing error, or left out, is asked for again; other topics only when requested.
@@ -305,7 +305,7 @@ class MetadataRefresher:
         self._is_full_wanted = True
         self._log.debug("metadata_update_failed", reason=str(error), attempts=self._attempts)
         if is_for_good(error):
-            self._end_first_answers(error)
+            self._end_first_responses(error)
         if is_refusal(error):
             for refused in self._refusal_listeners:
                 refused(error)
@@ -319,8 +319,8 @@ class MetadataRefresher:
         self._log.warning("rebootstrapping", reason=reason)
         self._client.rebootstrap()
 
-    def _end_first_answers(self, error: KafkaError | None) -> None:
-        waiting, self._first_answers = self._first_answers, []
+    def _end_first_responses(self, error: KafkaError | None) -> None:
+        waiting, self._first_responses = self._first_responses, []
         for future in waiting:
             if future.done():
                 continue

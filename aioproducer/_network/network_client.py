@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import (
     ConnectionSecurity,
-    EventLog,
     NetworkContext,
     NetworkCounters,
     NetworkEvents,
@@ -31,6 +30,7 @@ from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
+    from aioproducer._logs import EventLog
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.connection_pool import NodeConnection
     from aioproducer._network.requests import OutgoingRequest
@@ -46,8 +46,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     # Set by `start`.
     _context: NetworkContext
     _pool: ConnectionPool
-    _choice: NodeSelector
-    _any_broker: HedgedRequest
+    _node_selector: NodeSelector
+    _hedged_request: HedgedRequest
 
     def __init__(  # noqa: PLR0913  # all that the network needs from outside, in one place
         self,
@@ -80,8 +80,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Take the loop; nothing is connected yet."""
         self._context = self._make_context(loop=loop)
         self._pool = ConnectionPool(self._bootstrap, self._context)
-        self._choice = NodeSelector(self._pool, self._context)
-        self._any_broker = HedgedRequest(self._choice, self._context)
+        self._node_selector = NodeSelector(self._pool, self._context)
+        self._hedged_request = HedgedRequest(self._node_selector, self._context)
 
     @property
     def counters(self) -> NetworkCounters:
@@ -225,17 +225,17 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             if connection is None:
                 raise BrokerConnectionError(f"{node_connection} was lost")
             version = connection.versions.highest_common(api, at_most=at_most)
-            question = PendingRequest(self._context, node_connection, decode)
-            request = question.outgoing(api, version, build(version))
+            pending = PendingRequest(self._context, node_connection, decode)
+            request = pending.outgoing(api, version, build(version))
             connection.send(request)
-            question.answer.add_done_callback(
-                lambda answer: connection.withdraw(request) if answer.cancelled() else None
+            pending.response.add_done_callback(
+                lambda response: connection.withdraw(request) if response.cancelled() else None
             )
-            return question.answer
+            return pending.response
 
         if node_id is None:
-            return await self._any_broker.first_answer(ask)
-        return await ask(await self._choice.reach(node_id))
+            return await self._hedged_request.first_response(ask)
+        return await ask(await self._node_selector.reach(node_id))
 
     @property
     def transaction_version(self) -> int:

@@ -124,7 +124,7 @@ def _unreachable(tried: list[NodeConnection]) -> KafkaError:
     return error
 
 
-AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT")
 
 PATIENCE_S: Final = 1.0
 
@@ -132,15 +132,15 @@ PATIENCE_S: Final = 1.0
 class HedgedRequest:
     """Asks one broker after another, the least loaded first, until the first response."""
 
-    def __init__(self, choice: NodeSelector, context: NetworkContext) -> None:
-        self._choice = choice
+    def __init__(self, selector: NodeSelector, context: NetworkContext) -> None:
+        self._selector = selector
         self._context = context
 
-    async def first_answer(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]]) -> AnswerT:
+    async def first_response(self, ask: Callable[[NodeConnection], Awaitable[ResponseT]]) -> ResponseT:
         """Return the first response of the brokers that `ask` asks."""
         asked: list[NodeConnection] = []
         asking = [self._begin(ask, asked)]
-        ended: list[asyncio.Task[AnswerT]] = []
+        ended: list[asyncio.Task[ResponseT]] = []
         try:
             while len(ended) < len(asking):
                 waiting = [task for task in asking if task not in ended]
@@ -151,25 +151,27 @@ class HedgedRequest:
                     return answered.result()
                 # A stopped broker keeps its connections, so the first request may hang until its time-out, which
                 # detects that.
-                if not just_ended and len(asked) == len(asking) and self._choice.has_another(asked):
+                if not just_ended and len(asked) == len(asking) and self._selector.has_another(asked):
                     asking.append(self._begin(ask, asked))
             return ended[0].result()  # raises what it failed with
         finally:
             await _end(asking)
 
     def _begin(
-        self, ask: Callable[[NodeConnection], Awaitable[AnswerT]], asked: list[NodeConnection]
-    ) -> asyncio.Task[AnswerT]:
+        self, ask: Callable[[NodeConnection], Awaitable[ResponseT]], asked: list[NodeConnection]
+    ) -> asyncio.Task[ResponseT]:
         name = f"aioproducer-ask | {self._context.client_id}"
         return self._context.loop.create_task(self._ask(ask, asked), name=name)
 
-    async def _ask(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]], asked: list[NodeConnection]) -> AnswerT:
-        node_connection = await self._choice.reach(None, besides=asked)
+    async def _ask(
+        self, ask: Callable[[NodeConnection], Awaitable[ResponseT]], asked: list[NodeConnection]
+    ) -> ResponseT:
+        node_connection = await self._selector.reach(None, besides=asked)
         asked.append(node_connection)
         return await ask(node_connection)
 
 
-async def _end(asking: list[asyncio.Task[AnswerT]]) -> None:
+async def _end(asking: list[asyncio.Task[ResponseT]]) -> None:
     for task in asking:
         task.cancel()
     await asyncio.gather(*asking, return_exceptions=True)

@@ -1,6 +1,6 @@
 """Brokers that refuse this client for good, and how soon they are tried again.
 
-A password or certificate does get mended, so a refused broker is tried again, but seldom: brokers lock accounts after
+A password or certificate does get fixed, so a refused broker is tried again, but seldom: brokers lock accounts after
 too many wrong passwords, and each attempt costs them work.
 """
 
@@ -52,15 +52,21 @@ class Refusals:
         self._has_answer = False
         self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
 
-    def note(self, place: Hashable, now: float, *, random: RandomSource) -> None:
-        """Note a refusal; `random` is for the jitter of the pause."""
+    def note(self, place: Hashable, now: float, *, random: RandomSource, addresses: int = 1) -> None:
+        """Note a refusal.
+
+        Args:
+            random: for the jitter of the pause.
+            addresses: of the name, each of which has refused; so many attempts will the next one be.
+        """
         in_a_row = self._in_a_row.get(place, 0)
         self._in_a_row[place] = in_a_row + 1
         latest = self._latest.setdefault(place, deque(maxlen=_MOST_A_MINUTE))
-        latest.append(now)
+        latest.extend([now] * addresses)
         not_before = now + ExponentialBackoff(FIRST_PAUSE_MS, self._max_pause_ms, random=random).delay_s(in_a_row)
-        if len(latest) == _MOST_A_MINUTE:
-            not_before = max(not_before, latest[0] + _MINUTE_S)
+        too_many = len(latest) + addresses - _MOST_A_MINUTE
+        if too_many > 0:
+            not_before = max(not_before, latest[min(too_many, len(latest)) - 1] + _MINUTE_S)
         self._not_before[place] = not_before
 
     def end(self, place: Hashable) -> None:

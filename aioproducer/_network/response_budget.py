@@ -11,7 +11,7 @@ from collections.abc import Callable
 from aioproducer.errors import BrokerConnectionError, KafkaError
 
 
-class HeldAnswers:
+class ResponseBudget:
     """Bytes of incomplete responses, by connection.
 
     Args:

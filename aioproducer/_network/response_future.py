@@ -32,7 +32,7 @@ class PendingRequest(Generic[ResponseT]):
     def __init__(
         self, context: NetworkContext, node_connection: NodeConnection, decode: Callable[[RawResponse], ResponseT]
     ) -> None:
-        self.answer: asyncio.Future[ResponseT] = context.loop.create_future()
+        self.response: asyncio.Future[ResponseT] = context.loop.create_future()
         self._wake = context.events.wake
         self._node_connection = node_connection
         self._decode = decode
@@ -45,8 +45,8 @@ class PendingRequest(Generic[ResponseT]):
             # The node's id is read now: metadata may have named a bootstrap address since the request was sent.
             response = self._decode(RawResponse(self._node_connection.node.id, version, end.payload))
             self._node_connection.apply_throttle_and_versions(response, api, end.now)
-            if not self.answer.done():
-                self.answer.set_result(response)
+            if not self.response.done():
+                self.response.set_result(response)
             self._wake()  # an answered request leaves room for another
 
         return OutgoingRequest(
@@ -60,5 +60,5 @@ class PendingRequest(Generic[ResponseT]):
 
     def _fail(self, end: Lost | Written) -> None:
         assert isinstance(end, Lost), "a request with a response"
-        if not self.answer.done():
-            self.answer.set_exception(end.error.fresh())
+        if not self.response.done():
+            self.response.set_exception(end.error.fresh())

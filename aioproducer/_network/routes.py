@@ -58,7 +58,7 @@ class Routes:
 
     address_map: AddressMap | None = None
     allowed_brokers: tuple[BrokerPattern, ...] = ()
-    proxy: Proxy | None = None
+    proxy: Proxy | Callable[[], Proxy] | None = None  # a function reads where it is, for each connection
     uses_canonical_names: bool = False  # for bootstrap servers
 
     def to(self, node: Node) -> Route:
@@ -66,6 +66,7 @@ class Routes:
 
         Raises:
             BrokerConnectionError: it is not allowed, or `address_map` does not return an address.
+            ConfigurationError: where the proxy is cannot be read.
         """
         host, port = node.host, node.port
         if node.id >= 0 and not self._allows(host, port):
@@ -76,9 +77,10 @@ class Routes:
             )
         mapped = self._mapped(host, port)
         notes = [] if mapped is None else [f"mapped to {place_text(*mapped)}"]
-        if self.proxy is not None:
-            notes.append(f"through the proxy {self.proxy}")
-        return Route(*(mapped or (host, port)), proxy=self.proxy, note=f" ({', '.join(notes)})" if notes else "")
+        proxy = self.proxy() if callable(self.proxy) else self.proxy
+        if proxy is not None:
+            notes.append(f"through the proxy {proxy}")
+        return Route(*(mapped or (host, port)), proxy=proxy, note=f" ({', '.join(notes)})" if notes else "")
 
     def _allows(self, host: str, port: int) -> bool:
         return not self.allowed_brokers or any(pattern.fits(host, port) for pattern in self.allowed_brokers)

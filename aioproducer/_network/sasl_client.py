@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.sasl.exchange import Exchange, exchange
 from aioproducer._protocol.sasl.gssapi import Gssapi
 from aioproducer._protocol.sasl.oauthbearer import OAuthBearer
@@ -64,6 +63,7 @@ class SaslClient:
         tokens: for OAUTHBEARER.
         tickets: for GSSAPI.
         nonce: returns text that it never returns again.
+        read_again: returns the settings of the next authentication, whose user and password stand in one text.
     """
 
     def __init__(
@@ -74,8 +74,10 @@ class SaslClient:
         tokens: TokenCache | None = None,
         tickets: TicketCache | None = None,
         nonce: Callable[[], str] | None = None,
+        read_again: Callable[[], SaslSettings] | None = None,
     ) -> None:
         self.settings = settings
+        self._read_again = read_again
         self._loop = loop
         self.tickets = tickets
         self._tokens = tokens
@@ -100,7 +102,12 @@ class SaslClient:
             versions: of the broker.
             repeats: whether the connection is authenticated already.
             is_patient: whether each answer is awaited before the next request.
+
+        Raises:
+            ConfigurationError: the settings cannot be read again.
         """
+        if self._read_again is not None:
+            self.settings = self._read_again()
         return exchange(self._mechanism(host), versions, repeats=repeats, is_patient=is_patient)
 
     @property
@@ -197,8 +204,8 @@ class SaslClient:
         except AuthenticationError:
             raise
         except Exception as error:
-            text = f"the function of sasl_password failed: {type(error).__name__}: {printable(str(error))}"
-            raise CredentialsError(text) from error
+            # Without what it says, which may hold the secret.
+            raise CredentialsError(f"the function of sasl_password raised {type(error).__name__}") from error
         if isinstance(answer, Secret):
             return _revealed(answer)
         if not isinstance(answer, str) or not answer:

@@ -7,6 +7,9 @@ ASKING: other requests pass while the session lasts. SILENT: from SaslHandshake 
 connection on any other request, so all are held, in order. BEHIND: they follow the last token at once, and the broker
 serves them when it has accepted it. Mechanisms of one token (PLAIN, OAUTHBEARER) are never SILENT.
 
+If there are no credentials, because a vault is down, the session goes on, and they are asked for again when half of the
+time that is left is over.
+
 A refusal leaves everything behind the token unprocessed. A broker, or a proxy, that closes the connection on what is
 sent behind the token gets every request one after the other from then on, as do requests without a response (acks=0),
 of which a refusal would say nothing.
@@ -24,14 +27,14 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.connection import BrokerConnection, ConnectionState, IdleConnectionError, OnClosed
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
-from aioproducer._protocol.framing import AnswerOutOfOrderError
+from aioproducer._protocol.framing import ResponseOutOfOrderError
 from aioproducer._protocol.response_limits import SMALL_RESPONSE
 from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session
-from aioproducer._protocol.sasl.steps import BearerWanted, NextAnswer, PasswordWanted, Send, Step, TicketWanted, Work
+from aioproducer._protocol.sasl.steps import BearerWanted, NextResponse, PasswordWanted, Send, Step, TicketWanted, Work
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, PrincipalChangedError
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, Timer
+    from aioproducer._network.context import NetworkContext, TimerHandle
     from aioproducer._network.sasl_client import Place, SaslClient, Wish
     from aioproducer._protocol.messages import HandshakeRequest
 
@@ -75,8 +78,9 @@ class SaslConnection(BrokerConnection):
         self._is_answer_awaited = False
         self._asking: asyncio.Task[None] | None = None
         self._held: deque[OutgoingRequest] = deque()
-        self._held_timer: Timer | None = None
+        self._held_timer: TimerHandle | None = None
         self._is_session_open = False
+        self._has_warned = False  # that this session could not be renewed
         self._is_patient = False  # in the current exchange
         self._began_at = 0.0
         self._token_sent_at = 0.0
@@ -124,7 +128,7 @@ class SaslConnection(BrokerConnection):
         """Close at once, and end the authentication."""
         if self._state is ConnectionState.CLOSED:
             return
-        if isinstance(error, AnswerOutOfOrderError) and self._is_session_open and self._phase is _Phase.BEHIND:
+        if isinstance(error, ResponseOutOfOrderError) and self._is_session_open and self._phase is _Phase.BEHIND:
             # Brokers serve what is behind the token of another principal before they refuse the token.
             self._fail(PrincipalChangedError(f"the credentials are now those of another principal: {error}"))
             return
@@ -176,7 +180,7 @@ class SaslConnection(BrokerConnection):
                 self._place[0], self.versions, repeats=self._is_session_open, is_patient=is_patient
             )
         except KafkaError as error:
-            self.close(error)
+            self._lack(error)
             return
         self._advance(None)
 
@@ -196,11 +200,11 @@ class SaslConnection(BrokerConnection):
             self._sasl.refused(refused.error)
             self._fail(refused.error)
         except KafkaError as error:
-            self._fail(error)
+            self._lack(error)
 
     def _carry_on(self, step: Step) -> object:
         """Carry out a step; return its result, or None if that comes later."""
-        if isinstance(step, Send | NextAnswer):
+        if isinstance(step, Send | NextResponse):
             if isinstance(step, Send):
                 self._send_sasl(step)
             if self._answers:
@@ -263,18 +267,34 @@ class SaslConnection(BrokerConnection):
                 result = await self._sasl.carry_out(wish)
         except KafkaError as error:
             self._asking = None
-            self._fail(error)
+            self._lack(error)
         except Exception as error:  # noqa: BLE001  # of a provider
             self._asking = None
             is_over = isinstance(error, TimeoutError) and limit.expired()
-            text = f"{self.missing} within {timeout_s:g} s" if is_over else f"{type(error).__name__}: {error}"
+            text = f"{self.missing} within {timeout_s:g} s" if is_over else type(error).__name__
             failure = AuthenticationError(f"the authentication failed: {text}")
             failure.__cause__ = error
-            self._fail(failure)
+            self._lack(failure)
         else:
             self._asking = None
             self._advance(result)
             self._release(self._context.loop.time())
+
+    def _lack(self, error: KafkaError) -> None:
+        """End the connection, since an exchange cannot go on; but go on with a session if nothing was sent yet."""
+        now = self._context.loop.time()
+        if not self._is_session_open or self._phase is not _Phase.ASKING or now >= self._expires_at:
+            self._fail(error)
+            return
+        self._sasl.failed(error)
+        self._exchange, self._phase = None, _Phase.IDLE
+        left_s = self._expires_at - now
+        self._not_before = self._look_at = now + min(max(left_s / 2, SHORTEST_INTERVAL_S), left_s)
+        write = self._context.log.debug if self._has_warned else self._context.log.warning
+        self._has_warned = True
+        write("session_not_renewed", broker=self.label, reason=str(error), session_left_s=round(left_s, 1))
+        self._release(now)
+        self._context.events.wake()
 
     # The end of an exchange
 
@@ -299,6 +319,7 @@ class SaslConnection(BrokerConnection):
 
     def _open_session(self, session: Session, now: float) -> None:
         counters = self._context.counters
+        self._has_warned = False
         if session.lifetime_ms > 0:
             # Counted from the token, not from the answer: the broker's clock started in between.
             lifetime_s = min(session.lifetime_ms / 1000, _LONGEST_LIFETIME_S)

@@ -18,14 +18,13 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from aioproducer._network.sealed_bytes import SealedBytes
-from aioproducer._network.tls_errors import Attempt, Phase, closed_error, is_of_name, tls_error
+from aioproducer._network.tls_errors import Phase, TlsAttempt, closed_error, is_of_name, tls_error
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import KafkaError, TlsError
 
@@ -69,6 +68,8 @@ class InnerProtocol(Protocol):
 
 
 InnerT = TypeVar("InnerT", bound=InnerProtocol)
+Connect: TypeAlias = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
+"""Connects with the protocol that a function makes."""
 
 
 class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
@@ -258,7 +259,7 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
     _tls: ssl.SSLObject
     _transport: TlsTransport
 
-    def __init__(self, context: ssl.SSLContext, attempt: Attempt, make: Callable[[], InnerT]) -> None:
+    def __init__(self, context: ssl.SSLContext, attempt: TlsAttempt, make: Callable[[], InnerT]) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[InnerT] = loop.create_future()
         """The protocol above, after the handshake; a `TlsError` if it fails."""
@@ -270,8 +271,12 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
         self._failure: KafkaError | None = None
         self._has_read = False
 
-    async def established(self) -> InnerT:
-        """Wait for the handshake; if this is cancelled, the connection is closed."""
+    async def established(self, *, again: Connect | None = None) -> InnerT:
+        """Wait for the handshake; if this is cancelled, the connection is closed.
+
+        Args:
+            again: connects to the same address, in the same way, to see the names of a certificate that is for others.
+        """
         try:
             return await asyncio.shield(self.done)
         except asyncio.CancelledError:
@@ -279,9 +284,9 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
             await asyncio.wait((self.closed,))
             raise
         except TlsError as error:
-            if not is_of_name(error.__cause__) or self.attempt.unnamed is None:
+            if not is_of_name(error.__cause__) or self.attempt.unnamed is None or again is None:
                 raise
-            names = await _names_at(self._address, replace(self.attempt, unnamed=None), self.attempt.unnamed)
+            names = await _names_at(again, replace(self.attempt, unnamed=None), self.attempt.unnamed)
             raise tls_error(
                 cast("ssl.SSLError", error.__cause__), Phase.HANDSHAKE, replace(self.attempt, names=names)
             ) from error.__cause__
@@ -290,7 +295,6 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast("asyncio.Transport", transport)
-        self._address: object = transport.get_extra_info("peername")
         self._raw.set_write_buffer_limits(high=RAW_BYTES, low=RAW_BYTES)
         self._incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
@@ -360,7 +364,8 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
         self._inner.connection_made(self._transport)
         if not self.done.done():
             self.done.set_result(self._inner)
-        self._read(self._inner)
+        if not self._transport.is_ended:
+            self._read(self._inner)
 
     def _read(self, inner: InnerT) -> None:
         tls, transport = self._tls, self._transport
@@ -418,19 +423,24 @@ class _Look(InnerProtocol):
     def retire_worn(self) -> None: ...
 
 
-async def _names_at(address: object, attempt: Attempt, make_context: Callable[[], ssl.SSLContext]) -> tuple[str, ...]:
+async def _names_at(
+    connect: Connect, attempt: TlsAttempt, make_context: Callable[[], ssl.SSLContext]
+) -> tuple[str, ...]:
     """Return the names of a server's certificate, for the text of an error; none if anything goes wrong.
 
     OpenSSL does not show a certificate that it did not accept. So the server is asked once more, by a connection that
     checks all but the names, shows no client certificate, and sends nothing.
     """
-    if not isinstance(address, tuple):
-        return ()
+    made: list[TlsProtocol[_Look]] = []
+
+    def make() -> TlsProtocol[_Look]:
+        made.append(TlsProtocol(make_context(), attempt, _Look))
+        return made[-1]
+
     with contextlib.suppress(Exception):
-        make = partial(TlsProtocol, make_context(), attempt, _Look)
         async with asyncio.timeout(LOOK_S):
-            _, protocol = await asyncio.get_running_loop().create_connection(make, *address[:2])
-            look = await protocol.established()
-            await protocol.closed
+            await connect(make)
+            look = await made[0].established()
+            await made[0].closed
             return look.names
     return ()

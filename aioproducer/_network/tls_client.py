@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from aioproducer._network.address_race import text_of
 from aioproducer._network.tls import InnerProtocol, TlsProtocol
-from aioproducer._network.tls_errors import Attempt
+from aioproducer._network.tls_errors import TlsAttempt
 from aioproducer._threads.off_loop import run_in_thread
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 10.0
 """Time for a function that is asked for a password; all connections wait for its answer."""
 
+RETRY_S: Final = 10.0
+"""Pause before unchanged files that could not be used are loaded again: what was missing may be a password."""
+
 InnerT = TypeVar("InnerT", bound=InnerProtocol)
 ResultT = TypeVar("ResultT")
 
@@ -32,7 +36,7 @@ Password: TypeAlias = Secret | Callable[[], "str | Secret | Awaitable[str | Secr
 ContextSource: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext]
 """A context, or a function called for each connection."""
 
-_Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+_Stamp: TypeAlias = tuple[tuple[int, int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -69,12 +73,17 @@ class TlsClient:
         given = (stores.truststore_location, stores.keystore_location)
         self._paths = tuple(path for path in given if path is not None)
         self._context: TlsContext | None = None
-        self._stamp: _Stamp = ()
+        self._stamp: _Stamp = ()  # of the files that were loaded
+        self._failed_stamp: _Stamp = ()  # of those that could not be used
+        self._retry_at = 0.0  # monotonic seconds
+        self._warned_reason = ""
         self._lock = asyncio.Lock()
         self._has_warned = False  # about a context of the user's
 
     async def prepare(self) -> None:
         """Load the stores, or load them again if a file has changed; files that cannot be used change nothing.
+
+        Those are loaded again when they change once more, and after `RETRY_S`: their password may come later.
 
         Raises:
             ConfigurationError: they cannot be used the first time.
@@ -83,15 +92,14 @@ class TlsClient:
             return
         async with self._lock:  # one load for all connections
             stamp = self._look()
-            if self._context is not None and stamp == self._stamp:
+            if self._context is not None and (stamp == self._stamp or self._has_just_failed(stamp)):
                 return
             try:
                 loaded = await self._load()
-            except ConfigurationError as error:
+            except Exception as error:  # the system may have no descriptor left
                 if self._context is None:
                     raise
-                self._stamp = stamp  # once per change: files may be seen while they are written
-                self._log.warning("tls_files_not_reloaded", reason=str(error))
+                self._keep_loaded(stamp, error)
                 return
             self._take(loaded, stamp)
 
@@ -107,7 +115,7 @@ class TlsClient:
         """
         found = self._context if self._source is None else self._from_user(self._source)
         assert found is not None  # `prepare` came before
-        attempt = Attempt(name_to_check(host), found.has_certificate, found.has_truststore, unnamed=found.unnamed)
+        attempt = TlsAttempt(name_to_check(host), found.has_certificate, found.has_truststore, unnamed=found.unnamed)
         return partial(TlsProtocol, found.context, attempt, make)
 
     def context(self) -> ssl.SSLContext:
@@ -141,9 +149,21 @@ class TlsClient:
                 self._log.info("store_type_differs", option=option, configured=configured, found=found)
         return loaded
 
+    def _has_just_failed(self, stamp: _Stamp) -> bool:
+        return stamp == self._failed_stamp and asyncio.get_running_loop().time() < self._retry_at
+
+    def _keep_loaded(self, stamp: _Stamp, error: Exception) -> None:
+        self._failed_stamp, self._retry_at = stamp, asyncio.get_running_loop().time() + RETRY_S
+        # Other errors than ours and the system's may quote what they could not read.
+        reason = text_of(error) if isinstance(error, ConfigurationError | OSError) else type(error).__name__
+        if reason != self._warned_reason:
+            self._warned_reason = reason
+            self._log.warning("tls_files_not_reloaded", reason=reason)
+
     def _take(self, loaded: TlsContext, stamp: _Stamp) -> None:
         if self._context is not None:
             self._log.info("tls_files_reloaded", files=list(self._paths))
+        self._warned_reason = ""
         for option, text in loaded.warnings:
             self._log.warning("tls_setting", option=option, reason=text)
         self._context, self._stamp = loaded, stamp
@@ -166,12 +186,12 @@ def name_to_check(host: str) -> str:
     return host.partition("%")[0].removesuffix(".")
 
 
-def _stamp_of(path: str) -> tuple[int, int, int] | None:
+def _stamp_of(path: str) -> tuple[int, int, int, int] | None:
     try:
         found = os.stat(path)  # noqa: PTH116  # one call before each connection
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino  # ctime: of its owner and permissions, too
 
 
 async def reveal(password: Password, option: str) -> str | None:

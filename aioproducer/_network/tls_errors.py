@@ -21,7 +21,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TlsAttempt:
     """What the texts need to know about one attempt to connect."""
 
     host: str  # the name that is checked
@@ -42,18 +42,18 @@ class Trouble(NamedTuple):
         return f"{self.means}: {self.remedy}"
 
 
-def untrusted(attempt: Attempt) -> str:
+def untrusted(attempt: TlsAttempt) -> str:
     """Return what to do about a certificate that does not lead to a trusted one."""
     if attempt.has_truststore:
         return "ssl_truststore_location is not that of the CA which signed it: ask who runs the cluster for its CA"
     return "give the CA of the cluster as ssl_truststore_location; without one, the system's CAs are trusted"
 
 
-def _other_name(attempt: Attempt) -> str:
+def _other_name(attempt: TlsAttempt) -> str:
     names = f"; it is for {', '.join(attempt.names)}" if attempt.names else ""
     return (
         f"the broker's certificate is not for {attempt.host!r}{names}. Use one of its names in bootstrap_servers, or, "
-        "where the cluster advertises another one, let advertised.listeners or the certificate be mended"
+        "where the cluster advertises another one, fix advertised.listeners or the certificate"
     )
 
 
@@ -144,14 +144,14 @@ REASONS: Final = {
 _ALERT: Final = re.compile(r"(?:SSLV3_|TLSV1_|TLSV13_)(?:ALERT_)?(.+)")
 
 
-def tls_error(error: Exception, phase: Phase, attempt: Attempt) -> TlsError:
+def tls_error(error: Exception, phase: Phase, attempt: TlsAttempt) -> TlsError:
     """Return the error that says what was found and what to change."""
     found = _found(error, phase, attempt)
     found.__cause__ = error
     return found
 
 
-def _found(error: Exception, phase: Phase, attempt: Attempt) -> TlsError:
+def _found(error: Exception, phase: Phase, attempt: TlsAttempt) -> TlsError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsVerificationError(_verification(error, attempt))
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
@@ -172,7 +172,7 @@ def is_of_name(error: BaseException | None) -> bool:
     return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _NAME_CODES
 
 
-def closed_error(phase: Phase, attempt: Attempt) -> TlsError:
+def closed_error(phase: Phase, attempt: TlsAttempt) -> TlsError:
     """Return the error of a connection that ended during the handshake, or right after it."""
     if phase is Phase.HANDSHAKE:
         third = "" if attempt.has_certificate else ", or one that wants a client certificate (ssl_keystore_location)"
@@ -188,7 +188,7 @@ def closed_error(phase: Phase, attempt: Attempt) -> TlsError:
     return TlsClosedError(f"the other end closed the connection right after the TLS handshake: {hint}")
 
 
-def _verification(error: ssl.SSLCertVerificationError, attempt: Attempt) -> str:
+def _verification(error: ssl.SSLCertVerificationError, attempt: TlsAttempt) -> str:
     code = error.verify_code
     if is_of_name(error):
         return _other_name(attempt)
@@ -198,7 +198,7 @@ def _verification(error: ssl.SSLCertVerificationError, attempt: Attempt) -> str:
     return trouble.text + untrusted(attempt) if code in ABOUT_TRUST else trouble.text
 
 
-def _refused(alert: str, phase: Phase, attempt: Attempt) -> TlsError:
+def _refused(alert: str, phase: Phase, attempt: TlsAttempt) -> TlsError:
     words = alert.lower().replace("_", " ")
     if alert in CERTIFICATE_ALERTS:
         return TlsRefusedError(f"the broker answered {words!r}: {about_certificate(alert, attempt).text}")
@@ -208,7 +208,7 @@ def _refused(alert: str, phase: Phase, attempt: Attempt) -> TlsError:
     return TlsRefusedError(f"the other end answered {words!r}: {trouble.text}")
 
 
-def about_certificate(alert: str, attempt: Attempt) -> Trouble:
+def about_certificate(alert: str, attempt: TlsAttempt) -> Trouble:
     """Return what a refused client certificate means."""
     if not attempt.has_certificate:
         return Trouble(

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.sasl.oauthbearer import check_extensions, check_token, claims_of, describe_claims, time_claim
 from aioproducer._protocol.sasl.steps import Bearer
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
@@ -157,8 +156,8 @@ class TokenCache:
             if isinstance(error, TimeoutError) and limit.expired():
                 text = f"sasl_token_provider has not returned a token within {self._settings.timeout_s:g} s"
                 raise TokenError(text) from None
-            text = f"sasl_token_provider failed: {type(error).__name__}: {printable(str(error))}"
-            raise TokenError(text) from error
+            # Without what it says, which may hold a token, or a URL with a secret.
+            raise TokenError(f"sasl_token_provider raised {type(error).__name__}") from error
         self._keep(kept)
         return kept.bearer
 

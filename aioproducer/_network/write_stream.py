@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._network.requests import WRITTEN, OutgoingRequest
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, NetworkSettings, Timer
+    from aioproducer._network.context import NetworkContext, NetworkSettings, TimerHandle
     from aioproducer._protocol.produce import Buffer
 
 _FIRST_POLL_S: Final = 0.001
@@ -61,7 +61,7 @@ class WriteStream:
         self._gone = 0  # position behind the last byte known to have left it
         self._moved_at = 0.0  # when `_gone` last grew, the queue stopped being empty, or a pause ends
         self._unwritten: deque[OutgoingRequest] = deque()  # without a response, oldest first
-        self._poll_timer: Timer | None = None
+        self._poll_timer: TimerHandle | None = None
         self._poll_delay_s = _FIRST_POLL_S
         self._is_poll_due_soon = False
         settings = context.settings

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aioproducer._accumulator.partition_queue import RecordDeadline
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.delivery import Delivery
-from aioproducer._native.record_pipeline import PreparedRecord
+from aioproducer._native.record_pipeline import RecordArguments
 from aioproducer._producer.call_deadline import CallDeadline
 from aioproducer.errors import BufferFullError, KafkaError, MetadataNotReadyError, Outcome
 from aioproducer.records import check_deadline, normalize_headers
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, OnDelivery
-    from aioproducer._native.record_pipeline import RecordPipeline, UnfinishedRecord
+    from aioproducer._native.record_pipeline import RecordPipeline
     from aioproducer._producer.runtime import ProducerRuntime
+    from aioproducer._producer.unfinished_record import UnfinishedRecord
 
     AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
@@ -58,9 +59,9 @@ class Admission:
     def runs_serializers(self) -> bool:
         return self.pipeline.key_serializer is not None or self.pipeline.value_serializer is not None
 
-    def take(self, *arguments: *AppendArguments) -> Delivery | PreparedRecord | UnfinishedRecord:
+    def take(self, *arguments: *AppendArguments) -> Delivery | RecordArguments | UnfinishedRecord:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
-        return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
+        return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else RecordArguments(*arguments)
 
     def deadline(self, topic: str, seconds: float) -> RecordDeadline:
         """Return the deadline of a record that is sent now, or was by a call on another thread.
@@ -83,9 +84,9 @@ class Admission:
             self._running.open_batches.limit(taken, deadline)
         return taken
 
-    def send(self, taken: Delivery | PreparedRecord, deadline: RecordDeadline | None = None) -> Delivery:
+    def send(self, taken: Delivery | RecordArguments, deadline: RecordDeadline | None = None) -> Delivery:
         """Append a record, or queue it within the limits of `max_waiting_records` and `max_waiting_bytes`."""
-        if isinstance(taken, PreparedRecord):
+        if isinstance(taken, RecordArguments):
             delivery = self._try_append(taken)
             if delivery is None:
                 return self._queue(taken, deadline, is_counted=True).delivery
@@ -93,7 +94,7 @@ class Admission:
         return self.limited(taken, deadline)
 
     async def enqueue(
-        self, taken: Delivery | PreparedRecord | UnfinishedRecord, deadline: RecordDeadline | None = None
+        self, taken: Delivery | RecordArguments | UnfinishedRecord, deadline: RecordDeadline | None = None
     ) -> Delivery:
         """Append a record, waiting if necessary; cancelled while it waits, the record is withdrawn.
 
@@ -106,9 +107,9 @@ class Admission:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
             BufferTimeoutError: no room within `max_block_ms`.
         """
-        if not isinstance(taken, (Delivery, PreparedRecord)):
+        if not isinstance(taken, (Delivery, RecordArguments)):
             taken = self.limited(await taken.finish(*self._bound(deadline), self._check_open), deadline)
-        if isinstance(taken, PreparedRecord):
+        if isinstance(taken, RecordArguments):
             delivery = self._try_append(taken)
             if delivery is None:
                 return await self._wait(taken, deadline)
@@ -123,7 +124,7 @@ class Admission:
             return left_s, f"deadline={deadline.seconds:g}"
         return max_block_s, f"max_block_ms={max_block_s * 1000:.0f}"
 
-    async def _wait(self, record: PreparedRecord, deadline: RecordDeadline | None) -> Delivery:
+    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
         waiting = self._queue(record, deadline, is_counted=False)
         waiting.is_raised_by_its_call = True
         await self._wait_until_left(waiting)
@@ -143,14 +144,14 @@ class Admission:
         """As `enqueue`, for keys and values that are bytes already; no serializer runs."""
         return self.enqueue(self.pipeline.take_bytes(topic, value, key, partition, timestamp, headers, None))
 
-    def send_nowait(self, taken: Delivery | PreparedRecord, deadline: RecordDeadline | None = None) -> Delivery:
+    def send_nowait(self, taken: Delivery | RecordArguments, deadline: RecordDeadline | None = None) -> Delivery:
         """Append a record without waiting for anything.
 
         Raises:
             MetadataNotReadyError: the topic is not known yet; it is being asked for.
             BufferFullError: no room, or other records wait for it.
         """
-        if isinstance(taken, PreparedRecord):
+        if isinstance(taken, RecordArguments):
             delivery = self._try_append(taken)
             if delivery is None:
                 delivery = self._append_among_old_partitions(taken)
@@ -186,7 +187,7 @@ class Admission:
             self._running.appender.pause_wanted = False
             await asyncio.sleep(0)
 
-    def _try_append(self, record: PreparedRecord) -> Delivery | None:
+    def _try_append(self, record: RecordArguments) -> Delivery | None:
         running = self._running
         try:
             # Checked when awaited, not when called: by then the record's transaction may be over.
@@ -200,7 +201,7 @@ class Admission:
             running.record_hooks.refused_later(record, error)
             raise
 
-    def _queue(self, given: PreparedRecord, deadline: RecordDeadline | None, *, is_counted: bool) -> WaitingRecord:
+    def _queue(self, given: RecordArguments, deadline: RecordDeadline | None, *, is_counted: bool) -> WaitingRecord:
         running = self._running
         record = self._waiting(given, deadline, check_room=running.wait_queues.check_room if is_counted else None)
         running.queue_record(record, is_counted=is_counted)
@@ -208,7 +209,7 @@ class Admission:
 
     def _waiting(
         self,
-        given: PreparedRecord,
+        given: RecordArguments,
         deadline: RecordDeadline | None,
         check_room: Callable[[WaitingRecord], object] | None = None,
     ) -> WaitingRecord:
@@ -222,7 +223,7 @@ class Admission:
             raise
         return record
 
-    def _measured(self, given: PreparedRecord) -> WaitingRecord:
+    def _measured(self, given: RecordArguments) -> WaitingRecord:
         running = self._running
         headers = None if given.headers is None else normalize_headers(given.headers)
         value, key, timestamp, size = running.appender.measure(
@@ -236,22 +237,18 @@ class Admission:
             result.add_callback(0, timestamp, given.on_delivery, given.context)
         return record
 
-    def _append_among_old_partitions(self, record: PreparedRecord) -> Delivery | None:
+    def _append_among_old_partitions(self, record: RecordArguments) -> Delivery | None:
         """Append a record to the partitions known before its topic was forgotten; None if that is not possible.
 
         Otherwise `send_nowait` would refuse the first record after every long pause.
         """
         running, topic = self._running, record.topic
-        slots = running.appender.topics.get(topic)
-        if slots is None or record.choose_partition is not None:
+        topic_info = running.appender.topics.get(topic)
+        if topic_info is None or record.choose_partition is not None:
             return None
-        if slots.held != 1 or not running.accumulator.partitions.is_forgotten(topic):
+        if topic_info.blocked_count != 1 or not running.accumulator.partitions.is_forgotten(topic):
             return None  # it would overtake other records, or there is no room
-        slots.unblock()
-        try:
-            return self._try_append(record)
-        finally:
-            slots.block()
+        return topic_info.append_past_block(self._try_append, record)
 
     async def _wait_until_left(self, record: WaitingRecord) -> None:
         """Wait until a record has left its wait queue; a cancelled caller withdraws it unless it was accepted."""
@@ -271,11 +268,11 @@ class Admission:
             self._running.wake()  # the record behind it may fit where this one did not
             raise
 
-    def _why_not_now(self, record: PreparedRecord) -> MetadataNotReadyError | BufferFullError:
+    def _why_not_now(self, record: RecordArguments) -> MetadataNotReadyError | BufferFullError:
         running, topic = self._running, record.topic
-        slots = running.appender.topics.get(topic)
-        # A topic that was idle for long still has slots, but its partitioner has not seen its partitions again.
-        if slots is None or slots.held or record.choose_partition is not None:
+        topic_info = running.appender.topics.get(topic)
+        # A topic that was idle for long still has partitions here, but its partitioner has not seen them again.
+        if topic_info is None or topic_info.blocked_count or record.choose_partition is not None:
             running.metadata.add_topic(topic, running.loop.time())
             text = f"topic {topic!r} is not known yet; it is being asked for"
             return MetadataNotReadyError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)

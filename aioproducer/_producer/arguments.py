@@ -42,7 +42,7 @@ def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
     if not isinstance(offsets, Mapping):
         text = f"offsets must be a mapping of (topic, partition) to the next offset, not {type(offsets).__name__}"
         raise TypeError(text)
-    return {_place("the keys of offsets", place): _offset(offset, place) for place, offset in offsets.items()}
+    return {_topic_partition("the keys of offsets", given): _offset(offset, given) for given, offset in offsets.items()}
 
 
 def partitions_of_group(partitions: object) -> list[TopicPartition]:
@@ -50,7 +50,7 @@ def partitions_of_group(partitions: object) -> list[TopicPartition]:
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
         text = f"partitions must be an iterable of (topic, partition), not {type(partitions).__name__}"
         raise TypeError(text)
-    return list({_place("partitions", place): None for place in partitions})
+    return list({_topic_partition("partitions", given): None for given in partitions})
 
 
 def group_of(group: object) -> ConsumerGroupMetadata:
@@ -62,11 +62,11 @@ def group_of(group: object) -> ConsumerGroupMetadata:
     return group
 
 
-def _place(what: str, place: object) -> TopicPartition:
-    if not isinstance(place, tuple) or len(place) != _PAIR:
-        text = f"{what} must be (topic, partition), not {type(place).__name__}"
+def _topic_partition(what: str, given: object) -> TopicPartition:
+    if not isinstance(given, tuple) or len(given) != _PAIR:
+        text = f"{what} must be (topic, partition), not {type(given).__name__}"
         raise TypeError(text)
-    topic, partition = place
+    topic, partition = given
     check_topic_name(topic)
     if partition is None:
         text = f"{what} must be (topic, partition): the partition is None"
@@ -75,15 +75,15 @@ def _place(what: str, place: object) -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-def _offset(given: object, place: object) -> OffsetAndMetadata:
+def _offset(given: object, topic_partition: object) -> OffsetAndMetadata:
     offset, metadata = given if isinstance(given, tuple) and len(given) == _PAIR else (given, "")
     if not isinstance(offset, int) or isinstance(offset, bool):
-        text = f"the offset of {place} must be an int, or (int, str), not {type(given).__name__}"
+        text = f"the offset of {topic_partition} must be an int, or (int, str), not {type(given).__name__}"
         raise TypeError(text)
     if not 0 <= offset <= _MAX_OFFSET:
-        text = f"the offset of {place} must be between 0 and {_MAX_OFFSET}, not {shown(offset)}"
+        text = f"the offset of {topic_partition} must be between 0 and {_MAX_OFFSET}, not {shown(offset)}"
         raise ValueError(text)
-    check_text(f"the metadata of {place}", metadata)
+    check_text(f"the metadata of {topic_partition}", metadata)
     return OffsetAndMetadata(offset, metadata)
 
 

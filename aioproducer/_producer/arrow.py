@@ -35,7 +35,7 @@ _HEADER_FIELDS: Final = 2
 
 
 class ColumnNames(NamedTuple):
-    """Which column is which part of a record; None: the one of the part's own name, if there is one."""
+    """Names of the columns of a record's parts; None stands for the part's own name, if there is such a column."""
 
     value: str | None = None
     key: str | None = None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aioproducer._network.kerberos import KerberosSettings, TicketSource
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer._network.tickets import TicketCache
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
-from aioproducer.config._sasl_rules import jaas_of
+from aioproducer.config._jaas import MECHANISMS, parse_jaas
+from aioproducer.config._sasl_rules import is_jaas_read_later, jaas_of
 from aioproducer.config._security_rules import SASL_PROTOCOLS
+from aioproducer.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,7 +57,29 @@ def sasl_client(
     tickets = None
     if config.sasl_mechanism == "GSSAPI":
         tickets = TicketCache(TicketSource(_kerberos_settings(config)), loop, log=log)
-    return SaslClient(_sasl_settings(config), loop, tokens=tokens, tickets=tickets)
+    read_again = partial(_settings_of_jaas, config) if is_jaas_read_later(config) else None
+    settings = _sasl_settings(config) if read_again is None else read_again()
+    return SaslClient(settings, loop, tokens=tokens, tickets=tickets, read_again=read_again)
+
+
+def _settings_of_jaas(config: ProducerConfig) -> SaslSettings:
+    """Return user and password of a `sasl_jaas_config` that may have changed.
+
+    Raises:
+        ConfigurationError: it cannot be read, or does not have them.
+    """
+    assert config.sasl_jaas_config is not None
+    assert config.sasl_mechanism is not None
+    jaas = parse_jaas(config.sasl_jaas_config.reveal())
+    if not jaas.username or jaas.password is None or config.sasl_mechanism not in MECHANISMS[jaas.module]:
+        text = f"sasl_jaas_config must have a login module for {config.sasl_mechanism} with username and password"
+        raise ConfigurationError(text, option="sasl_jaas_config")
+    return replace(
+        _sasl_settings(config),
+        username=jaas.username,
+        password=jaas.password,
+        is_delegation_token=jaas.is_delegation_token,
+    )
 
 
 def _sasl_settings(config: ProducerConfig) -> SaslSettings:

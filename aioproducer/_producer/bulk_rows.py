@@ -101,8 +101,8 @@ class Columns:
         constants: tuple[object, ...] = (None, *self._common)
         names = [*self._given]
         columns = ("keys", "partitions", "timestamps", "record_headers")
-        places = [names.index(name) if name in names else len(names) + index for index, name in enumerate(columns)]
-        key, partition, timestamp, headers = places
+        indexes = [names.index(name) if name in names else len(names) + index for index, name in enumerate(columns)]
+        key, partition, timestamp, headers = indexes
 
         def row_of(parts: tuple[object, ...]) -> Row:
             parts += constants

@@ -26,7 +26,7 @@ def cluster_access(config: ProducerConfig) -> ClusterAccess:
 
 
 def security_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> ConnectionSecurity | None:
-    """Return what connections do before the first request; None: they are plaintext."""
+    """Return what connections do before the first request; None if they are plaintext."""
     log = event_log(config.client_id)
     jitter = random.Random()  # noqa: S311  # for pauses
     sasl = sasl_client(config, loop, wall_clock=None, random=jitter, log=log)

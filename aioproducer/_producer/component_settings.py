@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.batch_options import BatchOptions
@@ -14,6 +15,8 @@ from aioproducer._protocol.compression import CompressionType
 from aioproducer._sender.produce_outcome import Policy
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer._version import VERSION
+from aioproducer.config._network_types import read_proxy
+from aioproducer.security import Secret
 
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
@@ -87,14 +90,14 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
         routes=Routes(
             address_map=config.address_map,
             allowed_brokers=config.allowed_brokers,
-            proxy=config.proxy_url,
+            proxy=partial(read_proxy, config.proxy_url) if isinstance(config.proxy_url, Secret) else config.proxy_url,
             uses_canonical_names=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         ),
     )
 
 
 def connection_security(config: ProducerConfig, log: EventLog, sasl: SaslClient | None) -> ConnectionSecurity | None:
-    """Return what connections do before the first request; None: they are plaintext, and no code of TLS is loaded."""
+    """Return what connections do before the first request; None if plaintext, so no code of TLS is loaded."""
     if config.security_protocol == "PLAINTEXT":
         return None
     tls = _tls_client(config, log) if config.security_protocol.endswith("SSL") else None

@@ -10,6 +10,7 @@ from aioproducer.explanation import Explanation
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._producer.producer_state import ProducerStateMachine
+    from aioproducer._producer.record_hooks import RecordHooks
+    from aioproducer.explanation import Waiting
 
 
-class Parts(Protocol):
-    """What is looked at; `ProducerRuntime` has it."""
+class ExplainedParts(Protocol):
+    """The parts that are looked at; `ProducerRuntime` has them."""
 
     loop: asyncio.AbstractEventLoop
     accumulator: RecordAccumulator
@@ -28,9 +31,10 @@ class Parts(Protocol):
     identity: ProducerIdentity
     client: NetworkClient
     metadata: MetadataRefresher
+    record_hooks: RecordHooks
 
 
-def state_and_note(running: Parts | None, lifecycle: ProducerStateMachine) -> tuple[str, str]:
+def state_and_note(running: ExplainedParts | None, lifecycle: ProducerStateMachine) -> tuple[str, str]:
     """Return the state, and why nothing can be sent in it; an empty text where records are taken or delivered."""
     if lifecycle.is_forked:
         return (
@@ -47,10 +51,19 @@ def state_and_note(running: Parts | None, lifecycle: ProducerStateMachine) -> tu
     return state.value, note
 
 
-def explain(running: Parts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
+def explain(running: ExplainedParts | None, lifecycle: ProducerStateMachine, topic: str | None = None) -> Explanation:
     state, note = state_and_note(running, lifecycle)
     if running is None or lifecycle.is_forked or lifecycle.state is ProducerState.CLOSED:
         return Explanation(lifecycle.name, state, note, ())
-    reasons = WaitReasons(running.accumulator, running.identity, running.client, running.metadata, running.loop.time())
-    waiting = (*reasons.batches(topic), *reasons.records(running.wait_queues, topic))
+    now = running.loop.time()
+    reasons = WaitReasons(running.accumulator, running.identity, running.client, running.metadata, now)
+    waiting = (
+        *reasons.batches(topic),
+        *reasons.records(running.wait_queues, topic),
+        *_not_serialized(running.record_hooks, now, topic),
+    )
     return Explanation(lifecycle.name, state, note, waiting)
+
+
+def _not_serialized(hooks: RecordHooks, now: float, topic: str | None) -> Iterator[Waiting]:
+    return (record.explained(now) for record in hooks.serializing if topic in {None, record.topic})

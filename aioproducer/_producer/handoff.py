@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer._native.record_pipeline import PreparedRecord
+from aioproducer._native.record_pipeline import RecordArguments
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.send_methods import SendMethods
 
@@ -55,7 +55,7 @@ class NonBlockingEnqueue(SendMethods):
 class _NonBlockingAdmission(Admission):
     """Leaves records in their wait queues; waits for one only while too many wait."""
 
-    async def _wait(self, record: PreparedRecord, deadline: RecordDeadline | None) -> Delivery:
+    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
         waiting = self._waiting(record, deadline)
         has_room = self._running.wait_queues.has_room(waiting.size)
         self._running.queue_record(waiting, is_counted=has_room)

@@ -31,7 +31,7 @@ _NO_TRANSACTIONS: Final = TransactionCounts()
 
 
 class Sources(NamedTuple):
-    """What the metrics of the whole producer read."""
+    """The parts that the metrics of the whole producer read."""
 
     statistics: ProducerStatistics
     measures: Measures
@@ -133,7 +133,7 @@ OWN_TABLE: Final[Table[Sources]] = {
     "txn-commit-total": lambda of: of.statistics.transactions_committed,
     "txn-abort-total": lambda of: of.statistics.transactions_aborted,
 }
-"""What Kafka has no name for."""
+"""Metrics that Kafka has no name for."""
 
 HISTOGRAMS: Final[Mapping[str, Callable[[Sources], Histogram | RecordSizes]]] = {
     "batch-size-bytes": lambda of: of.measures.batch_size,
@@ -149,6 +149,7 @@ HISTOGRAMS: Final[Mapping[str, Callable[[Sources], Histogram | RecordSizes]]] = 
     "txn-init-time-seconds": lambda of: of.transactions.init_time,
     "txn-begin-time-seconds": lambda of: of.transactions.begin_time,
     "txn-send-offsets-time-seconds": lambda of: of.transactions.send_offsets_time,
+    "txn-prepare-time-seconds": lambda of: of.transactions.prepare_time,
     "txn-commit-time-seconds": lambda of: of.transactions.commit_time,
     "txn-abort-time-seconds": lambda of: of.transactions.abort_time,
 }
@@ -189,7 +190,7 @@ def value_of(histogram: Histogram | RecordSizes) -> HistogramValue:
 def read_metrics(running: ProducerRuntime) -> list[Metric]:
     """Return the current values of all metrics."""
     runner = running.transactions
-    counts = _NO_TRANSACTIONS if runner is None else runner.endings.counts
+    counts = _NO_TRANSACTIONS if runner is None else runner.completer.counts
     sources = Sources(take_snapshot(running), running.measures, counts)
     client = {"client-id": running.lifecycle.name}
     metrics = [*_rows(PRODUCER, PRODUCER_TABLE, client, sources), *_rows(OWN, OWN_TABLE, client, sources)]

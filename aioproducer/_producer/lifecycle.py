@@ -99,7 +99,7 @@ class LifecycleMethods:
             ProducerClosedError: it was closed.
             CancelledError: the caller was cancelled; everything is cleaned up.
         """
-        self._check_place()
+        self._check_loop()
         self._lifecycle.check_may_start(is_closing=self._closing is not None)
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(
@@ -228,8 +228,9 @@ class LifecycleMethods:
     def purge(self, topic: str | None = None) -> int:
         """Fail the records that were not sent yet with `PurgedError`, NOT_WRITTEN; `flush` and `close` raise it too.
 
-        They are those in batches, those that wait for memory or metadata, and those that a broker refused and that
-        would be sent again. What is on its way, or may be written, goes on. An open transaction must then be aborted.
+        They are those in batches, those that wait for memory, metadata or a serializer, and those that a broker refused
+        and that would be sent again. What is on its way, or may be written, goes on. An open transaction must then be
+        aborted.
 
         Args:
             topic: only records for it.
@@ -266,7 +267,7 @@ class LifecycleMethods:
             TypeError, ValueError: an invalid timeout.
         """
         check_timeout(timeout)
-        self._check_place()
+        self._check_loop()
         if self._starting is None:
             self._lifecycle.close_unstarted()
             return
@@ -362,7 +363,7 @@ class LifecycleMethods:
             f"{name} {how}: records that were not delivered yet are lost", ResourceWarning, stacklevel=3, source=self
         )
 
-    def _check_place(self) -> None:
+    def _check_loop(self) -> None:
         """Raise unless this is the producer's own event loop, whose tasks starting and closing wait for."""
         if self._lifecycle.is_forked:  # before `_running_loop`, since the child may have none
             self._lifecycle.refuse()
@@ -373,7 +374,7 @@ class LifecycleMethods:
         if is_loop_closed and self._lifecycle.state is ProducerState.CLOSED:
             return
         if not is_loop_closed:
-            self._lifecycle.refuse_place()
+            self._lifecycle.refuse_other_loop()
         running.client.abandon()
         self._is_loss_reported = True  # by this error
         self._lifecycle.refuse_late(in_words(count_undelivered(running)))

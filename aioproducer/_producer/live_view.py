@@ -1,4 +1,4 @@
-"""What a readiness probe and the inspector read of a producer, in one turn of its event loop."""
+"""The state that a readiness probe and the inspector read of a producer, in one turn of its event loop."""
 
 from __future__ import annotations
 

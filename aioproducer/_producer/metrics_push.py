@@ -36,7 +36,7 @@ from aioproducer.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._network.requests import PendingCalls
@@ -61,7 +61,7 @@ def pause_after(code: int, interval_s: float) -> float:
 
 
 class Subscription(NamedTuple):
-    """What a broker wants."""
+    """The metrics that a broker wants, and how often."""
 
     node_id: int
     id: int
@@ -72,17 +72,17 @@ class Subscription(NamedTuple):
     prefixes: tuple[str, ...]
 
     @classmethod
-    def of(cls, answer: SubscriptionsResponse) -> Subscription:
-        known = [CompressionType(each) for each in answer.compression_types if each in set(CompressionType)]
-        interval_s = answer.push_interval_ms / 1000 if answer.push_interval_ms > 0 else DEFAULT_INTERVAL_S
+    def of(cls, response: SubscriptionsResponse) -> Subscription:
+        known = [CompressionType(each) for each in response.compression_types if each in set(CompressionType)]
+        interval_s = response.push_interval_ms / 1000 if response.push_interval_ms > 0 else DEFAULT_INTERVAL_S
         return cls(
-            answer.from_node,
-            answer.subscription_id,
+            response.from_node,
+            response.subscription_id,
             known[0] if known else CompressionType.NONE,
             max(interval_s, SHORTEST_PAUSE_S),
-            answer.max_bytes,
-            answer.is_delta,
-            answer.prefixes,
+            response.max_bytes,
+            response.is_delta,
+            response.prefixes,
         )
 
 
@@ -182,21 +182,21 @@ class MetricsPush:
 
     async def _subscribe(self) -> float:
         if not self._metadata.refreshes:  # a node must be known by its id, to be asked again
-            await self._metadata.first_answer(DEFAULT_INTERVAL_S)
-        answer = await self._client.request(
+            await self._metadata.first_response(DEFAULT_INTERVAL_S)
+        response = await self._client.request(
             GET_TELEMETRY_SUBSCRIPTIONS,
             lambda _version: encode_get_telemetry_subscriptions_request(self._instance_id),
             lambda reply: decode_get_telemetry_subscriptions_response(reply.payload, from_node=reply.node_id),
         )
-        if answer.error_code:
-            return self._refused(answer.error_code, DEFAULT_INTERVAL_S)
+        if response.error_code:
+            return self._refused(response.error_code, DEFAULT_INTERVAL_S)
         if self._instance_id == NO_INSTANCE_ID:
-            if answer.instance_id == NO_INSTANCE_ID:
+            if response.instance_id == NO_INSTANCE_ID:
                 return self._end("the broker gave this client no instance id")
-            self._instance_id = answer.instance_id
+            self._instance_id = response.instance_id
             self._log.info("metrics_push_begun", client_instance_id=self.instance_id)
             self._is_settled.set()
-        subscription = Subscription.of(answer)
+        subscription = Subscription.of(response)
         if not subscription.prefixes:
             return subscription.interval_s
         self._subscription = subscription
@@ -217,20 +217,20 @@ class MetricsPush:
             compression_type=compression,
             metrics=payload,
         )
-        answer = await self._client.request(
+        response = await self._client.request(
             PUSH_TELEMETRY,
             lambda _version: body,
             lambda reply: decode_push_telemetry_response(reply.payload),
             node_id=subscription.node_id,
         )
-        if not answer.error_code:
+        if not response.error_code:
             return subscription.interval_s
         self._readings = before
         self._subscription = None
-        if answer.error_code == ErrorCode.TELEMETRY_TOO_LARGE and not self._is_size_logged:
+        if response.error_code == ErrorCode.TELEMETRY_TOO_LARGE and not self._is_size_logged:
             self._is_size_logged = True
             self._log.warning("metrics_too_large", size=len(payload), allowed=subscription.max_bytes)
-        return self._refused(answer.error_code, subscription.interval_s)
+        return self._refused(response.error_code, subscription.interval_s)
 
     def _payload(self, subscription: Subscription) -> tuple[CompressionType, bytes, Readings]:
         from aioproducer._producer.otlp import MetricsEncoder  # noqa: PLC0415  # of an extra, and slow to import

@@ -9,7 +9,7 @@ Source: KafkaProducer in Apache Kafka.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from aioproducer._accumulator.wait_queues import still_unknown
 from aioproducer._producer.admission import Admission
@@ -68,7 +68,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__(ProducerConfig.of(bootstrap_servers, options), made_at=caller())
-        self._append = self._not_started
+        self._append = self._refuse_record
         self._admission: Admission
 
     # Sending
@@ -243,16 +243,16 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
     def _open_admission(self) -> Admission:
         if not hasattr(self, "_admission"):  # new, still starting, or its start has failed
-            self._not_started()
+            self._lifecycle.refuse()
         self._check_whose_transaction()
         return self._admission
 
     async def _complete_elsewhere(
         self, prepared: PreparedTransaction, running: ProducerRuntime, *, is_commit: bool
     ) -> None:
-        from aioproducer._transactions.completion import TransactionCompletion  # noqa: PLC0415  # for few
+        from aioproducer._transactions.prepared_completion import PreparedCompletion  # noqa: PLC0415  # for few
 
-        completion = TransactionCompletion(
+        completion = PreparedCompletion(
             prepared,
             is_commit=is_commit,
             client=running.client,
@@ -266,9 +266,6 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
     def _use_options(self, topic: str, options: TopicOptions) -> None:
         self._topic_options.add(topic, options)
-
-    def _not_started(self, *_: object) -> NoReturn:
-        self._lifecycle.refuse()
 
 
 async def partitions_of(topic: str, *, open_running: Callable[[], ProducerRuntime], max_block_ms: int) -> list[int]:

@@ -92,7 +92,7 @@ class ProducerStateMachine:
         if self.state is ProducerState.NEW:
             self.move_to(ProducerState.CLOSED)
 
-    def refuse_place(self) -> NoReturn:
+    def refuse_other_loop(self) -> NoReturn:
         """Refuse to start or close from another event loop than the producer's own."""
         text = (
             f"producer {self.name!r} belongs to the event loop that started it: start and close it there, or use a "
@@ -120,11 +120,11 @@ class ProducerStateMachine:
         if self.state is ProducerState.FAILED:
             raise self.failure()
 
-    def refuse(self, place: OwnLoop | None = None) -> NoReturn:
+    def refuse(self, own_loop: OwnLoop | None = None) -> NoReturn:
         """Raise the error of a call that the state refuses.
 
         Args:
-            place: the loop and thread of a started producer, where it must be called.
+            own_loop: where a started producer must be called.
 
         Raises:
             IllegalStateError: not started, forked, on another thread, or on another event loop.
@@ -142,13 +142,13 @@ class ProducerStateMachine:
             raise IllegalStateError(text)
         if self.state is ProducerState.FAILED:
             raise self.failure()
-        if place is not None and not place.is_on_thread():
+        if own_loop is not None and not own_loop.is_on_thread():
             text = (
                 f"producer {self.name!r} was called from another thread than its event loop's: use "
                 "producer.send_threadsafe(...), or a BlockingProducer for threads and scripts"
             )
             raise IllegalStateError(text)
-        if place is not None and not place.is_here() and self.state is ProducerState.RUNNING:
+        if own_loop is not None and not own_loop.is_here() and self.state is ProducerState.RUNNING:
             text = (
                 f"producer {self.name!r} was called from another event loop than the one that started it: start one "
                 "producer on each loop, or give the fixture and its tests the same loop"

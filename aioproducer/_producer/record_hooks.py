@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from aioproducer._native.append import RecordAppender
     from aioproducer._native.bound_serializer import BoundSerializer
     from aioproducer._native.delivery import Delivery, OnDelivery
-    from aioproducer._native.record_pipeline import PreparedRecord
+    from aioproducer._native.record_pipeline import RecordArguments
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._sender.completion import Completion
     from aioproducer.cluster import Cluster
     from aioproducer.config import ProducerConfig
+    from aioproducer.errors import KafkaError
     from aioproducer.interceptors import InterceptorChain
     from aioproducer.serializers import SerializerArgument
 
@@ -63,6 +64,8 @@ class RecordHooks:
         self._on_new_batch: Callable[[str, Cluster, int], object] | None = getattr(partitioner, "on_new_batch", None)
         self.closed_batches: dict[str, int] = {}
         """Topic -> partition of its last closed batch that the partitioner is not yet notified of."""
+        self.serializing: dict[UnfinishedRecord, None] = {}
+        """Records whose calls wait for asynchronous serializers, in the order of the waits."""
         self.pipeline = RecordPipeline(
             appender,
             self,
@@ -107,10 +110,10 @@ class RecordHooks:
         self, topic: str, partition: int | None, headers: object, error: Exception
     ) -> None:
         """Notify the interceptors of a record that they let pass and that failed at its call."""
-        place = TopicPartition(topic, -1 if partition is None else partition)
-        self._interceptors.on_error(place, error, headers if isinstance(headers, tuple) else ())
+        topic_partition = TopicPartition(topic, -1 if partition is None else partition)
+        self._interceptors.on_error(topic_partition, error, headers if isinstance(headers, tuple) else ())
 
-    def refused_later(self, record: PreparedRecord, error: Exception) -> None:
+    def refused_later(self, record: RecordArguments, error: Exception) -> None:
         """Do as `refused` for a record that had to wait, in the context of its call."""
         if record.context is not None and self._interceptors.listens:
             record.context.run(self.refused, record.topic, record.partition, record.headers, error)
@@ -119,7 +122,14 @@ class RecordHooks:
 
     def unfinished(self, pipeline: RecordPipeline, *arguments: object) -> UnfinishedRecord:
         """Return the record of a call that waits for its serializers, or for those of a record before it."""
-        return UnfinishedRecord(pipeline, arguments, self._refused_with)
+        return UnfinishedRecord(pipeline, arguments, self._refused_with, self.serializing)
+
+    def fail_unfinished(self, error: KafkaError, topic: str | None) -> int:
+        """Fail the records that wait for their serializers, of a topic or of all; return how many."""
+        records = [record for record in self.serializing if topic in {None, record.topic}]
+        for record in records:
+            record.fail(error)
+        return len(records)
 
     def _refused_with(  # noqa: PLR0917  # as `refused`
         self, topic: str, partition: int | None, headers: object, error: Exception

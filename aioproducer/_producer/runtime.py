@@ -130,11 +130,11 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._start_tasks()
         if wait:
             deadline = self.loop.time() + self._config.max_block_ms / 1000
-            await self.metadata.first_answer(self._config.max_block_ms / 1000)
+            await self.metadata.first_response(self._config.max_block_ms / 1000)
             if self.transactions is not None:
                 began_at = self.loop.time()
                 await self.transactions.initialized(deadline=deadline)
-                self.transactions.endings.counts.init_time.record(self.loop.time() - began_at)
+                self.transactions.completer.counts.init_time.record(self.loop.time() - began_at)
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
         self.is_shut = False
@@ -191,7 +191,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         await self.serializers.close(self.max_block_s)
 
     async def _drain(self) -> None:
-        if not await self.flushes.drain(self.transactions.endings.finish if self.transactions is not None else None):
+        if not await self.flushes.drain(self.transactions.completer.finish if self.transactions is not None else None):
             timeout_s = self.flushes.drain_timeout_s
             self._why_late = explain(self, self.lifecycle).summary
             self._log.warning(
@@ -236,7 +236,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def purge(self, topic: str | None) -> int:
         """Fail the records that were not sent, of a topic or of all; return how many."""
         error = PurgedError("purge() was called before the record was sent", outcome=Outcome.NOT_WRITTEN)
-        purged = self.wait_queues.fail_all(error, topic) + self.settlement.purge(topic, error)
+        purged = self.record_hooks.fail_unfinished(error, topic) + self.wait_queues.fail_all(error, topic)
+        purged += self.settlement.purge(topic, error)
         if purged:
             self.records_failed(error)
         return purged
@@ -260,14 +261,14 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
 
     def raise_not_accepting(self) -> NoReturn:
         if self.transactions is not None and not self.is_shut and self.appender.own_loop.is_here():
-            self.transactions.refusals.refuse()
+            self.transactions.state_checks.refuse()
         self.lifecycle.refuse(self.appender.own_loop)
 
     def unknown_partition(self, topic: str) -> None:
         self.metadata_waits.ask_for_partitions(topic)
 
     def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
-        self.settlement.renew(queue, exists=exists)
+        self.settlement.topic_recreated(queue, exists=exists)
 
     def failed_for_good(self, error: KafkaError) -> None:
         self.fail(fatal_error(error, self._config.transactional_id))
@@ -283,7 +284,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
 
     def abandoned_batch_ended(self) -> None:
         if self.transactions is not None:
-            self.transactions.endings.batch_resolved()
+            self.transactions.completer.batch_resolved()
 
     def log_lost(self, queue: PartitionQueue) -> None:
         if self.transactions is not None:

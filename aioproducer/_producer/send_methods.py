@@ -16,7 +16,7 @@ from aioproducer._native.append_many import BulkAppend
 from aioproducer._native.arrow_append import ArrowAppend
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.enqueue import EnqueueMethod
-from aioproducer._native.record_pipeline import PreparedRecord
+from aioproducer._native.record_pipeline import RecordArguments
 from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.arrow import ArrowRecords, ColumnNames
 from aioproducer._producer.bulk import BulkDelivery, append_all, enqueue_all
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer._native.record_pipeline import UnfinishedRecord
     from aioproducer._producer.admission import Admission, AppendArguments
     from aioproducer._producer.bulk import EnqueueRow
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
+    from aioproducer._producer.unfinished_record import UnfinishedRecord
     from aioproducer.config import TopicOptions
     from aioproducer.records import RecordMetadata
 
-    Append = Callable[[*AppendArguments], Delivery | PreparedRecord | None]
+    Append = Callable[[*AppendArguments], Delivery | RecordArguments | None]
 
 
 class SendMethods(EnqueueMethod):
@@ -93,12 +93,12 @@ class SendMethods(EnqueueMethod):
         if deadline is not None:
             admission = self._open_admission()
             limit = admission.deadline(topic, deadline)
-            prepared = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
-            return admission.send(prepared, limit)
+            arguments = topic, value, key, partition, timestamp, headers, on_delivery
+            return admission.send(admission.pipeline.take(*arguments), limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
-        record = taken or PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        record = taken or RecordArguments(topic, value, key, partition, timestamp, headers, on_delivery)
         return self._open_admission().send(record)
 
     async def send_and_wait(  # noqa: PLR0913  # as send
@@ -154,12 +154,12 @@ class SendMethods(EnqueueMethod):
         if deadline is not None:
             admission = self._open_admission()
             limit = admission.deadline(topic, deadline)
-            prepared = admission.pipeline.take(topic, value, key, partition, timestamp, headers, on_delivery)
-            return admission.send_nowait(prepared, limit)
+            arguments = topic, value, key, partition, timestamp, headers, on_delivery
+            return admission.send_nowait(admission.pipeline.take(*arguments), limit)
         taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if type(taken) is Delivery:
             return taken
-        record = taken or PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        record = taken or RecordArguments(topic, value, key, partition, timestamp, headers, on_delivery)
         return self._open_admission().send_nowait(record)
 
     async def send_many(  # noqa: PLR0913  # a record has that many parts
@@ -326,15 +326,15 @@ class SendMethods(EnqueueMethod):
 
     def _topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         self._use_serializers(records)
-        has_own_verbs = any(
-            getattr(type(self), verb) is not getattr(SendMethods, verb) for verb in ("send", "enqueue", "send_nowait")
+        has_own_methods = any(
+            getattr(type(self), name) is not getattr(SendMethods, name) for name in ("send", "enqueue", "send_nowait")
         )
         return Topic(
             records,
             self,
             admission=self._open_admission,
             enqueue_each=partial(self._enqueue_each, records.name),
-            asks_producer=has_own_verbs,
+            asks_producer=has_own_methods,
         )
 
     # Implemented by subclasses
@@ -385,7 +385,7 @@ class SendMethods(EnqueueMethod):
         limit = admission.deadline(arguments[0], deadline)
         return admission.enqueue(admission.limited(admission.pipeline.take_or_wait(*arguments), limit), limit)
 
-    def _enqueue_prepared(self, record: PreparedRecord | UnfinishedRecord) -> Coroutine[object, None, Delivery]:
+    def _enqueue_arguments(self, record: RecordArguments | UnfinishedRecord) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(record)
 
     async def _enqueue_rows(self, topic: str, many: BulkAppend, enqueue: EnqueueRow) -> BulkDelivery:

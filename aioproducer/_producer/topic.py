@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from aioproducer._native.delivery import Delivery
-from aioproducer._native.typed_topic import TypedVerbs
+from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.bulk_rows import Columns, CommonParts
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._native.enqueue import EnqueueMethod
-    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline, UnfinishedRecord
+    from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
     from aioproducer._producer.topic_types import PartType
+    from aioproducer._producer.unfinished_record import UnfinishedRecord
     from aioproducer._producer.used_serializers import UsedSerializers
     from aioproducer.records import RecordMetadata
 
@@ -132,7 +133,7 @@ class TopicRecords(Generic[KeyT, ValueT]):
         return f"{self.name!r} key={key} value={value}"
 
 
-class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
+class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
     """A topic of a producer; made by `Producer.topic`. Usable as long as its producer: it holds no records itself.
 
     Its records run through the producer's pipeline with the topic's serializers, so interceptors and partitioner see
@@ -270,7 +271,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         return self._admission().pipeline
 
     def _enqueue_slowly(
-        self, taken: PreparedRecord | UnfinishedRecord | None, *arguments: *TypedArguments
+        self, taken: RecordArguments | UnfinishedRecord | None, *arguments: *TypedArguments
     ) -> Coroutine[object, None, Delivery]:
         if taken is not None:
             return self._admission().enqueue(taken)
@@ -286,11 +287,11 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
 
     def _dispatch(
         self,
-        taken: Delivery | PreparedRecord | None,
+        taken: Delivery | RecordArguments | None,
         arguments: TypedArguments,
         deadline: RecordDeadline | None,
         *,
-        admit: Callable[[Admission, Delivery | PreparedRecord, RecordDeadline | None], ResultT],
+        admit: Callable[[Admission, Delivery | RecordArguments, RecordDeadline | None], ResultT],
         override: ProducerMethod[ResultT],
     ) -> ResultT:
         """Admit a record; without one, call the method that a subclass of the producer has overridden."""

@@ -82,13 +82,13 @@ class TransactionMethods:
         running = self._open_running()
         runner = transactions_of(running)
         deadline = runner.waits.deadline()
-        turn = await _take_turn(runner, deadline, wait=wait)
+        holder = await _take_lock(runner, deadline, wait=wait)
         try:
             await runner.begin(deadline=deadline)
         except BaseException:
-            runner.lock.give(turn)
+            runner.lock.give(holder)
             raise
-        turn.transaction = runner.number
+        holder.transaction = runner.number
         self._enable_sending(running)
 
     async def commit_transaction(self) -> None:
@@ -104,7 +104,7 @@ class TransactionMethods:
         """
         runner = self._unlent_runner()
         self._disable_sending()
-        await runner.endings.commit(deadline=runner.waits.deadline())
+        await runner.completer.commit(deadline=runner.waits.deadline())
 
     async def abort_transaction(self) -> None:
         """Abort the transaction and its records; those without a response yet fail.
@@ -118,7 +118,7 @@ class TransactionMethods:
         """
         runner = self._unlent_runner()
         self._disable_sending()
-        await runner.endings.abort(deadline=runner.waits.deadline())
+        await runner.completer.abort(deadline=runner.waits.deadline())
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """Wait for every record since `begin_transaction`, and leave the transaction open for any process to complete.
@@ -141,9 +141,9 @@ class TransactionMethods:
         runner, running = self._unlent_runner(), self._open_running()
         self._disable_sending()
         try:
-            return await runner.endings.prepare(deadline=runner.waits.deadline())
+            return await runner.completer.prepare(deadline=runner.waits.deadline())
         finally:
-            if runner.refusals.is_taking:  # refused, since there is nothing to prepare
+            if runner.state_checks.is_taking:  # refused, since there is nothing to prepare
                 self._enable_sending(running)
 
     async def complete_transaction(self, prepared: PreparedTransaction, *, commit: bool = True) -> None:
@@ -171,7 +171,7 @@ class TransactionMethods:
         runner = running.transactions
         if runner is not None:
             deadline = runner.waits.deadline()
-            if await runner.endings.complete(prepared, is_commit=commit, deadline=deadline):
+            if await runner.completer.complete(prepared, is_commit=commit, deadline=deadline):
                 return
         await self._complete_elsewhere(prepared, running, is_commit=commit)
 
@@ -191,7 +191,7 @@ class TransactionMethods:
             NoTransactionError: none is open.
         """
         runner = self._unlent_runner()
-        runner.refusals.check_taking()
+        runner.state_checks.check_taking()
         runner.reject(error)
 
     def _transaction_handle(self) -> TransactionHandle:
@@ -200,7 +200,7 @@ class TransactionMethods:
         Raises:
             NoTransactionError: a `transaction()` block is open.
         """
-        return self._unlent_runner().endings.in_hand()
+        return self._unlent_runner().completer.handle()
 
     # Implemented by Producer
 
@@ -254,11 +254,11 @@ def _check_prepared(prepared: object) -> None:
         raise TypeError(text)
 
 
-async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
+async def _take_lock(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
     if wait:
         return await runner.lock.take(deadline)
     if runner.lock.ends_with_transaction:  # a commit or abort that its caller gave up releases the lock soon
-        await runner.endings.end_of_last(deadline)
+        await runner.completer.end_of_last(deadline)
         runner.lock.pass_on()
     return runner.lock.take_now()
 
@@ -369,8 +369,8 @@ class TransactionBlock:
         self._make = make
         self._on_end = on_end
         self._transaction: Transaction | None = None
-        self._turn: LockHolder
-        self._in_hand: TransactionHandle
+        self._holder: LockHolder
+        self._handle: TransactionHandle
 
     async def __aenter__(self) -> Transaction:
         """Wait until no other transaction is open, and begin.
@@ -382,13 +382,13 @@ class TransactionBlock:
         if self._transaction is not None:
             raise IllegalStateError("a transaction is entered once: call producer.transaction() for each")
         runner, deadline = self._runner, self._runner.waits.deadline()
-        self._turn = turn = await runner.lock.take(deadline)
+        self._holder = holder = await runner.lock.take(deadline)
         try:
             await runner.begin(deadline=deadline)
-            self._in_hand = runner.endings.in_hand()
+            self._handle = runner.completer.handle()
             self._transaction = self._make_or_abandon()
         except BaseException:
-            runner.lock.give(turn)
+            runner.lock.give(holder)
             raise
         return self._transaction
 
@@ -396,7 +396,7 @@ class TransactionBlock:
         try:
             return self._make()
         except BaseException:  # it has begun, and would not end without a handle
-            self._in_hand.abandon()
+            self._handle.abandon()
             raise
 
     async def __aexit__(
@@ -411,12 +411,12 @@ class TransactionBlock:
             else:
                 await self._abort_because_of(error)
         finally:
-            self._in_hand.abandon()
-            self._runner.lock.give(self._turn)
+            self._handle.abandon()
+            self._runner.lock.give(self._holder)
 
     async def _commit(self) -> None:
         try:
-            await self._runner.endings.commit(deadline=self._runner.waits.deadline())
+            await self._runner.completer.commit(deadline=self._runner.waits.deadline())
         except TransactionAbortableError as failed:
             await self._abort_because_of(failed)
             raise
@@ -425,9 +425,9 @@ class TransactionBlock:
         deadline = self._runner.waits.deadline()
         if isinstance(error, asyncio.CancelledError):
             deadline = min(deadline, asyncio.get_running_loop().time() + ABORT_AFTER_CANCEL_S)
-        if not self._in_hand.is_open:  # the producer has failed, or the body has ended it
+        if not self._handle.is_open:  # the producer has failed, or the body has ended it
             return
         try:
-            await self._runner.endings.abort(deadline=deadline, cause=error if isinstance(error, Exception) else None)
+            await self._runner.completer.abort(deadline=deadline, cause=error if isinstance(error, Exception) else None)
         except KafkaError as failed:
             error.add_note(f"aioproducer: the transaction was not aborted: {failed}")

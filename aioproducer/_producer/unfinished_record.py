@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.errors import KafkaError, Outcome, SerializationError
+from aioproducer.explanation import Waiting, WaitReason
 from aioproducer.records import normalize_headers
 from aioproducer.serializers import PendingAwaitable
 
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._native.delivery import Delivery
-    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+    from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
 
     Refused = Callable[[str, int | None, object, Exception], None]
+
+_PARTITION: Final = 3  # places among the arguments of `append_bytes`
+_HEADERS: Final = 5
 
 
 class UnfinishedRecord:
@@ -30,19 +34,31 @@ class UnfinishedRecord:
         pipeline: appends it.
         arguments: those of `append_bytes`.
         refused: notifies the interceptors of its failure.
+        waiting: where it is while its call waits, in the order of the waits.
     """
 
-    def __init__(self, pipeline: RecordPipeline, arguments: tuple[object, ...], refused: Refused) -> None:
+    def __init__(  # noqa: PLR0917  # where it comes from, and where it goes
+        self,
+        pipeline: RecordPipeline,
+        arguments: tuple[object, ...],
+        refused: Refused,
+        waiting: dict[UnfinishedRecord, None],
+    ) -> None:
         self.topic = str(arguments[0])
         self._pipeline = pipeline
         self._arguments = arguments
         self._refused = refused
+        self._waiting = waiting
+        self._waits_for = ""
+        self._error: KafkaError | None = None  # given to `fail`
         self._context = contextvars.copy_context()
         self._before = pipeline.serializing.get(self.topic)
-        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._called_at = loop.time()
+        self._end: asyncio.Future[None] = loop.create_future()
         pipeline.serializing[self.topic] = self._end
 
-    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | PreparedRecord:
+    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | RecordArguments:
         """Wait for the serializers and the records before it, and append it.
 
         Args:
@@ -61,37 +77,91 @@ class UnfinishedRecord:
             self._leave()
 
     async def _serialize(self, timeout_s: float, bound: str) -> None:
-        topic, value, key, partition, timestamp, headers, on_delivery, key_bytes, value_bytes = self._arguments
-        pending = [part for part in (key_bytes, value_bytes) if isinstance(part, PendingAwaitable)]
+        pending = [part for part in self._arguments if isinstance(part, PendingAwaitable)]
         try:
-            async with asyncio.timeout(timeout_s):
-                key_bytes, value_bytes = await _finished(key_bytes), await _finished(value_bytes)
-                if isinstance(self._before, asyncio.Future):
-                    await asyncio.wait([self._before])  # unlike an await of it, does not cancel it
-            if isinstance(headers, list):
-                headers = normalize_headers(headers)
+            await self._wait(timeout_s)
+            self._check_not_failed()
+            self._normalize_headers()
         except TimeoutError as error:
-            late = self._late(bound)
+            late = self._error or self._late(bound)
             self._notify(late)
             raise late from error
         except asyncio.CancelledError:
-            text = f"the record for topic {topic!r} was withdrawn: its caller was cancelled while it was serialized"
+            text = (
+                f"the record for topic {self.topic!r} was withdrawn: its caller was cancelled while it was serialized"
+            )
             self._notify(KafkaError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN))
             raise
         except Exception as error:
             self._notify(error)
             raise
         finally:
+            self._waiting.pop(self, None)
             for part in pending:
                 part.close()
-        self._arguments = (topic, value, key, partition, timestamp, headers, on_delivery, key_bytes, value_bytes)
+
+    async def _wait(self, timeout_s: float) -> None:
+        *others, key_bytes, value_bytes = self._arguments
+        async with asyncio.timeout(timeout_s) as self._limit:
+            self._waiting[self] = None
+            self._arguments = (*others, await self._finished(key_bytes), await self._finished(value_bytes))
+            if isinstance(self._before, asyncio.Future):
+                self._waits_for = "an earlier record of the topic comes first"
+                await asyncio.wait([self._before])  # unlike an await of it, does not cancel it
+
+    def _check_not_failed(self) -> None:
+        """Raise the error of a `fail` in whose turn the wait has ended."""
+        if self._error is not None:
+            raise self._error
+
+    def _normalize_headers(self) -> None:
+        headers = self._arguments[_HEADERS]
+        if isinstance(headers, list):  # a serializer has added to them
+            before, behind = self._arguments[:_HEADERS], self._arguments[_HEADERS + 1 :]
+            self._arguments = (*before, normalize_headers(headers), *behind)
+
+    async def _finished(self, part: object) -> object:
+        if not isinstance(part, PendingAwaitable):
+            return part
+        self._waits_for = f"{part.name} has not finished"
+        return await part.finish()
+
+    @property
+    def _partition(self) -> int | None:
+        return cast("int | None", self._arguments[_PARTITION])
+
+    def explained(self, now: float) -> Waiting:
+        """Return why its call waits; for a record in `waiting`."""
+        age_s, until = now - self._called_at, self._limit.when()
+        return Waiting(
+            self.topic,
+            self._partition,
+            None,
+            1,
+            0,
+            0,
+            WaitReason.SERIALIZER,
+            self._waits_for,
+            age_s,
+            age_s,
+            None,
+            0.0 if until is None else until - now,
+        )
+
+    def fail(self, error: KafkaError) -> None:
+        """End the wait with an error; for a record in `waiting`."""
+        self._error = error.with_details(
+            topic=self.topic, partition=self._partition, outcome=Outcome.NOT_WRITTEN, attempts=0
+        )
+        if not self._limit.expired():
+            self._limit.reschedule(self._called_at)  # which is over
 
     def _late(self, bound: str) -> SerializationError:
         text = f"the record for topic {self.topic!r} was not serialized within {bound}"
         return SerializationError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN)
 
     def _notify(self, error: Exception) -> None:
-        partition, headers = self._arguments[3], self._arguments[5]
+        partition, headers = self._arguments[_PARTITION], self._arguments[_HEADERS]
         self._context.run(self._refused, self.topic, partition, headers, error)  # type: ignore[arg-type]
 
     def _leave(self, _: object = None) -> None:
@@ -123,7 +193,3 @@ class _Leaving:
             del self._pipeline.serializing[self._topic]
         if not self._end.done():
             self._end.set_result(None)
-
-
-async def _finished(part: object) -> object:
-    return await part.finish() if isinstance(part, PendingAwaitable) else part

@@ -57,7 +57,7 @@ class UsedSerializers:
         if not any(serializer is other for other in self._used):
             self._used.append(serializer)
             if self._cluster_id is not None:
-                self._tell(serializer, self._cluster_id)
+                self._notify(serializer, self._cluster_id)
 
     def log_to(self, log: EventLog) -> None:
         """Log failures of `on_cluster` and `close`."""
@@ -69,9 +69,9 @@ class UsedSerializers:
             return
         self._cluster_id = cluster_id
         for serializer in self._used:
-            self._tell(serializer, cluster_id)
+            self._notify(serializer, cluster_id)
 
-    def _tell(self, serializer: object, cluster_id: str) -> None:
+    def _notify(self, serializer: object, cluster_id: str) -> None:
         on_cluster = _method(serializer, "on_cluster")
         if on_cluster is None:
             return

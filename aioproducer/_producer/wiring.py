@@ -84,7 +84,7 @@ class ProducerDependencies:
     classes: PartClasses
 
 
-class RecordParts(NamedTuple):
+class AccumulatorParts(NamedTuple):
     """The parts that hold records and end them."""
 
     timers: TimerHeap
@@ -98,10 +98,10 @@ class RecordParts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class ProducerParts:
     """The parts of one producer."""
 
-    records: RecordParts
+    records: AccumulatorParts
     client: NetworkClient
     metadata: MetadataRefresher
     metadata_waits: MetadataWaits
@@ -114,9 +114,9 @@ class Parts:
     record_hooks: RecordHooks
 
 
-def build_parts(dependencies: ProducerDependencies) -> Parts:
+def build_parts(dependencies: ProducerDependencies) -> ProducerParts:
     config, log = dependencies.config, dependencies.log
-    records = _record_parts(dependencies)
+    records = _accumulator_parts(dependencies)
     client = _client(dependencies, records.timers)
     metadata = dependencies.classes.metadata(client, metadata_settings(config), random=dependencies.random, log=log)
     metadata_waits = MetadataWaits(metadata, dependencies.loop)
@@ -133,7 +133,7 @@ def build_parts(dependencies: ProducerDependencies) -> Parts:
         log=log,
     )
     transactions = _transactions(dependencies, records, path, backoff=backoff)
-    return Parts(
+    return ProducerParts(
         records=records,
         client=client,
         metadata=metadata,
@@ -162,7 +162,7 @@ def build_parts(dependencies: ProducerDependencies) -> Parts:
     )
 
 
-def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
+def _accumulator_parts(dependencies: ProducerDependencies) -> AccumulatorParts:
     config, events, loop = dependencies.config, dependencies.events, dependencies.loop
     timers = TimerHeap(events.timer_set_earlier)
     flushes = FlushWaiters(loop)
@@ -202,12 +202,12 @@ def _record_parts(dependencies: ProducerDependencies) -> RecordParts:
         events=events,
         log=dependencies.log,
     )
-    return RecordParts(timers, flushes, identity, latency, pool, accumulator, appender, completion)
+    return AccumulatorParts(timers, flushes, identity, latency, pool, accumulator, appender, completion)
 
 
 def _send_path(
     dependencies: ProducerDependencies,
-    records: RecordParts,
+    records: AccumulatorParts,
     *,
     metadata_waits: MetadataWaits,
     client: NetworkClient,
@@ -268,7 +268,7 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
 
 
 def _transactions(
-    dependencies: ProducerDependencies, records: RecordParts, path: SendPath, *, backoff: ExponentialBackoff
+    dependencies: ProducerDependencies, records: AccumulatorParts, path: SendPath, *, backoff: ExponentialBackoff
 ) -> TransactionRunner | None:
     if dependencies.config.transactional_id is None:
         return None

@@ -48,7 +48,7 @@ _OTHER_PROTOCOLS: Final[dict[bytes, str]] = {
 _TLS_RECORDS: Final = frozenset((b"\x15\x03", b"\x16\x03"))  # alert, handshake; then the version
 
 
-class AnswerOutOfOrderError(ProtocolError):
+class ResponseOutOfOrderError(ProtocolError):
     """The broker has answered another request than the oldest."""
 
 
@@ -213,7 +213,7 @@ class FrameProtocol(Generic[ContextT]):
         expected, has_tags, context, _, _ = self._unanswered[0]
         if correlation_id != expected:
             text = f"the broker answered request {correlation_id}, the oldest unanswered is {expected}"
-            raise AnswerOutOfOrderError(text)
+            raise ResponseOutOfOrderError(text)
         body = frame[_tags_end(frame) if has_tags else _SMALLEST_FRAME :]
         self._unanswered.popleft()
         return context, body

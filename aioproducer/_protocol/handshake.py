@@ -47,8 +47,8 @@ def handshake(software_version: str) -> Handshake:
         # only once more: a second error is final.
         version = 0
         payload = yield _api_versions_request(version, software_version)
-    answer = _checked(decode_api_versions_response(version, payload))
-    versions = ApiVersions(answer.versions, FinalizedFeatures(answer.features_epoch, answer.features))
+    response = _checked(decode_api_versions_response(version, payload))
+    versions = ApiVersions(response.versions, FinalizedFeatures(response.features_epoch, response.features))
     for api in _NEEDED:
         versions.highest_common(api)
     return versions
@@ -63,12 +63,12 @@ def _error_code(payload: memoryview) -> int:
     return int.from_bytes(payload[:_ERROR_CODE_BYTES], "big", signed=True)
 
 
-def _checked(answer: ApiVersionsResponse) -> ApiVersionsResponse:
-    if answer.error_code == 0:
-        return answer
-    known = ErrorCode.of(answer.error_code)
+def _checked(response: ApiVersionsResponse) -> ApiVersionsResponse:
+    if response.error_code == 0:
+        return response
+    known = ErrorCode.of(response.error_code)
     raise BrokerError.of(
-        answer.error_code,
-        f"the broker does not say which requests it speaks: {ErrorCode.in_words(answer.error_code)}",
+        response.error_code,
+        f"the broker does not say which requests it speaks: {ErrorCode.in_words(response.error_code)}",
         retriable=known is not None and known.retriable,
     )

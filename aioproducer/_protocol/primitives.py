@@ -142,12 +142,12 @@ def decode(
     content = bytes(payload)  # responses are short, and bytes are read faster than a view
     reader = FlexibleResponseReader(content) if flexible else ResponseReader(content)
     try:
-        answer = read(reader)
+        response = read(reader)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"the answer to {what} cannot be read: {error}") from error
     if reader.position != len(content):
         raise ProtocolError(f"the answer to {what} has {len(content) - reader.position} bytes too many")
-    return answer
+    return response
 
 
 class Response(Protocol):

@@ -115,7 +115,7 @@ class ProduceResponse(NamedTuple):
 
     @property
     def error_codes(self) -> Collection[int]:
-        return [answer.error_code for answer in self.partitions]
+        return [response.error_code for response in self.partitions]
 
 
 def request_is_flexible(version: int) -> bool:
@@ -226,7 +226,7 @@ def _one_partition(content: bytes, version: int) -> ProduceResponse | None:
     topic = content[1:start] if by_id else content[2:start]
     if not by_id and not topic.isascii():
         return None
-    answer = PartitionResponse(
+    response = PartitionResponse(
         None if by_id else str(topic, "ascii"),
         topic if by_id else None,
         index,
@@ -236,7 +236,7 @@ def _one_partition(content: bytes, version: int) -> ProduceResponse | None:
         log_start,
         *_NOTHING_MORE,
     )
-    return ProduceResponse(throttle_time_ms, [answer], {})
+    return ProduceResponse(throttle_time_ms, [response], {})
 
 
 def _partition(reader: ResponseReader, version: int, topic: TopicName) -> PartitionResponse:

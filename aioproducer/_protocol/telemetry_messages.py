@@ -30,7 +30,7 @@ _PUSHED = struct.Struct(">ih")  # throttle time, error code
 
 
 class SubscriptionsResponse(NamedTuple):
-    """What a broker wants of this client."""
+    """The metrics that a broker wants of this client."""
 
     from_node: int  # broker that sent it
     throttle_time_ms: int

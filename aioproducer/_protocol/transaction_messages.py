@@ -150,9 +150,9 @@ def decode_find_coordinator_response(version: int, payload: bytes | memoryview, 
 def _coordinator_of(reader: ResponseReader, version: int, key: str) -> CoordinatorResponse:
     if version < _FIRST_BATCHED:
         throttle_time_ms = reader.int32() if version >= _FIRST_WITH_KEY_TYPE else 0
-        answer = _one_coordinator(reader, version, throttle_time_ms)
+        response = _one_coordinator(reader, version, throttle_time_ms)
         reader.skip_tagged_fields()
-        return answer
+        return response
     found = _coordinators_of(reader).coordinators
     if key not in found:
         raise IndexError(f"it says nothing of {key!r}")
@@ -235,9 +235,9 @@ def decode_add_offsets_response(version: int, payload: bytes | memoryview) -> Co
 
 
 def _code(reader: ResponseReader) -> CodeResponse:
-    answer = CodeResponse(reader.int32(), reader.int16())
+    response = CodeResponse(reader.int32(), reader.int16())
     reader.skip_tagged_fields()
-    return answer
+    return response
 
 
 # EndTxn

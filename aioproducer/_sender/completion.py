@@ -97,7 +97,7 @@ class Completion:
         result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, count)
         if result.has_callbacks:
             # Not now: the user's code may send, flush or close, and the sender is walking through its queues.
-            self._loop.call_soon(self._tell, result)
+            self._loop.call_soon(self._notify, result)
         else:
             result.wake()  # runs no user code: it schedules the waiters
 
@@ -111,10 +111,10 @@ class Completion:
         self, batch: ProducerBatch, result: BatchResult, error: KafkaError, *, count: int, now: float
     ) -> None:
         """Fail `count` records of a batch, which share `result`, while the others go on."""
-        place = batch.queue.topic_partition
+        topic_partition = batch.queue.topic_partition
         detailed = error.with_details(
-            topic=place.topic,
-            partition=place.partition,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
             attempts=batch.attempts_before + batch.attempts,
             elapsed_s=now - batch.called_at,
             last_broker_error=batch.last_error if batch.last_error is not error else None,
@@ -122,8 +122,8 @@ class Completion:
         write = self._log.debug if isinstance(error, PurgedError) else self._log.warning  # its caller knows
         write(
             "batch_failed",
-            topic=place.topic,
-            partition=place.partition,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
             records=count,
             attempts=batch.attempts_before + batch.attempts,
             outcome=error.outcome.value if error.outcome is not None else None,
@@ -132,7 +132,7 @@ class Completion:
             exc_info=None if isinstance(error.__cause__, KafkaError) else error.__cause__,
         )
         self.counts.batch_records_failed += count
-        self._topics.of(place.topic).errors += count
+        self._topics.of(topic_partition.topic).errors += count
         self.fail_result(result, detailed, count=count, generation=batch.generation)
 
     def fail_result(
@@ -144,15 +144,15 @@ class Completion:
         self.counts.records_failed += count
         result.fail(error, count)
         self.unseen.record(result, generation)
-        self._loop.call_soon(self._tell, result)
+        self._loop.call_soon(self._notify, result)
         if not self._trims_soon:
             self._trims_soon = True
             self._loop.call_soon(self._loop.call_soon, self._trim)  # one turn after the waiters of this one
 
     def fail_waiting(self, record: WaitingRecord, error: KafkaError) -> None:
-        is_told = record.is_raised_by_its_call
+        is_raised = record.is_raised_by_its_call
         self._topics.of(record.topic).errors += 1
-        self.fail_result(record.result, error, count=1, generation=record.generation, fails_transaction=not is_told)
+        self.fail_result(record.result, error, count=1, generation=record.generation, fails_transaction=not is_raised)
 
     def filter(self, result: BatchResult, error: KafkaError) -> None:
         self.counts.records_filtered += 1
@@ -162,7 +162,7 @@ class Completion:
         """Fail a record that its caller withdrew; no flush raises this error, and it counts as no failure."""
         # Callbacks and interceptors are called all the same: applications use both to count the records in flight.
         result.fail(error, 1)
-        self._loop.call_soon(self._tell, result)
+        self._loop.call_soon(self._notify, result)
 
     async def take_error(self, failed: FailedBatches) -> UndeliveredError | None:
         """Return the error that a flush raises, after tasks that await the same records have read them."""
@@ -179,25 +179,25 @@ class Completion:
         self._trims_soon = False
         self.unseen.trim()
 
-    def _tell(self, result: BatchResult) -> None:
+    def _notify(self, result: BatchResult) -> None:
         try:
             for index, timestamp, callback, context in result.take_callbacks():
                 if result.error is None:
-                    context.run(tell, callback, result.metadata_of(index, timestamp), None, self._log)
-                elif context.run(tell, callback, None, result.error.fresh(), self._log):
+                    context.run(call_on_delivery, callback, result.metadata_of(index, timestamp), None, self._log)
+                elif context.run(call_on_delivery, callback, None, result.error.fresh(), self._log):
                     result.note_look_of(callback, index)
         finally:
             result.wake()  # also after a failed callback
 
 
-def tell(  # noqa: PLR0917  # the callback's own arguments
+def call_on_delivery(  # noqa: PLR0917  # the callback's own arguments
     callback: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None, log: EventLog
 ) -> bool:
     """Call an `on_delivery` callback; returns False if it raised, for example because of a wrong signature."""
     try:
-        answer = callback(metadata, error)
-        if answer is not None:
-            _refuse_coroutine(answer)
+        returned = callback(metadata, error)
+        if returned is not None:
+            _refuse_coroutine(returned)
     except (Exception, CancelledError) as raised:  # any error of user code
         text = f"{type(raised).__name__}: {raised}"
         log.error("on_delivery_failed", error=text, exc_info=raised)  # noqa: TRY400  # events have no `exception`
@@ -222,7 +222,7 @@ def deadline_error(batch: ProducerBatch, bound: str, why: str, *, outcome: Outco
     return DeliveryTimeoutError(message, outcome=outcome)
 
 
-def _refuse_coroutine(answer: object) -> None:
-    if isinstance(answer, CoroutineType):
-        answer.close()
+def _refuse_coroutine(returned: object) -> None:
+    if isinstance(returned, CoroutineType):
+        returned.close()
         raise TypeError("on_delivery must not be async: it is not awaited")

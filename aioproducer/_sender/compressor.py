@@ -83,7 +83,7 @@ class BatchCompressor:
         if self._threads is None:
             from aioproducer._threads.real_threads import thread_pool  # noqa: PLC0415  # only for large batches
 
-            self._threads = thread_pool(AT_ONCE, "aioproducer-sealing")
+            self._threads = thread_pool(AT_ONCE, "aioproducer-compressor")
         return self._threads
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class Policy(NamedTuple):
 
 
 class BatchFacts(NamedTuple):
-    """What is known of the batch when the response comes."""
+    """The facts known of the batch when the response comes."""
 
     attempts: int  # including this one, without those that were put off for no fault of the batch
     records: int
@@ -93,24 +93,24 @@ ProduceOutcome = Complete | Retry | Split | Refuse | Fail
 
 
 def decide(  # noqa: PLR0911  # one return for each kind of answer
-    answer: PartitionResponse | None, facts: BatchFacts, policy: Policy
+    response: PartitionResponse | None, facts: BatchFacts, policy: Policy
 ) -> ProduceOutcome:
     """Decide the outcome of a batch; `answer` is None if the response left its partition out."""
-    if answer is None or answer.base_offset < NO_OFFSET:
+    if response is None or response.base_offset < NO_OFFSET:
         return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
-    if not answer.error_code:
-        return _written(answer, facts)
-    row = ErrorCode.of(answer.error_code)
+    if not response.error_code:
+        return _written(response, facts)
+    row = ErrorCode.of(response.error_code)
     if row is None:
-        return Fail(Outcome.UNKNOWN, answer.error_code, ErrorCode.in_words(answer.error_code))
+        return Fail(Outcome.UNKNOWN, response.error_code, ErrorCode.in_words(response.error_code))
     # "Not written" is true of this attempt alone: an earlier one may still be in the log. To forget that is to tell the
     # application NOT_WRITTEN, and it sends a duplicate.
-    ambiguous = not (row.not_written and (answer.base_offset == NO_OFFSET or policy.acks == 1))
+    ambiguous = not (row.not_written and (response.base_offset == NO_OFFSET or policy.acks == 1))
     if row.sequence:
-        return _sequence_error(row, answer, facts, policy=policy)
+        return _sequence_error(row, response, facts, policy=policy)
     outcome = Outcome.UNKNOWN if ambiguous or facts.maybe_written else Outcome.NOT_WRITTEN
     if row.split or row.per_record:
-        return _too_large_or_refused(row, answer, facts, outcome=outcome, may_leave_out=not policy.is_transactional)
+        return _too_large_or_refused(row, response, facts, outcome=outcome, may_leave_out=not policy.is_transactional)
     if _may_retry(row, facts, policy):
         return Retry(
             maybe_written=ambiguous,
@@ -121,7 +121,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
     is_fatal = (row.fatal and policy.is_idempotent) or (
         row is ErrorCode.INVALID_PRODUCER_ID_MAPPING and policy.is_transactional
     )
-    return Fail(outcome, int(row), _reason(row, answer), is_fatal=is_fatal)
+    return Fail(outcome, int(row), _reason(row, response), is_fatal=is_fatal)
 
 
 def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
@@ -135,7 +135,7 @@ def _unanswered(facts: BatchFacts, policy: Policy, reason: str) -> ProduceOutcom
     return Fail(Outcome.UNKNOWN, int(ErrorCode.NETWORK_EXCEPTION), reason)
 
 
-def _written(answer: PartitionResponse, facts: BatchFacts) -> ProduceOutcome:
+def _written(response: PartitionResponse, facts: BatchFacts) -> ProduceOutcome:
     if facts.repeats_offset and not facts.maybe_written:
         return Fail(
             Outcome.UNKNOWN,
@@ -143,17 +143,19 @@ def _written(answer: PartitionResponse, facts: BatchFacts) -> ProduceOutcome:
             "the broker took the batch for a copy of an earlier one: its producer id is used twice",
         )
     # For a copy brokers return the batch's own latest timestamp as the log append time.
-    is_echo = facts.maybe_written and answer.log_append_time == facts.max_timestamp
-    return Complete(answer.base_offset, -1 if is_echo else answer.log_append_time, answer.log_start_offset)
+    is_echo = facts.maybe_written and response.log_append_time == facts.max_timestamp
+    return Complete(response.base_offset, -1 if is_echo else response.log_append_time, response.log_start_offset)
 
 
-def _sequence_error(row: ErrorCode, answer: PartitionResponse, facts: BatchFacts, *, policy: Policy) -> ProduceOutcome:
+def _sequence_error(
+    row: ErrorCode, response: PartitionResponse, facts: BatchFacts, *, policy: Policy
+) -> ProduceOutcome:
     may_retry = facts.attempts <= policy.retries
     if row is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
         if facts.maybe_written:
-            return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
-        return Fail(Outcome.UNKNOWN, int(row), _reason(row, answer))
-    maybe_written = facts.maybe_written or answer.base_offset != NO_OFFSET
+            return Complete(NO_OFFSET, response.log_append_time, response.log_start_offset)
+        return Fail(Outcome.UNKNOWN, int(row), _reason(row, response))
+    maybe_written = facts.maybe_written or response.base_offset != NO_OFFSET
     is_out_of_order = row is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     if is_out_of_order and not facts.is_first_unresolved:
         # No pause and no attempt counted: behind every tenth record too large, half of the valid ones expired
@@ -164,24 +166,24 @@ def _sequence_error(row: ErrorCode, answer: PartitionResponse, facts: BatchFacts
     is_consequence = is_out_of_order and facts.is_behind_gap
     if row is ErrorCode.INVALID_PRODUCER_EPOCH or cannot_restamp or not (may_retry or is_consequence):
         outcome = Outcome.UNKNOWN if maybe_written else Outcome.NOT_WRITTEN
-        return Fail(outcome, int(row), _reason(row, answer), loses_producer_id=loses_producer_id)
+        return Fail(outcome, int(row), _reason(row, response), loses_producer_id=loses_producer_id)
     return Retry(
         maybe_written=False, changes_epoch=True, loses_producer_id=loses_producer_id, is_consequence=is_consequence
     )
 
 
 def _too_large_or_refused(
-    row: ErrorCode, answer: PartitionResponse, facts: BatchFacts, *, outcome: Outcome, may_leave_out: bool
+    row: ErrorCode, response: PartitionResponse, facts: BatchFacts, *, outcome: Outcome, may_leave_out: bool
 ) -> ProduceOutcome:
     is_divisible = facts.records > 1 and outcome is Outcome.NOT_WRITTEN and not facts.successor_acked
     if is_divisible and row.split:
         return Split()
-    refused = tuple(sorted(dict(answer.record_errors).items()))
+    refused = tuple(sorted(dict(response.record_errors).items()))
     if may_leave_out and is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
         return Refuse(int(row), refused)
     if facts.records == 1 and refused and refused[0][1]:  # the record's message says more
         return Fail(outcome, int(row), f"{row.name}: {refused[0][1]}")
-    return Fail(outcome, int(row), _reason(row, answer))
+    return Fail(outcome, int(row), _reason(row, response))
 
 
 def _may_retry(row: ErrorCode, facts: BatchFacts, policy: Policy) -> bool:
@@ -194,5 +196,5 @@ def _may_retry(row: ErrorCode, facts: BatchFacts, policy: Policy) -> bool:
     return row.retriable or (row.idempotent_retry and policy.is_idempotent)
 
 
-def _reason(row: ErrorCode, answer: PartitionResponse) -> str:
-    return f"{row.name}: {answer.error_message or row.meaning}"
+def _reason(row: ErrorCode, response: PartitionResponse) -> str:
+    return f"{row.name}: {response.error_message or row.meaning}"

@@ -82,17 +82,17 @@ class ProduceRequest:
             version, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, batches=self._to_send()
         )
 
-    def answers(self, response: ProduceResponse) -> dict[tuple[str | None, int], PartitionResponse]:
+    def responses_by_partition(self, response: ProduceResponse) -> dict[tuple[str | None, int], PartitionResponse]:
         """Return the parts of the response by partition; of two for one partition the first counts."""
         found: dict[tuple[str | None, int], PartitionResponse] = {}
-        for answer in response.partitions:
-            found.setdefault((self._topic_of(answer), answer.partition), answer)
+        for partition_response in response.partitions:
+            found.setdefault((self._topic_of(partition_response), partition_response.partition), partition_response)
         return found
 
-    def _topic_of(self, answer: PartitionResponse) -> str | None:
-        if answer.topic is not None or answer.topic_id is None:
-            return answer.topic
-        return self._names.get(answer.topic_id)
+    def _topic_of(self, partition_response: PartitionResponse) -> str | None:
+        if partition_response.topic is not None or partition_response.topic_id is None:
+            return partition_response.topic
+        return self._names.get(partition_response.topic_id)
 
     def _to_send(self) -> list[BatchToSend]:
         to_send = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._network.context import EventLog
+    from aioproducer._logs import EventLog
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._network.response_future import RawResponse
     from aioproducer._timing.retry_backoff import ExponentialBackoff
@@ -72,39 +72,39 @@ class ProducerIdFetcher:
 
     async def _fetch(self) -> bool:
         try:
-            answer = await self._client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, _read)
+            response = await self._client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, _read)
         except UnsupportedVersionError:
             raise
         except KafkaError as error:
             self._identity.last_error = error
             self._log.debug("producer_id_not_fetched", reason=str(error))
             return False
-        return self._take(answer)
+        return self._take(response)
 
-    def _take(self, answer: ProducerIdResponse) -> bool:
-        code = ErrorCode.of(answer.error_code)
-        if code is ErrorCode.NONE and answer.producer_id >= 0 and answer.producer_epoch >= 0:
-            self._identity.assign(answer.producer_id, answer.producer_epoch)
+    def _take(self, response: ProducerIdResponse) -> bool:
+        code = ErrorCode.of(response.error_code)
+        if code is ErrorCode.NONE and response.producer_id >= 0 and response.producer_epoch >= 0:
+            self._identity.assign(response.producer_id, response.producer_epoch)
             self._warned_of = None
-            self._log.info("producer_id_assigned", producer_id=answer.producer_id, epoch=answer.producer_epoch)
+            self._log.info("producer_id_assigned", producer_id=response.producer_id, epoch=response.producer_epoch)
             self._on_assigned()
             return True
         if code is not None and code.fatal:
             text = f"no producer id: {ErrorCode.in_words(code)}; grant it, or set enable_idempotence=False"
-            error = BrokerError.of(answer.error_code, text, outcome=Outcome.NOT_WRITTEN)
+            error = BrokerError.of(response.error_code, text, outcome=Outcome.NOT_WRITTEN)
             if code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise error
             self._on_refused(error)
-        self._note_refusal(answer)
+        self._note_refusal(response)
         return False
 
-    def _note_refusal(self, answer: ProducerIdResponse) -> None:
+    def _note_refusal(self, response: ProducerIdResponse) -> None:
         """Keep the refusal for the errors of records, and log it.
 
         The second refusal with the same code is a warning, once: a new cluster refuses the first request or two.
         """
-        code, before = answer.error_code, self._identity.last_error
-        reason = ErrorCode.in_words(code) if code else f"the invalid id {answer.producer_id}"
+        code, before = response.error_code, self._identity.last_error
+        reason = ErrorCode.in_words(code) if code else f"the invalid id {response.producer_id}"
         self._identity.last_error = BrokerError.of(code, f"InitProducerId was answered with {reason}", retriable=True)
         write = self._log.debug
         if isinstance(before, BrokerError) and before.code == code != self._warned_of:
@@ -112,5 +112,5 @@ class ProducerIdFetcher:
         write("producer_id_refused", code=code, reason=reason)
 
 
-def _read(answer: RawResponse) -> ProducerIdResponse:
-    return decode_init_producer_id_response(answer.version, answer.payload)
+def _read(response: RawResponse) -> ProducerIdResponse:
+    return decode_init_producer_id_response(response.version, response.payload)

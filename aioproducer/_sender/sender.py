@@ -297,21 +297,23 @@ class Sender:
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         self._measures.request_latency.record(now - request.batches[0].sent_at)
         self._measures.throttle_time.record(response.throttle_time_ms / 1000)
-        answers = request.answers(response)
+        partition_responses = request.responses_by_partition(response)
         hints: dict[TopicPartition, PartitionView] = {}
         affects_connection = response.throttle_time_ms > 0  # checked here, because it is nearly always False
         for batch in request.batches:
-            answer = answers.get(batch.queue.topic_partition)
-            if answer is None or answer.base_offset < NO_OFFSET:
+            partition_response = partition_responses.get(batch.queue.topic_partition)
+            if partition_response is None or partition_response.base_offset < NO_OFFSET:
                 text = f"node {request.node_id} answered Produce without {batch.queue.topic_partition}"
                 batch.last_error = ProtocolError(text)
                 self._client.disconnect(request.node_id, batch.last_error)
-            elif answer.error_code:
-                batch.last_error = _error_of(batch, answer)
+            elif partition_response.error_code:
+                batch.last_error = _error_of(batch, partition_response)
                 affects_connection = True
-                if answer.leader_id >= 0:
-                    hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
-            self._settlement.apply(batch, self._settlement.outcome(batch, answer, self._policy), now)
+                if partition_response.leader_id >= 0:
+                    hints[batch.queue.topic_partition] = PartitionView(
+                        partition_response.leader_id, partition_response.leader_epoch
+                    )
+            self._settlement.apply(batch, self._settlement.outcome(batch, partition_response, self._policy), now)
         if affects_connection:
             self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
         if hints:  # in one call: there may be thousands
@@ -347,8 +349,14 @@ def _outcome_before(batch: ProducerBatch) -> Outcome:
     return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
 
 
-def _error_of(batch: ProducerBatch, answer: PartitionResponse) -> BrokerError:
-    place, code = batch.queue.topic_partition, ErrorCode.of(answer.error_code)
-    text = f"{place.topic}-{place.partition}: {ErrorCode.in_words(answer.error_code)}"
+def _error_of(batch: ProducerBatch, response: PartitionResponse) -> BrokerError:
+    topic_partition, code = batch.queue.topic_partition, ErrorCode.of(response.error_code)
+    text = f"{topic_partition.topic}-{topic_partition.partition}: {ErrorCode.in_words(response.error_code)}"
     is_retriable = code is not None and code.retriable
-    return BrokerError.of(answer.error_code, text, retriable=is_retriable, topic=place.topic, partition=place.partition)
+    return BrokerError.of(
+        response.error_code,
+        text,
+        retriable=is_retriable,
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+    )

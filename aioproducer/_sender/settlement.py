@@ -104,29 +104,29 @@ class Settlement:
 
     # Outcomes
 
-    def outcome(self, batch: ProducerBatch, answer: PartitionResponse | None, policy: Policy) -> ProduceOutcome:
+    def outcome(self, batch: ProducerBatch, response: PartitionResponse | None, policy: Policy) -> ProduceOutcome:
         """Decide what a response means for a batch; `answer` is None if it left the batch's partition out."""
-        is_unusual = batch.maybe_written or answer is None or answer.error_code or answer.base_offset < NO_OFFSET
-        if answer is None or is_unusual or self._repeats_offset(batch, answer):
-            return decide(answer, self.facts(batch, answer), policy)
+        is_unusual = batch.maybe_written or response is None or response.error_code or response.base_offset < NO_OFFSET
+        if response is None or is_unusual or self._repeats_offset(batch, response):
+            return decide(response, self.facts(batch, response), policy)
         # Nearly every response: to collect all facts would cost as much as to complete the batch.
-        return Complete(answer.base_offset, answer.log_append_time, answer.log_start_offset)
+        return Complete(response.base_offset, response.log_append_time, response.log_start_offset)
 
-    def _repeats_offset(self, batch: ProducerBatch, answer: PartitionResponse) -> bool:
+    def _repeats_offset(self, batch: ProducerBatch, response: PartitionResponse) -> bool:
         has_seen = batch.queue.identity.has_seen
-        return batch.is_stamped and has_seen(answer.base_offset, batch, log_append_time=answer.log_append_time)
+        return batch.is_stamped and has_seen(response.base_offset, batch, log_append_time=response.log_append_time)
 
-    def facts(self, batch: ProducerBatch, answer: PartitionResponse | None) -> BatchFacts:
+    def facts(self, batch: ProducerBatch, response: PartitionResponse | None) -> BatchFacts:
         """Collect what is known of a batch; `answer` is None if the response left its partition out."""
         identity = batch.queue.identity
         return BatchFacts(
             attempts=batch.attempts - batch.put_off,
             records=batch.count,
             maybe_written=batch.maybe_written,
-            is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
+            is_first_unresolved=response is None or not response.error_code or batch.queue.is_first_unresolved(batch),
             successor_acked=identity.last_acked_order > batch.order,
             is_behind_gap=identity.is_changing,
-            repeats_offset=answer is not None and self._repeats_offset(batch, answer),
+            repeats_offset=response is not None and self._repeats_offset(batch, response),
             max_timestamp=batch.times.max_timestamp,
         )
 
@@ -228,8 +228,8 @@ class Settlement:
             batch.queue.insert(part)
 
     def _fail_answered(self, batch: ProducerBatch, outcome: Fail, now: float) -> None:
-        place = batch.queue.topic_partition
-        text = f"{place.topic}-{place.partition}: {outcome.reason}"
+        topic_partition = batch.queue.topic_partition
+        text = f"{topic_partition.topic}-{topic_partition.partition}: {outcome.reason}"
         row = ErrorCode.of(outcome.code)
         if row is not None and row.split:
             text = f"{text}; the batch has {_size_of(batch)} and {batch.count} record{'s' * (batch.count != 1)}"
@@ -268,7 +268,7 @@ class Settlement:
             self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
         self._accumulator.offer(queue)
 
-    def renew(self, queue: PartitionQueue, *, exists: bool) -> None:
+    def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
         """Continue with a partition of a topic that was deleted and created again.
 
         Batches that may have been written fail, because they may be in the old log or in the new one. The others are

@@ -3,11 +3,11 @@
 A failure is raised by every flush that was waiting for its record, else by the next flush. Kept between flushes are the
 last hundred failed batches, and a count of the records of those before.
 
-A trimmed batch points to the tally that counts it: a caller that still holds a delivery of the batch and looks at it,
-however late, takes the record off the tally. Of a batch that no caller holds only the number is left.
+A trimmed batch points to the `FailureCount` that includes it: a caller that still holds a delivery of the batch and
+looks at it, however late, lowers that number. Of a batch that no caller holds only the number is left.
 
-A tally does not know its records: those that two flushes waited for are counted twice if one flush raised them and the
-other was cancelled. The count is never too small.
+A `FailureCount` does not know its records: those that two flushes waited for are counted twice if one flush raised them
+and the other was cancelled. The number is never too small.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FailedBatch:
 
 
 @dataclass(slots=True, eq=False)
-class Tally:
+class FailureCount:
     """Number of failed records of trimmed batches; it falls when a caller looks at one of them."""
 
     records: int = 0
@@ -49,7 +49,7 @@ class FailedBatches:
         self._batches: list[FailedBatch] = []
         # Of trimmed batches that no other flush holds, and of those that others hold; the first of each is its own, the
         # others were taken over.
-        self._alone, self._shared = [Tally()], [Tally()]
+        self._alone, self._shared = [FailureCount()], [FailureCount()]
         self._example: KafkaError | None = None
 
     def add(self, batch: FailedBatch) -> None:
@@ -57,8 +57,8 @@ class FailedBatches:
         self._batches.append(batch)
 
     def add_all(self, later: FailedBatches) -> None:
-        self._alone += [tally for tally in later._alone if tally.records]  # of the same class
-        self._shared += [tally for tally in later._shared if tally.records]
+        self._alone += [count for count in later._alone if count.records]  # of the same class
+        self._shared += [count for count in later._shared if count.records]
         self._example = self._example or later._example
         self._batches += later._batches
 
@@ -75,8 +75,8 @@ class FailedBatches:
         self._batches = unseen[-KEPT:]
         for batch in unseen[:-KEPT]:
             batch.holders -= 1
-            tallies = self._shared if batch.holders else self._alone
-            batch.result.count_in(tallies[0])
+            counts = self._shared if batch.holders else self._alone
+            batch.result.count_in(counts[0])
             self._example = batch.result.error
 
     def take_error(self) -> UndeliveredError | None:
@@ -86,7 +86,7 @@ class FailedBatches:
         found = [result.error for result in unseen] if unseen else [self._example]
         for batch in self._batches:
             batch.was_raised = True
-        self._batches, self._alone, self._shared, self._example = [], [Tally()], [Tally()], None
+        self._batches, self._alone, self._shared, self._example = [], [FailureCount()], [FailureCount()], None
         errors = [error.fresh() for error in found if error is not None][-KEPT:]
         return UndeliveredError.of(errors, count=count) if count and errors else None
 
@@ -99,11 +99,11 @@ class FailedBatches:
                 batch.holders = 1
                 alone.append(batch)
         self._batches = alone
-        self._shared = [Tally()]
+        self._shared = [FailureCount()]
 
     @property
     def _trimmed(self) -> int:
-        return sum(tally.records for tally in (*self._alone, *self._shared))
+        return sum(count.records for count in (*self._alone, *self._shared))
 
     def __len__(self) -> int:
         """Return the number of kept batches; all trimmed ones count as one."""

@@ -1,4 +1,7 @@
-"""Why a batch or a record waits: the only place that decides it, for errors, logs and `Producer.explain()`."""
+"""The reasons why a batch or a record waits: decided only here, for errors, logs and `Producer.explain()`.
+
+Records that wait for their serializers say so themselves: see `_producer/unfinished_record.py`.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ class WaitReasons:
         return self.of(batch).words(node_id)
 
     def _of_own(self, batch: ProducerBatch) -> Why | None:
-        """What the batch itself waits for, apart from its node and partition."""
+        """Return what the batch itself waits for, apart from its node and partition."""
         if batch.state is BatchState.SEALING:
             return _COMPRESSION
         if batch.not_before > self._now:
@@ -92,9 +95,9 @@ class WaitReasons:
             why = _HELD_FOR_ORDER
         elif not queue.identity.is_send_allowed:
             why = _TRANSACTION
-        elif queue.on_wire:
-            window = queue.window(queue.on_wire[-1].connection, self._now)
-            why = _IN_FLIGHT_FULL if 1 < window <= len(queue.on_wire) else _HELD_FOR_ORDER
+        # A window above 1 has as many batches as its node has requests: then it is the node that is waited for.
+        elif queue.on_wire and queue.window(queue.on_wire[-1].connection, self._now) == 1:
+            why = _HELD_FOR_ORDER
         return why if batch.last_error is None else why._replace(detail=_last_attempt(batch))
 
     def _no_leader(self) -> Why:

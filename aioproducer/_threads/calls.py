@@ -212,11 +212,11 @@ def _begin(
     if future.cancelled():
         return  # its caller was interrupted meanwhile
     task = loop.create_task(_awaited(function))
-    task.add_done_callback(partial(_tell, future))
+    task.add_done_callback(partial(_pass_on_result, future))
     future.add_done_callback(partial(_cancel_too, loop, task))
 
 
-def _tell(future: CallFuture[ResultT], task: asyncio.Task[ResultT]) -> None:
+def _pass_on_result(future: CallFuture[ResultT], task: asyncio.Task[ResultT]) -> None:
     if task.cancelled():
         future.cancel()
     error = None if task.cancelled() else task.exception()

@@ -10,6 +10,7 @@ from typing import TypeVar
 from aioproducer._threads.real_threads import start_thread
 
 ResultT = TypeVar("ResultT")
+ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
 async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
@@ -18,32 +19,33 @@ async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
     Errors lose their frames: those may hold passwords and tokens, and error reports show local variables.
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[ResultT] = loop.create_future()
+    future: asyncio.Future[ResultT] = loop.create_future()
 
     def run() -> None:
         settle: Callable[[], None]
         try:
             result = work()
         except Exception as error:  # noqa: BLE001  # raised by the future
-            settle = _failing(answer, _without_frames(error))
+            settle = _failing(future, without_frames(error))
         else:
-            settle = _ending(answer, result)
+            settle = _ending(future, result)
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle)
 
     start_thread(run, name)
-    return await answer
+    return await future
 
 
-def _failing(answer: asyncio.Future[ResultT], error: Exception) -> Callable[[], None]:
-    return lambda: None if answer.done() else answer.set_exception(error)
+def _failing(future: asyncio.Future[ResultT], error: Exception) -> Callable[[], None]:
+    return lambda: None if future.done() else future.set_exception(error)
 
 
-def _ending(answer: asyncio.Future[ResultT], result: ResultT) -> Callable[[], None]:
-    return lambda: None if answer.done() else answer.set_result(result)
+def _ending(future: asyncio.Future[ResultT], result: ResultT) -> Callable[[], None]:
+    return lambda: None if future.done() else future.set_result(result)
 
 
-def _without_frames(error: Exception) -> Exception:
+def without_frames(error: ErrorT) -> ErrorT:
+    """Return the error, without the frames of its tracebacks and of its causes'."""
     each: BaseException | None = error
     while each is not None:
         each.__traceback__ = None

@@ -19,6 +19,9 @@ class RandomSource(Protocol):
     def uniform(self, a: float, b: float, /) -> float:
         """Return a float between a and b."""
 
+    def randrange(self, stop: int, /) -> int:
+        """Return a number from 0 to `stop` - 1."""
+
 
 class ExponentialBackoff:
     """Doubles from `initial_ms` to `max_ms`, with up to `jitter` added or subtracted.

@@ -53,7 +53,7 @@ class TransactionCompleter:
         wake: Callable[[], None],
     ) -> None:
         self.counts = TransactionCounts()
-        self.refusals = TransactionStateChecks(manager)
+        self.state_checks = TransactionStateChecks(manager)
         self.is_closing = False
         self._manager = manager
         self._records = records
@@ -61,7 +61,7 @@ class TransactionCompleter:
         self.lock = TransactionLock(loop, self.is_open)
         self._loop = loop
         self._wake = wake
-        self._ending: TransactionResult | None = None
+        self._result: TransactionResult | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._is_abandoned = False
         self._patience: asyncio.TimerHandle | None = None
@@ -77,20 +77,20 @@ class TransactionCompleter:
             TransactionTimeoutError: not committed yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
-        ending = self._ending
-        if ending is None or not ending.is_commit or not ending.may_be_joined:
-            self.refusals.raise_abortable()
-            self.refusals.check_open("commit")
-            ending = self._begin_commit()
-        await self._join(ending, deadline)
+        self.state_checks.raise_fatal()
+        result = self._result
+        if result is None or not result.is_commit or not result.may_be_joined:
+            self.state_checks.raise_abortable()
+            self.state_checks.check_open("commit")
+            result = self._begin_commit()
+        await self._join(result, deadline)
 
     def _begin_commit(self) -> TransactionResult:
         self._refuse_while_ending()
         self._manager.commit()
-        ending = self._ending = TransactionResult(self._manager.number, is_commit=True, began_at=self._loop.time())
+        result = self._result = TransactionResult(self._manager.number, is_commit=True, began_at=self._loop.time())
         self._flush()
-        return ending
+        return result
 
     def _refuse_while_ending(self) -> None:
         match self._manager.state:
@@ -102,7 +102,7 @@ class TransactionCompleter:
                 raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
 
     def _flush(self) -> None:
-        """Accept nothing more, and tell the manager when what was accepted has ended."""
+        """Accept nothing more, and report to the manager when what was accepted has ended."""
         generation = self._records.close()
         if self._records.is_flushed(generation):
             self._manager.flushed()
@@ -131,13 +131,13 @@ class TransactionCompleter:
             TransactionTimeoutError: not prepared yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
-        ending = self._ending
-        if ending is None or not ending.is_prepare:
-            self.refusals.raise_abortable()
-            self.refusals.check_open("prepare")
-            ending = self._begin_prepare()
-        await self._join(ending, deadline)
+        self.state_checks.raise_fatal()
+        result = self._result
+        if result is None or not result.is_prepare:
+            self.state_checks.raise_abortable()
+            self.state_checks.check_open("prepare")
+            result = self._begin_prepare()
+        await self._join(result, deadline)
         prepared = self._manager.prepared
         if prepared is None:  # a commit or abort has begun since
             raise IllegalStateError("the transaction was ended while another call prepared it")
@@ -146,11 +146,11 @@ class TransactionCompleter:
     def _begin_prepare(self) -> TransactionResult:
         self._refuse_while_ending()
         self._manager.prepare(is_empty=not self._records.taken)
-        ending = self._ending = TransactionResult(
+        result = self._result = TransactionResult(
             self._manager.number, is_commit=False, is_prepare=True, began_at=self._loop.time()
         )
         self._flush()
-        return ending
+        return result
 
     async def complete(self, prepared: PreparedTransaction, *, is_commit: bool, deadline: float) -> bool:
         """Commit or abort a transaction that this producer has prepared; False if another one has.
@@ -165,19 +165,19 @@ class TransactionCompleter:
             if self._manager.has_identity_of(prepared):
                 raise IllegalStateError("the prepared transaction has ended: this producer has begun another one since")
             return False
-        if self.refusals.is_open:
+        if self.state_checks.is_open:
             await (self.commit(deadline=deadline) if is_commit else self.abort(deadline=deadline))
             return True
-        self.refusals.raise_fatal()
-        if self._ending is not None and self._ending.is_commit is not is_commit:
+        self.state_checks.raise_fatal()
+        if self._result is not None and self._result.is_commit is not is_commit:
             raise TransactionError(f"the prepared transaction was {'aborted' if is_commit else 'committed'} before")
         return True
 
     @property
     def _is_kept(self) -> bool:
         """Whether the transaction is prepared and a caller knows it: it outlives this producer."""
-        ending = self._ending
-        return self._manager.prepared is not None and ending is not None and ending.is_told
+        result = self._result
+        return self._manager.prepared is not None and result is not None and result.is_reported
 
     # Abort
 
@@ -194,12 +194,12 @@ class TransactionCompleter:
             TransactionTimeoutError: not aborted yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.raise_fatal()
-        ending = self._ending
-        if ending is None or ending.is_commit or ending.is_prepare or not ending.may_be_joined:
-            self.refusals.check_open("abort")
-            ending = self._begin_abort(cause)
-        await self._join(ending, deadline)
+        self.state_checks.raise_fatal()
+        result = self._result
+        if result is None or result.is_commit or result.is_prepare or not result.may_be_joined:
+            self.state_checks.check_open("abort")
+            result = self._begin_abort(cause)
+        await self._join(result, deadline)
 
     def _begin_abort(self, cause: Exception | None = None) -> TransactionResult:
         # Refuse before storing anything: a later call would join the stored result of a refused one.
@@ -209,21 +209,21 @@ class TransactionCompleter:
         reason = self._manager.error or cause
         self._manager.abort()
         self._end_commit()
-        ending = self._ending = TransactionResult(self._manager.number, is_commit=False, began_at=self._loop.time())
+        result = self._result = TransactionResult(self._manager.number, is_commit=False, began_at=self._loop.time())
         self._records.close()
         self._records.give_up(_left_behind("was aborted", reason))
         if self._manager.is_v2 or self._records.is_off_the_wire():
             self._manager.flushed()
         self._wake()
-        return ending
+        return result
 
     def _end_commit(self) -> None:
         """Wake the callers of a commit or `send_offsets` that an abort has replaced."""
-        if self._ending is not None and not self._ending.is_done:
-            what = "prepare" if self._ending.is_prepare else "commit"
+        if self._result is not None and not self._result.is_done:
+            what = "prepare" if self._result.is_prepare else "commit"
             text = f"the transaction was aborted while its {what} waited for records"
-            self._ending.end(TransactionAbortedError(text))
-        self._waits.tell()
+            self._result.end(TransactionAbortedError(text))
+        self._waits.notify()
 
     def batch_resolved(self) -> None:
         """Continue an abort under V1, which waits until no batch of the transaction is on the wire."""
@@ -243,35 +243,35 @@ class TransactionCompleter:
 
     # The next transaction
 
-    async def _join(self, ending: TransactionResult, deadline: float) -> None:
+    async def _join(self, result: TransactionResult, deadline: float) -> None:
         try:
-            await self._waits.join(ending, deadline)
+            await self._waits.join(result, deadline)
         finally:
-            ending.is_left = ending.is_left or not ending.is_told
-            if ending.is_told:
-                self._forget_what_was_told(ending)
-            if not self.is_open(ending.number):
-                self._give_turn(ending)
+            result.is_left = result.is_left or not result.is_reported
+            if result.is_reported:
+                self._forget_reported(result)
+            if not self.is_open(result.number):
+                self._release_lock(result)
 
-    def _forget_what_was_told(self, ending: TransactionResult) -> None:
+    def _forget_reported(self, result: TransactionResult) -> None:
         """Keep `close` from raising the records' failures too, if the producer failed with the error just raised.
 
         In a `finally` they would hide that error. They are kept after a commit in doubt, because they say more.
         """
-        if self._manager.state is _STATE.FATAL_ERROR and ending.error is self._manager.error:
+        if self._manager.state is _STATE.FATAL_ERROR and result.error is self._manager.error:
             self._records.forget_failures()
 
-    def _give_turn(self, ending: TransactionResult) -> None:
+    def _release_lock(self, result: TransactionResult) -> None:
         """Let the next transaction begin once a caller has learnt the end of this one.
 
         A caller that gave up may call again, and must not meet the transaction of another task.
         """
-        if ending.is_told or self._is_abandoned:
+        if result.is_reported or self._is_abandoned:
             self._stop_patience()
-            self.lock.transaction_ended(ending.number)
-        elif ending.is_left and self._patience is None and not self.is_closing:
+            self.lock.transaction_ended(result.number)
+        elif result.is_left and self._patience is None and not self.is_closing:
             # Not at once: the second commit of a caller that gave up would commit what the next transaction has begun.
-            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self.lock.transaction_ended, ending.number)
+            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self.lock.transaction_ended, result.number)
 
     def _stop_patience(self) -> None:
         if self._patience is not None:
@@ -285,11 +285,11 @@ class TransactionCompleter:
         self.is_closing = True
         self._stop_patience()
         self.lock.end(ProducerClosedError(CLOSING))
-        self._waits.tell()
-        while self.refusals.is_open and not self._is_kept:
+        self._waits.notify()
+        while self.state_checks.is_open and not self._is_kept:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:
                 self._begin_abort()
-            await self._waits.until(lambda: not self.refusals.is_open or self._manager.error is not None, None, "")
+            await self._waits.until(lambda: not self.state_checks.is_open or self._manager.error is not None, None, "")
         await self._waits.until(lambda: self._manager.has_ended, None, "")
 
     def abandon(self, number: int) -> None:
@@ -302,9 +302,9 @@ class TransactionCompleter:
 
     def is_open(self, number: int) -> bool:
         """Whether the transaction with this number has not ended."""
-        return self.refusals.is_open and self._manager.number == number
+        return self.state_checks.is_open and self._manager.number == number
 
-    def in_hand(self) -> TransactionHandle:
+    def handle(self) -> TransactionHandle:
         """Return a handle of the open transaction."""
         return TransactionHandle(self._manager.number, is_open=self.is_open, abandon=self.abandon)
 
@@ -313,7 +313,7 @@ class TransactionCompleter:
     def begun(self) -> None:
         """Note that a transaction has begun: the end of the previous one can no longer be joined."""
         self._stop_patience()
-        self._ending = None
+        self._result = None
         self._is_abandoned = False
 
     async def end_of_last(self, deadline: float) -> None:
@@ -324,42 +324,42 @@ class TransactionCompleter:
             TransactionTimeoutError: it has not ended yet.
             KafkaError: its commit or abort has failed.
         """
-        if not self.refusals.is_open:
+        if not self.state_checks.is_open:
             return
-        ending, is_abandoned = self._ending, self._is_abandoned
+        result, is_abandoned = self._result, self._is_abandoned
         if self._is_kept:
             raise IllegalStateError("a transaction is prepared: commit or abort it first")
-        if not is_abandoned and (ending is None or self._manager.state is _STATE.IN_TRANSACTION):
+        if not is_abandoned and (result is None or self._manager.state is _STATE.IN_TRANSACTION):
             raise IllegalStateError("a transaction is open already: commit or abort it first")
         await self._waits.until(
             lambda: (
-                not self.refusals.is_open or self.is_closing or bool(not is_abandoned and ending and ending.is_done)
+                not self.state_checks.is_open or self.is_closing or bool(not is_abandoned and result and result.is_done)
             ),
             deadline,
             "the last transaction is not over",
         )
-        if not is_abandoned and ending is not None and ending.is_done:
-            await self._waits.join(ending, deadline)
+        if not is_abandoned and result is not None and result.is_done:
+            await self._waits.join(result, deadline)
 
     def settle(self) -> None:
         """React to a new state of the manager."""
-        manager, ending = self._manager, self._ending
+        manager, result = self._manager, self._result
         is_over = manager.has_ended or manager.error is not None
-        if ending is not None and not ending.is_done and is_over:
-            ending.end(self._error_of(ending))
+        if result is not None and not result.is_done and is_over:
+            result.end(self._error_of(result))
             if manager.error is None:
-                self.counts.note(ending, self._loop.time())
-            if manager.error is None and not ending.is_prepare:
+                self.counts.note(result, self._loop.time())
+            if manager.error is None and not result.is_prepare:
                 self._records.forget_failures()
-        if ending is not None and not self.refusals.is_open:
-            self._give_turn(ending)
+        if result is not None and not self.state_checks.is_open:
+            self._release_lock(result)
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
 
-    def _error_of(self, ending: TransactionResult) -> KafkaError | None:
-        """Return the error of an ending; it says so if a commit may have been done before the producer failed."""
+    def _error_of(self, result: TransactionResult) -> KafkaError | None:
+        """Return the error of a commit or abort; says so if a commit may have been done before the failure."""
         error, is_fatal = self._manager.error, self._manager.state is _STATE.FATAL_ERROR
-        if error is None or not (ending.is_commit and is_fatal and self._manager.is_commit_in_doubt):
+        if error is None or not (result.is_commit and is_fatal and self._manager.is_commit_in_doubt):
             return error
         return end_unknown_error(error)
 

@@ -104,19 +104,19 @@ class CommittedOffsets:
             lambda reply: decode_find_coordinator_response(reply.version, reply.payload, key=group_id),
         )
         _check(found.error_code, group_id)
-        answer = await self._client.request(
+        response = await self._client.request(
             OFFSET_FETCH,
             lambda _: encode_offset_fetch_request(group_id, partitions, require_stable=True),
             lambda reply: decode_offset_fetch_response(reply.payload),
             node_id=found.node_id,
         )
-        _check(answer.error_code, group_id)
+        _check(response.error_code, group_id)
         committed: Offsets = {}
-        for fetched in answer.offsets:
+        for fetched in response.offsets:
             _check(fetched.error_code, group_id)
             is_committed = fetched.offset != NO_OFFSET
-            place = TopicPartition(fetched.topic, fetched.partition)
-            committed[place] = OffsetAndMetadata(fetched.offset, fetched.metadata) if is_committed else None
+            topic_partition = TopicPartition(fetched.topic, fetched.partition)
+            committed[topic_partition] = OffsetAndMetadata(fetched.offset, fetched.metadata) if is_committed else None
         return _of_each(partitions, committed, group_id)
 
 

@@ -78,7 +78,7 @@ class Coordinators:
             return content
 
         try:
-            answer = await self._client.request(
+            response = await self._client.request(
                 request.api,
                 body,
                 lambda reply: request.decode(reply.version, reply.payload),
@@ -95,7 +95,7 @@ class Coordinators:
             self._metadata.request_update("coordinator_unreachable")
             self.manager.unanswered(request, error, was_sent=was_sent, now=self._clock())
         else:
-            self._take(request, answer)
+            self._take(request, response)
 
     def _check_wanted(self, asked_in: TransactionState, *, speaks_v2: bool) -> None:
         """Call a request off that waited for a connection, if it has become obsolete."""
@@ -108,8 +108,8 @@ class Coordinators:
         if self.manager.state not in still_wanted:  # it may have to abort now
             raise _CalledOffError("the transaction took another turn while this waited for a connection")
 
-    def _take(self, request: TransactionRequest, answer: TransactionResponse) -> None:
+    def _take(self, request: TransactionRequest, response: TransactionResponse) -> None:
         if request.api is ADD_PARTITIONS_TO_TXN:  # no leader reports it, since no record is sent before
-            for place in request.places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, answer):
-                self._metadata.request_update("partition_unknown", topic=place.topic)
-        self.manager.answered(request, answer, self._clock())
+            for topic_partition in request.partitions_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, response):
+                self._metadata.request_update("partition_unknown", topic=topic_partition.topic)
+        self.manager.answered(request, response, self._clock())

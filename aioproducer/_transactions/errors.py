@@ -97,7 +97,7 @@ def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
 
 
 def answered_error(
-    request: TransactionRequest, answer: TransactionResponse, *, code: int, transactional_id: str
+    request: TransactionRequest, response: TransactionResponse, *, code: int, transactional_id: str
 ) -> KafkaError:
     """Return the error for a code in a response; it names the partitions that had this code."""
     row = ErrorCode.of(code)
@@ -107,18 +107,18 @@ def answered_error(
         return forgotten_error(transactional_id)
     if row is ErrorCode.INVALID_PRODUCER_EPOCH:
         return BrokerError.of(code, f"{request.api.name} of {request.coordinator.key!r}: {_OTHER_EPOCH}")
-    places = request.places_with(code, answer)
-    where = f" for {_listed(places)}" if places else ""
-    topic, partition = places[0] if len(places) == 1 else (None, None)
+    partitions = request.partitions_with(code, response)
+    where = f" for {_listed(partitions)}" if partitions else ""
+    topic, partition = partitions[0] if len(partitions) == 1 else (None, None)
     hint = f"; {_HINTS[row]}" if row is not None and row in _HINTS else ""
     text = f"{request.api.name} of {request.coordinator.key!r}{where}: {ErrorCode.in_words(code)}{hint}"
     is_retriable = row is not None and row.retriable
     return BrokerError.of(code, text, retriable=is_retriable, topic=topic, partition=partition)
 
 
-def _listed(places: Sequence[TopicPartition]) -> str:
-    named = ", ".join(f"{place.topic}-{place.partition}" for place in places[:NAMED])
-    return named if len(places) <= NAMED else f"{named} and {len(places) - NAMED} more"
+def _listed(partitions: Sequence[TopicPartition]) -> str:
+    named = ", ".join(f"{topic_partition.topic}-{topic_partition.partition}" for topic_partition in partitions[:NAMED])
+    return named if len(partitions) <= NAMED else f"{named} and {len(partitions) - NAMED} more"
 
 
 def abortable_error(cause: KafkaError) -> TransactionAbortableError:

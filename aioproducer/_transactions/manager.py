@@ -337,21 +337,21 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             return
         self.fail(late_error(self.transactional_id) if self._is_doubted else error)
 
-    def answered(self, request: TransactionRequest, answer: TransactionResponse, now: float) -> None:
+    def answered(self, request: TransactionRequest, response: TransactionResponse, now: float) -> None:
         """React to a response."""
         self._is_asking = False
         if self.state is TransactionState.FATAL_ERROR:
             return
-        codes = codes_of(request, answer)
+        codes = codes_of(request, response)
         verdict, code = worst_of(request.api.key, codes)
         if ErrorCode.UNKNOWN_SERVER_ERROR in codes:  # it may be done all the same
             self._open.may_be_done(request)
         else:
             self._open.was_answered(request)
         if verdict is ErrorAction.DONE:
-            self._done(request, answer, now)
+            self._done(request, response, now)
             return
-        error = answered_error(request, answer, code=code, transactional_id=self.transactional_id)
+        error = answered_error(request, response, code=code, transactional_id=self.transactional_id)
         if verdict in {ErrorAction.RETRY, ErrorAction.RETRY_SOON, ErrorAction.REFIND}:
             if verdict is ErrorAction.REFIND:
                 self._nodes.pop(request.coordinator, None)
@@ -380,19 +380,19 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         else:
             self._fail_transaction(error)
 
-    def _done(self, request: TransactionRequest, answer: TransactionResponse, now: float) -> None:
-        if isinstance(answer, CoordinatorResponse):
-            self._nodes[request.coordinator] = answer.node_id
+    def _done(self, request: TransactionRequest, response: TransactionResponse, now: float) -> None:
+        if isinstance(response, CoordinatorResponse):
+            self._nodes[request.coordinator] = response.node_id
             return  # keeps the count of attempts, which belongs to the request that needs the coordinator
-        if isinstance(answer, TransactionDescription):
-            self._look_at(answer)
+        if isinstance(response, TransactionDescription):
+            self._look_at(response)
             return
         self.pacing.passed()
         self.late.answered(request, self._nodes[request.coordinator])
-        if isinstance(answer, ProducerIdResponse):
-            self._take_identity(answer)
-        elif isinstance(answer, EndTxnResponse):
-            self._end(answer)
+        if isinstance(response, ProducerIdResponse):
+            self._take_identity(response)
+        elif isinstance(response, EndTxnResponse):
+            self._end(response)
             if self.is_v2 and self._identity.first_response_s is not None:
                 self._marker_backoff.begin(self._identity.first_response_s, now)
         elif isinstance(request.subject, OffsetsToSend):
@@ -424,15 +424,15 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             queue.identity.join_transaction()
         return queues
 
-    def _take_identity(self, answer: ProducerIdResponse) -> None:
-        self._identity.assign(answer.producer_id, answer.producer_epoch)
+    def _take_identity(self, response: ProducerIdResponse) -> None:
+        self._identity.assign(response.producer_id, response.producer_epoch)
         self._is_renewing = self._is_doubted = self._open.has_stray = False
         self._move_to(TransactionState.READY)
 
-    def _end(self, answer: EndTxnResponse | None) -> None:
+    def _end(self, response: EndTxnResponse | None) -> None:
         """Note that the transaction has ended; `answer` is of EndTxn, if that was sent."""
-        if answer is not None and self.is_v2 and answer.producer_id >= 0:
-            self._identity.assign(answer.producer_id, answer.producer_epoch)
+        if response is not None and self.is_v2 and response.producer_id >= 0:
+            self._identity.assign(response.producer_id, response.producer_epoch)
             self._open.has_stray = False
         if self.state is TransactionState.INITIALIZING:
             self._open.ended_again()

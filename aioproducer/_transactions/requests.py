@@ -96,11 +96,15 @@ class TransactionRequest:
     at_most: int | None = None  # last version with the wanted semantics
     subject: object = None  # partitions, offsets, identity or `is_commit`, by `api`
 
-    def places_with(self, code: int, answer: TransactionResponse) -> list[TopicPartition]:
+    def partitions_with(self, code: int, response: TransactionResponse) -> list[TopicPartition]:
         """Return the partitions that were answered with a code; empty if the response has one code for all."""
-        if not isinstance(answer, PartitionsResponse):
+        if not isinstance(response, PartitionsResponse):
             return []
-        return [place for place, each in zip(_places(self), codes_of(self, answer), strict=True) if each == code]
+        return [
+            topic_partition
+            for topic_partition, each in zip(_partitions_of(self), codes_of(self, response), strict=True)
+            if each == code
+        ]
 
 
 def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
@@ -128,32 +132,32 @@ class OffsetsToSend:
         return Coordinator(CoordinatorType.GROUP, self.group.group_id)
 
 
-def codes_of(request: TransactionRequest, answer: TransactionResponse) -> list[int]:
+def codes_of(request: TransactionRequest, response: TransactionResponse) -> list[int]:
     """Return the codes of a response: one, or one per partition; -1 for a partition that was left out.
 
     A coordinator that does not know an identity answers InitProducerId with a new producer id and no error, also to a
     producer that was fenced (TransactionCoordinator.isValidProducerId). That counts as INVALID_PRODUCER_ID_MAPPING.
     """
-    if isinstance(answer, ProducerIdResponse) and _is_new_identity(request, answer):
+    if isinstance(response, ProducerIdResponse) and _is_new_identity(request, response):
         return [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    if not isinstance(answer, PartitionsResponse):
-        return [answer.error_code]
-    found = {(result.topic, result.partition): result.error_code for result in answer.results}
-    return [found.get(place, -1) for place in _places(request)]
+    if not isinstance(response, PartitionsResponse):
+        return [response.error_code]
+    found = {(result.topic, result.partition): result.error_code for result in response.results}
+    return [found.get(topic_partition, -1) for topic_partition in _partitions_of(request)]
 
 
-def _is_new_identity(request: TransactionRequest, answer: ProducerIdResponse) -> bool:
+def _is_new_identity(request: TransactionRequest, response: ProducerIdResponse) -> bool:
     """Whether another identity was given instead of the next epoch."""
     asked = request.subject
-    if answer.error_code or not isinstance(asked, TransactionIdentity):
+    if response.error_code or not isinstance(asked, TransactionIdentity):
         return False
-    return answer.producer_id != asked.producer_id and asked.producer_epoch < _FIRST_USED_UP_EPOCH
+    return response.producer_id != asked.producer_id and asked.producer_epoch < _FIRST_USED_UP_EPOCH
 
 
-def _places(request: TransactionRequest) -> Collection[TopicPartition]:
-    places = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
-    assert isinstance(places, Collection)
-    return places
+def _partitions_of(request: TransactionRequest) -> Collection[TopicPartition]:
+    partitions = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
+    assert isinstance(partitions, Collection)
+    return partitions
 
 
 def _init_body(

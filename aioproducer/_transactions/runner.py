@@ -73,9 +73,9 @@ class TransactionRunner:
         self._manager = coordinators.manager
         self._records = records
         self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
-        self.endings = TransactionCompleter(self._manager, records, self.waits, loop=self._loop, wake=self.wake)
-        self.lock = self.endings.lock
-        self.refusals = self.endings.refusals
+        self.completer = TransactionCompleter(self._manager, records, self.waits, loop=self._loop, wake=self.wake)
+        self.lock = self.completer.lock
+        self.state_checks = self.completer.state_checks
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
@@ -93,7 +93,7 @@ class TransactionRunner:
                 self._wanted.clear()
                 looked_at = self._loop.time()
                 request = self._coordinators.next_request()
-                self._tell()
+                self._notify()
                 if request is not None:
                     await self._coordinators.ask(request)
                     continue
@@ -153,31 +153,31 @@ class TransactionRunner:
 
     def fail(self, error: KafkaError) -> None:
         """Note that the producer has failed or is closed; every later call raises the error."""
-        self.endings.stop_flushing()
+        self.completer.stop_flushing()
         self._manager.fail(error)
         self._told = self._manager.error
         self.lock.end(error)
         self._changed()
 
     def _changed(self) -> None:
-        self._tell()
+        self._notify()
         self.wake()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """React to a new state, and wake the callers that wait for it."""
         error = self._manager.error
         if error is not None and error is not self._told:  # a fatal error may follow an abortable one
             self._told = error
             self._give_up(error)
-        self.endings.settle()
-        self.waits.tell()
+        self.completer.settle()
+        self.waits.notify()
 
     def _give_up(self, error: KafkaError) -> None:
         self._log.warning("transaction_failed", error=f"{type(error).__name__}: {error}")
         if self._manager.state is _STATE.FATAL_ERROR:
             self._on_fatal(error)
             return
-        self.endings.give_up_records(error)
+        self.completer.give_up_records(error)
 
     # Beginning
 
@@ -190,8 +190,8 @@ class TransactionRunner:
             KafkaError: the producer has failed.
         """
         what = f"there is no identity for transactional_id {self._manager.transactional_id!r}"
-        await self.waits.until(lambda: self._manager.state not in _NOT_YET or self.endings.is_closing, deadline, what)
-        self.refusals.raise_fatal()
+        await self.waits.until(lambda: self._manager.state not in _NOT_YET or self.completer.is_closing, deadline, what)
+        self.state_checks.raise_fatal()
         if self._manager.state in _NOT_YET:
             raise ProducerClosedError(CLOSING)
 
@@ -216,10 +216,10 @@ class TransactionRunner:
         """
         began_at = self._loop.time()
         while True:
-            await self.endings.end_of_last(deadline)
+            await self.completer.end_of_last(deadline)
             await self.initialized(deadline=deadline)
             wait_s = self._manager.late.begin_at - self._loop.time()
-            if self.endings.is_closing:
+            if self.completer.is_closing:
                 raise ProducerClosedError(CLOSING)
             if wait_s > 0:
                 await self.waits.pause(wait_s, deadline)
@@ -227,8 +227,8 @@ class TransactionRunner:
                 if self._manager.begin(self._coordinators.transaction_version):
                     break
                 self.wake()
-        self.endings.counts.begin_time.record(self._loop.time() - began_at)
-        self.endings.begun()
+        self.completer.counts.begin_time.record(self._loop.time() - began_at)
+        self.completer.begun()
         self._records.open()
 
     # Offsets
@@ -248,7 +248,7 @@ class TransactionRunner:
             TransactionTimeoutError: no response yet.
             KafkaError: the producer has failed.
         """
-        self.refusals.check_taking()
+        self.state_checks.check_taking()
         if not offsets:
             return
         manager, number, began_at = self._manager, self._manager.number, self._loop.time()
@@ -259,10 +259,10 @@ class TransactionRunner:
             lambda: sending.is_done or manager.number != number or manager.state not in _TAKING, deadline, what
         )
         if not sending.is_done:
-            self.refusals.raise_fatal()
-            self.refusals.raise_abortable()
+            self.state_checks.raise_fatal()
+            self.state_checks.raise_abortable()
             raise NoTransactionError("the transaction ended before its offsets were sent")
-        self.endings.counts.send_offsets_time.record(self._loop.time() - began_at)
+        self.completer.counts.send_offsets_time.record(self._loop.time() - began_at)
 
 
 __all__ = ["TransactionParts", "TransactionRecords"]

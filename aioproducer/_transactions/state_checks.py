@@ -53,10 +53,10 @@ class TransactionStateChecks:
         text = "no transaction is open: `async with producer.transaction() as txn`, or await begin_transaction() first"
         raise NoTransactionError(text)
 
-    def check_open(self, verb: str) -> None:
+    def check_open(self, action: str) -> None:
         """Raise unless there is a transaction to commit or abort."""
         if not self.is_open:
-            text = f"there is nothing to {verb}: no transaction is open"
+            text = f"there is nothing to {action}: no transaction is open"
             raise IllegalStateError(text)
 
     def raise_fatal(self) -> None:

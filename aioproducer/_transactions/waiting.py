@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class TransactionResult:
     """One commit or abort, which every call of the same kind joins."""
 
-    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_prepare", "is_told", "number")
+    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_prepare", "is_reported", "number")
 
     def __init__(self, number: int, *, is_commit: bool, began_at: float, is_prepare: bool = False) -> None:
         self.number = number
@@ -28,7 +28,7 @@ class TransactionResult:
         self.is_commit = is_commit
         self.began_at = began_at
         self.is_done = False
-        self.is_told = False
+        self.is_reported = False
         self.is_left = False  # a caller gave up, and may call again
         self.error: KafkaError | None = None
 
@@ -38,8 +38,8 @@ class TransactionResult:
 
     @property
     def may_be_joined(self) -> bool:
-        """Whether it is running, or no caller has learnt its result."""
-        return not (self.is_done and self.is_told)
+        """Whether it is running, or no caller has its result."""
+        return not (self.is_done and self.is_reported)
 
 
 def _times() -> Histogram:
@@ -57,9 +57,9 @@ class TransactionCounts:
     commit_time: Histogram = field(default_factory=_times)
     abort_time: Histogram = field(default_factory=_times)
 
-    def note(self, ending: TransactionResult, now: float) -> None:
-        ended = self.prepare_time if ending.is_prepare else self.commit_time if ending.is_commit else self.abort_time
-        ended.record(now - ending.began_at)
+    def note(self, result: TransactionResult, now: float) -> None:
+        ended = self.prepare_time if result.is_prepare else self.commit_time if result.is_commit else self.abort_time
+        ended.record(now - result.began_at)
 
 
 class TransactionWaits:
@@ -79,30 +79,30 @@ class TransactionWaits:
         """Return when a call that begins now gives up; monotonic seconds."""
         return self._loop.time() + self._max_block_s
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for change, is_reached in self._waiting.items():
             if not change.done() and is_reached():
                 change.set_result(None)
 
-    async def join(self, ending: TransactionResult, deadline: float) -> None:
+    async def join(self, result: TransactionResult, deadline: float) -> None:
         """Wait until a transaction has ended.
 
         Raises:
             TransactionTimeoutError: not yet.
             KafkaError: its commit or abort has failed.
         """
-        done = "prepared" if ending.is_prepare else "committed" if ending.is_commit else "aborted"
+        done = "prepared" if result.is_prepare else "committed" if result.is_commit else "aborted"
         what = f"the transaction is not {done}"
-        await self.until(lambda: ending.is_done, deadline, what)
-        ending.is_told = True
-        if ending.error is not None:
-            raise ending.error.fresh()
+        await self.until(lambda: result.is_done, deadline, what)
+        result.is_reported = True
+        if result.error is not None:
+            raise result.error.fresh()
 
     async def until(self, is_reached: Callable[[], bool], deadline: float | None, what: str) -> None:
         """Wait until a condition is true.
 
         Args:
-            is_reached: the condition, checked now and by `tell` at each change; raises nothing.
+            is_reached: the condition, checked now and by `notify` at each change; raises nothing.
         """
         if is_reached():  # an `asyncio.timeout` costs more than the rest of a begin
             return
@@ -158,26 +158,26 @@ class TransactionLock:
     async def take(self, deadline: float) -> LockHolder:
         if self._error is not None:
             raise self._error.fresh()
-        turn = LockHolder(asyncio.current_task(self._loop))
-        if self._holder is not None and self._holder.task is turn.task:
+        holder = LockHolder(asyncio.current_task(self._loop))
+        if self._holder is not None and self._holder.task is holder.task:
             self.pass_on()
         if self._holder is None:
-            self._holder = turn
-            return turn
-        self._refuse_nesting(turn.task)
+            self._holder = holder
+            return holder
+        self._refuse_nesting(holder.task)
         given: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((given, turn))
+        self._waiting.append((given, holder))
         try:
             async with asyncio.timeout_at(deadline):
                 await given
         except TimeoutError:
-            self._leave(turn)
+            self._leave(holder)
             text = f"another task's transaction was still open after max_block_ms; {len(self._waiting)} more wait"
             raise TransactionTimeoutError(text) from None
         except BaseException:
-            self._leave(turn)
+            self._leave(holder)
             raise
-        return turn
+        return holder
 
     def take_now(self) -> LockHolder:
         if self._holder is not None:
@@ -185,9 +185,9 @@ class TransactionLock:
         self._holder = LockHolder(asyncio.current_task(self._loop))
         return self._holder
 
-    def give(self, turn: LockHolder) -> None:
+    def give(self, holder: LockHolder) -> None:
         """Release the lock, and give it to the next task; does nothing if it was released before."""
-        if self._holder is not turn:
+        if self._holder is not holder:
             return
         self._holder = None
         while self._waiting:
@@ -199,9 +199,9 @@ class TransactionLock:
 
     def pass_on(self) -> None:
         """Release the lock if its transaction is over: the task begins another, so will not wait for that end again."""
-        held = self._holder
-        if held is not None and held.transaction is not None and not self._is_open(held.transaction):
-            self.give(held)
+        holder = self._holder
+        if holder is not None and holder.transaction is not None and not self._is_open(holder.transaction):
+            self.give(holder)
 
     @property
     def ends_with_transaction(self) -> bool:
@@ -219,10 +219,10 @@ class TransactionLock:
                 given.set_exception(error.fresh())
         self._waiting.clear()
 
-    def _leave(self, turn: LockHolder) -> None:
+    def _leave(self, holder: LockHolder) -> None:
         """Stop waiting; if the lock was given in the same moment, give it to the next task."""
-        self.give(turn)
-        self._waiting = deque(each for each in self._waiting if each[1] is not turn)
+        self.give(holder)
+        self._waiting = deque(each for each in self._waiting if each[1] is not holder)
 
     def _refuse_nesting(self, task: object) -> None:
         if self._holder is not None and self._holder.task is task:

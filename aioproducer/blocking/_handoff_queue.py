@@ -20,7 +20,7 @@ from aioproducer._native.enqueue import Accepted
 from aioproducer._native.locked import locked
 from aioproducer._producer.arguments import owned
 from aioproducer._producer.topic import limits_of
-from aioproducer._sender.completion import error_of_refused, tell
+from aioproducer._sender.completion import call_on_delivery, error_of_refused
 from aioproducer._threads.calls import LONGEST_SLEEP_S
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, wait_for_lock
 from aioproducer.errors import (
@@ -404,7 +404,7 @@ class HandoffQueue:
 
     def _call_back(self, on_delivery: OnDelivery, error: KafkaError, failed: _FailedRecords) -> None:
         self._pending_callbacks -= 1
-        if not tell(on_delivery, None, error.fresh(), self._log):
+        if not call_on_delivery(on_delivery, None, error.fresh(), self._log):
             failed.note(error)
 
     @property

@@ -35,7 +35,7 @@ class Cluster(Protocol):
 
     @property
     def security_folder(self) -> Path:
-        """Where its certificates are."""
+        """The folder of its certificates."""
 
     def client_properties(self, listener: str, mechanism: str = "") -> dict[str, str]:
         """Return a Java client's properties for one listener."""

@@ -1,4 +1,4 @@
-"""Where commands get servers and security from: arguments, a property file, the environment.
+"""Servers and security of commands: from arguments, a property file, the environment.
 
 An argument wins over the file of `--config`, and the file over the environment variable.
 """

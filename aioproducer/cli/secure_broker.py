@@ -1,4 +1,4 @@
-"""What `aioproducer broker --secure` gives to clients: a client.properties, and the certificates that it names."""
+"""Files that `aioproducer broker --secure` gives to clients: client.properties, and the certificates it names."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ class SecuredCluster(Protocol):
 
     @property
     def security_folder(self) -> Path:
-        """Where its certificates are."""
+        """The folder of its certificates."""
 
     def client_properties(self, listener: str, mechanism: str = "") -> dict[str, str]:
         """Return a Java client's properties for one listener."""

@@ -56,10 +56,6 @@ def _parse_server(server: str) -> tuple[str, int]:
     return _checked_host(server, host), _checked_port(server, port)
 
 
-def joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _checked_host(server: str, host: str) -> str:
     if host.startswith("[") and host.endswith("]") and _IPV6.fullmatch(host[1:-1]):
         return host[1:-1]

@@ -47,7 +47,7 @@ PARTITIONERS: Final[Mapping[str, Callable[[], object]]] = {
     f"{_PRODUCER}internals.DefaultPartitioner": lambda: None,
     _STICKY: lambda: None,
 }
-"""None is the built-in partitioner, into which Kafka 4.0 merged the last two (KIP-794)."""
+"""Partitioners by Java class; None is the built-in one, into which Kafka 4.0 merged the last two (KIP-794)."""
 
 INTERCEPTORS: Final[Mapping[str, Callable[[], object]]] = {"": lambda: None}
 """An empty list is the only one: interceptors are written by users."""

@@ -13,6 +13,7 @@ from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer._shown_values import shown
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
+from aioproducer.security._secret import is_read_later, revealed_if_there
 
 _SCHEMES: Final = (SOCKS5, SOCKS5H, HTTP)
 _LONGEST_CREDENTIAL: Final = 255  # bytes, in SOCKS5
@@ -23,7 +24,10 @@ _PATTERN: Final = re.compile(r"(?:\[([0-9A-Fa-f:.*?%]+)]|([A-Za-z0-9._*?-]+))(?:
 
 
 class ProxyUrl:
-    """A proxy's URL, as text or as a `Secret`; kept without its password in any text."""
+    """A proxy's URL, as text or as a `Secret`; kept without its password in any text.
+
+    A `Secret` of a variable or file is kept as it is, and read for each connection.
+    """
 
     is_secret: Final = True  # `ProducerConfig.given` keeps the accepted value, not the text
 
@@ -31,11 +35,16 @@ class ProxyUrl:
     def allowed(self) -> str:
         return "socks5://, socks5h:// or http://[user:password@]host:port, as text or a Secret, or None"
 
-    def accept(self, name: str, value: object) -> Proxy | None:
+    def accept(self, name: str, value: object) -> Proxy | Secret | None:
         if value is None or isinstance(value, Proxy):
             return value
         if isinstance(value, Secret):
-            value = value.reveal()
+            text = revealed_if_there(value)
+            if is_read_later(value):
+                if text is not None:
+                    _parse_proxy(name, text.strip())
+                return value
+            value = text
         if not isinstance(value, str):
             # No value is shown: it may be a secret of the wrong type.
             raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
@@ -43,6 +52,15 @@ class ProxyUrl:
 
     def parse(self, name: str, text: str) -> Secret | None:  # noqa: ARG002  # OptionKind
         return Secret(text) if text.strip() else None
+
+
+def read_proxy(secret: Secret) -> Proxy:
+    """Return the proxy that a variable or file names now.
+
+    Raises:
+        ConfigurationError: it cannot be read, or names none.
+    """
+    return _parse_proxy("proxy_url", secret.reveal().strip())
 
 
 def _parse_proxy(name: str, url: str) -> Proxy:
@@ -88,7 +106,7 @@ def _refuse(name: str, why: str) -> NoReturn:
 
 
 class AddressMapOption:
-    """Where to connect to instead of an advertised address: a dict, or a function of one argument."""
+    """Addresses to connect to instead of advertised ones: a dict, or a function of one argument."""
 
     @property
     def allowed(self) -> str:

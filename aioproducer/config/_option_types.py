@@ -92,7 +92,7 @@ class GzipLevel:
 
 
 class BoolOption:
-    """True or false."""
+    """A truth value: true or false."""
 
     @property
     def allowed(self) -> str:

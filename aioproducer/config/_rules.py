@@ -19,7 +19,7 @@ ACKS_ALL = -1
 MAX_IN_FLIGHT_IDEMPOTENT = 5  # a broker remembers the last five batches of a producer and partition
 
 
-class _Options(Protocol):  # noqa: PLR0904  # one line an option
+class _Options(Protocol):  # noqa: PLR0904  # one line per option
     """The options of a `ProducerConfig` that rules read."""
 
     @property

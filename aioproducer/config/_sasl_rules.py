@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from aioproducer.config._jaas import KERBEROS, MECHANISMS, MSK_IAM, JaasConfig, parse_jaas
+from aioproducer.config._jaas import KERBEROS, MECHANISMS, MSK_IAM, PLAIN, SCRAM, JaasConfig, parse_jaas
+from aioproducer.config._kafka_properties import python_name
 from aioproducer.config._security_rules import SASL_PROTOCOLS
 from aioproducer.errors import ConfigurationError
 from aioproducer.security import Secret
+from aioproducer.security._secret import is_read_later, revealed_if_there
 
 if TYPE_CHECKING:
     from aioproducer.config._security_types import Password
 
 _SCRAM: Final = "SCRAM-"
 _PROVIDER: Final = "sasl_token_provider"
+_FETCHING: Final = (
+    "sasl_oauthbearer_",
+    "sasl_login_callback_",
+    "sasl_login_class",
+    "sasl_client_callback_handler_class",
+)
+"""Beginnings of the options with which Java fetches tokens."""
+_MSK_MECHANISM: Final = "AWS_MSK_IAM"
 _IN_THE_CLEAR: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 _OF_PASSWORDS: Final = ("sasl_username", "sasl_password")
 _OF_KERBEROS: Final = ("sasl_kerberos_service_name", "sasl_kerberos_keytab", "sasl_kerberos_principal")
@@ -60,12 +70,24 @@ class _Options(Protocol):
 
 
 def jaas_of(config: _Options) -> JaasConfig | None:
-    """Return the login module of `sasl_jaas_config`."""
-    return None if config.sasl_jaas_config is None else parse_jaas(config.sasl_jaas_config.reveal())
+    """Return the login module of `sasl_jaas_config` as it is now; None if the text need not be there yet."""
+    secret = config.sasl_jaas_config
+    if secret is None or (is_jaas_read_later(config) and revealed_if_there(secret) is None):
+        return None
+    return parse_jaas(secret.reveal())
+
+
+def is_jaas_read_later(config: _Options) -> bool:
+    """Whether user and password stand in a variable or file, which is read for each authentication."""
+    return (
+        config.sasl_jaas_config is not None
+        and is_read_later(config.sasl_jaas_config)
+        and config.sasl_mechanism in MECHANISMS[PLAIN] + MECHANISMS[SCRAM]
+    )
 
 
 def credentials_of_jaas(config: _Options) -> dict[str, object]:
-    """Return the options that `sasl_jaas_config` gives.
+    """Return the options that `sasl_jaas_config` gives; without the password if that is read for each authentication.
 
     Raises:
         ConfigurationError: it does not fit the other options.
@@ -90,17 +112,26 @@ def credentials_of_jaas(config: _Options) -> dict[str, object]:
     if jaas.module == KERBEROS:
         _check_krb5_module(jaas)
         found["sasl_mechanism"] = "GSSAPI"  # the default of Java's clients, whose files therefore leave it out
+    if jaas.module == MSK_IAM:
+        found["sasl_mechanism"] = "OAUTHBEARER"  # the listener of MSK takes both
     for name, value in found.items():
         is_twice = name in _OF_PASSWORDS or (value is not None and value != config.given.get(name))
         if config.given.get(name) is not None and is_twice:
             _refuse(name, f"{name} is given twice: alone, and in sasl_jaas_config; leave out one of them")
+    if is_jaas_read_later(config):
+        del found["sasl_password"]
     return {name: value for name, value in found.items() if value is not None}
 
 
-def replaced_by(options: Collection[str]) -> Callable[[str], bool]:
-    """Return whether an option of a property file, by its name, is replaced by options that were given beside it."""
-    fetching = ("sasl_oauthbearer_", "sasl_login_callback_", "sasl_login_class") if _PROVIDER in options else ()
-    return lambda name: name in options or name.startswith(fetching)
+def not_replaced(values: Mapping[str, str], options: Collection[str]) -> dict[str, str]:
+    """Return the options of a property file without those that are replaced by options given beside it."""
+    fetching = _FETCHING if _PROVIDER in options else ()
+
+    def is_replaced(name: str, text: str) -> bool:
+        is_of_msk = name == "sasl_mechanism" and text.strip() == _MSK_MECHANISM  # its login module says OAUTHBEARER
+        return name in options or name.startswith(fetching) or (bool(fetching) and is_of_msk)
+
+    return {name: text for name, text in values.items() if not is_replaced(python_name(name), text)}
 
 
 def check_sasl(config: _Options) -> None:
@@ -199,6 +230,8 @@ def _check_password(config: _Options, mechanism: str) -> None:
     username, password = config.sasl_username, config.sasl_password
     if config.sasl_token_provider is not None:
         _refuse("sasl_token_provider", f"sasl_token_provider is for OAUTHBEARER, and sasl_mechanism={mechanism!r}")
+    if username is None and is_jaas_read_later(config):
+        return
     if not username:
         _refuse("sasl_username", f"sasl_mechanism={mechanism!r} needs sasl_username{_not_empty(username)}")
     if "\0" in username:
@@ -207,16 +240,15 @@ def _check_password(config: _Options, mechanism: str) -> None:
         _refuse(
             "sasl_username", f"sasl_username must be ASCII for {mechanism}: brokers refuse others, not {username!r}"
         )
-    if password is None:
+    if password is None and not is_jaas_read_later(config):
         _refuse("sasl_password", f"sasl_mechanism={mechanism!r} needs sasl_password: text, a Secret or a function")
     if isinstance(password, Secret):
         _check_text(password)
 
 
 def _check_text(password: Secret) -> None:
-    try:
-        text = password.reveal()
-    except ConfigurationError:  # the variable or file need not be there yet
+    text = revealed_if_there(password)
+    if text is None:
         return
     if not text:
         _refuse("sasl_password", "sasl_password must not be empty")

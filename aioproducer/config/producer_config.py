@@ -13,11 +13,12 @@ from os import PathLike
 from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer._network.places import place_text
 from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer.config import _java_classes as java_classes
 from aioproducer.config import _rules as rules
-from aioproducer.config._bootstrap_servers import joined, parse_bootstrap_servers
+from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
 from aioproducer.config._kafka_properties import check_properties, in_python_spelling, python_name
 from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl
 from aioproducer.config._option_types import (
@@ -35,7 +36,7 @@ from aioproducer.config._option_types import (
 )
 from aioproducer.config._presets import Presets
 from aioproducer.config._properties_file import read_properties
-from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, replaced_by
+from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, not_replaced
 from aioproducer.config._sasl_types import FloatOption, OptionalTimeout, SaslMechanism, SecretText, Username
 from aioproducer.config._security_rules import check_security
 from aioproducer.config._security_types import (
@@ -122,7 +123,7 @@ class ProducerConfig(Presets):
     """Send records without a key to partitions with a leader in `client_rack`, if there are any (KIP-1123)."""
 
     client_rack: Annotated[str, ClientId()] = ""
-    """Where the producer runs, such as an availability zone, named as `broker.rack` names it for brokers."""
+    """The place where the producer runs, such as an availability zone, named as `broker.rack` names it for brokers."""
 
     partitioner_ignore_keys: Annotated[bool, BoolOption()] = False
     """Spread records with a key as those without one. Their order is then not kept by key."""
@@ -157,7 +158,7 @@ class ProducerConfig(Presets):
     the others that wait for its broker go with it, in the same request."""
 
     batch_size: Annotated[int, IntOption(0)] = 262_144
-    """The size at which a batch is full, in bytes; 0: one record a batch.
+    """The size at which a batch is full, in bytes; 0: one record per batch.
     Kafka's default is 16384. Here a batch starts small and grows on demand, so a large limit costs no
     memory, and larger batches are fewer for the broker to handle."""
 
@@ -316,17 +317,17 @@ class ProducerConfig(Presets):
     sasl_password: Annotated[Password | None, PasswordOption()] = None
     """The password of PLAIN and SCRAM: text, a `Secret`, or a function that returns one, also `async`.
     It is asked for at each authentication, so a function, or a `Secret` of a variable or file, takes a new password
-    without a restart."""
+    without a restart. Of an exception of the function only the class is shown; of `AuthenticationError`, the text."""
 
     sasl_jaas_config: Annotated[Secret | None, SecretText()] = None
     """The credentials in the form of Java's clients, as a `client.properties` has them:
     `org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";`.
     `sasl_username` and `sasl_password` are taken from it; `tokenauth="true"` says that they are a delegation token.
-    With `com.sun.security.auth.module.Krb5LoginModule`, `keyTab`, `principal` and `serviceName` become the
-    `sasl_kerberos_` options; `useTicketCache` and `ticketCache` are followed."""
+    As a `Secret` of a variable or file, both are read for each authentication. With Java's `Krb5LoginModule`, `keyTab`,
+    `principal` and `serviceName` become `sasl_kerberos_` options; `useTicketCache` and `ticketCache` are followed."""
 
     sasl_token_provider: Annotated[TokenProvider | None, Plugin(_PROVIDER, check_token_provider)] = None
-    """Where tokens of OAUTHBEARER come from: an object with `async def token()`, which returns text or a `Token`.
+    """The source of tokens of OAUTHBEARER: an object with `async def token()`, which returns text or a `Token`.
     `aioproducer.security` has ready-made ones. Not an option of Kafka, whose callback handlers are Java classes."""
 
     sasl_kerberos_service_name: Annotated[str | None, Username()] = None
@@ -338,8 +339,8 @@ class ProducerConfig(Presets):
     the ticket cache (`KRB5CCNAME`) is read. Not an option of Kafka, which has it in `sasl.jaas.config`."""
 
     sasl_kerberos_principal: Annotated[str | None, Username()] = None
-    """Who authenticates with GSSAPI, such as `billing@EXAMPLE.COM`; not given, the first principal of the keytab or
-    that of the ticket cache. Not an option of Kafka, which has it in `sasl.jaas.config`."""
+    """The principal that authenticates with GSSAPI, such as `billing@EXAMPLE.COM`; None is the first one of the keytab,
+    or that of the ticket cache. Not an option of Kafka, which has it in `sasl.jaas.config`."""
 
     sasl_login_refresh_window_factor: Annotated[float, FloatOption(0.5, 1.0)] = 0.8
     """The part of a token's lifetime after which the next token is fetched."""
@@ -373,17 +374,18 @@ class ProducerConfig(Presets):
     Not an option of Kafka."""
 
     client_dns_lookup: Annotated[str, EnumOption(_DNS_LOOKUPS)] = _DNS_LOOKUPS[0]
-    """Which names are connected to. All addresses of a name are tried, of both families, each started 250 ms after
+    """The names that are connected to. All addresses of a name are tried, of both families, each started 250 ms after
     the one before it. With `resolve_canonical_bootstrap_servers_only`, the names of bootstrap servers become those that
     their addresses have, which Kerberos may ask for."""
 
-    proxy_url: Annotated[Proxy | None, ProxyUrl()] = None
+    proxy_url: Annotated[Proxy | Secret | None, ProxyUrl()] = None
     """A proxy for all connections: `"socks5h://user:password@host:1080"`, whose names the proxy resolves, `socks5://`,
     whose names are resolved here, or `http://`, which is asked with CONNECT. Special characters in user and password
-    are written as in `%40`. May be a `Secret`; the password is shown nowhere. Not an option of Kafka."""
+    are written as in `%40`. May be a `Secret`; that of a variable or file is read for each connection. The password is
+    shown nowhere. Not an option of Kafka."""
 
     address_map: Annotated[AddressMap | None, AddressMapOption()] = None
-    """Where to connect to instead of the addresses that brokers advertise, for port forwards and NAT:
+    """Addresses to connect to instead of those that brokers advertise, for port forwards and NAT:
     a dict `{"kafka-1.internal:9092": "localhost:19092"}`, or a function of `"host:port"` that returns another
     `"host:port"`, or None. TLS still checks the advertised name.
     In a property file: `kafka-1.internal:9092=localhost:19092,...`. Not an option of Kafka."""
@@ -411,7 +413,7 @@ class ProducerConfig(Presets):
     """`bootstrap_servers` as (host, port) pairs."""
 
     given: Mapping[str, object] = field(init=False, compare=False)
-    """What the user gave: option name in Python spelling -> value."""
+    """The options that the user gave: name in Python spelling -> value."""
 
     adjustments: tuple[rules.Adjustment, ...] = field(init=False, compare=False)
     """Values that follow from other options, each with the reason."""
@@ -422,7 +424,7 @@ class ProducerConfig(Presets):
         named = in_python_spelling(options, option_kinds())
         bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._put("bootstrap", bootstrap)
-        self._put("bootstrap_servers", tuple(joined(host, port) for host, port in bootstrap))
+        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in bootstrap))
         for name, kind in option_kinds().items():
             self._put(name, kind.accept(name, named[name]) if name in named else option_defaults()[name])
             if name in named and getattr(kind, "is_secret", False):
@@ -496,8 +498,7 @@ class ProducerConfig(Presets):
         """
         properties = read_properties(path)
         try:
-            replaced = replaced_by(options)
-            values = {name: found.value for name, found in properties.items() if not replaced(python_name(name))}
+            values = not_replaced({name: found.value for name, found in properties.items()}, options)
             return cls.from_kafka_properties({**values, **options})
         except ConfigurationError as error:
             lines = [found.line for name, found in properties.items() if python_name(name) == error.option]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from aioproducer._protocol.cluster_text import printable
 from aioproducer._threads.off_loop import run_in_thread
 from aioproducer.errors import ConfigurationError, TokenError
 from aioproducer.security._tokens import Token
@@ -61,7 +62,8 @@ class MskIam:
             else:
                 answer = make.generate_auth_token(self._region)
         except Exception as error:
-            raise TokenError(f"AWS gives no credentials for MSK: {type(error).__name__}: {error}") from error
+            said = f"{type(error).__name__}: {printable(str(error))}"
+            raise TokenError(f"AWS gives no credentials for MSK: {said}") from error
         value, expires_at_ms = answer
         return Token(value=value, expires_at=expires_at_ms / 1000)
 

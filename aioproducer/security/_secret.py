@@ -142,3 +142,16 @@ class Secret:
     def __getstate__(self) -> NoReturn:
         """Refuse: `vars` and other ways to copy an object's state would show the text."""
         raise TypeError("a Secret has no state to show")
+
+
+def revealed_if_there(secret: Secret) -> str | None:
+    """Return the text; None if the variable is not set yet, or the file cannot be read."""
+    try:
+        return secret.reveal()
+    except ConfigurationError:
+        return None
+
+
+def is_read_later(secret: Secret) -> bool:
+    """Whether the secret is that of a variable or file, which need not be there yet, and may change."""
+    return secret._source != _TEXT  # noqa: SLF001  # its own class

@@ -31,7 +31,8 @@ class TokenProvider(Protocol):
         """Return a token that is valid now.
 
         Called on the event loop, once for all connections: when the first is made, and again when most of the token's
-        lifetime is over. What blocks belongs in a thread.
+        lifetime is over. What blocks belongs in a thread. Of an exception only the class is shown, since its text may
+        hold a secret; that of an `AuthenticationError`, or of a subclass, is shown as it is.
         """
         ...
 

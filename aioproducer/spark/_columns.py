@@ -22,7 +22,7 @@ class Field(Protocol):
     dataType: ColumnType  # noqa: N815  # pyspark's name
 
 
-class Schema(Protocol):
+class FrameSchema(Protocol):
     """The columns of a DataFrame: pyspark's `StructType`, which is not imported here."""
 
     fields: Sequence[Field]
@@ -50,7 +50,7 @@ SPLIT_COLUMNS: Final = ["path", "row_group"]
 """Columns of a DataFrame that `aioproducer load` writes with `input=splits`."""
 
 
-def sink_columns(schema: Schema, options: SinkOptions) -> SinkColumns:
+def sink_columns(schema: FrameSchema, options: SinkOptions) -> SinkColumns:
     """Return the columns of what is written.
 
     Raises:
@@ -87,7 +87,7 @@ def _columns_of_splits(names: list[str], shape: RowShape) -> SinkColumns:
     return shape.columns
 
 
-def _check_types(schema: Schema, options: SinkOptions) -> None:
+def _check_types(schema: FrameSchema, options: SinkOptions) -> None:
     for field in schema.fields:
         _check_column(field.name, _named(field), options)
 

@@ -218,8 +218,8 @@ class ClusterDriver:
         context = None if self.certificates is None else self.certificates.context(listener)
         if context is None:
             return connection
-        faults, place = self.model.faults, Where(node_id=node_id)
-        fault = next((found for kind in _TLS_FAULTS if (found := faults._take(kind, place)) is not None), None)
+        faults, request = self.model.faults, Where(node_id=node_id)
+        fault = next((found for kind in _TLS_FAULTS if (found := faults._take(kind, request)) is not None), None)
         tls = TlsServerProtocol(connection, context, fault=fault, ended=lambda over: self._tls.discard((node_id, over)))
         self._tls.add((node_id, tls))
         return tls

@@ -56,7 +56,7 @@ class KerberosRealm(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSecurity:
-    """What the secured listeners of a cluster ask for. They stand beside a plaintext one."""
+    """Settings of the secured listeners of a cluster. They stand beside a plaintext one."""
 
     users: Mapping[str, str] = field(default_factory=lambda: {"alice": "alice-secret", "bob": "bob-secret"})
     """Passwords by user name, for PLAIN and SCRAM."""

@@ -21,9 +21,7 @@ from functools import partial
 from importlib.util import find_spec
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
-
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from aioproducer.testing.cluster_driver import ClusterDriver
 from aioproducer.testing.cluster_options import FakeClusterOptions, check_options, checked_racks, checked_topics
@@ -41,6 +39,9 @@ from aioproducer.testing.fake_broker.version_profiles import profile_named
 from aioproducer.testing.fake_broker.wire.messages import load_message_classes
 from aioproducer.testing.fake_security import SecuredFakeCluster
 from aioproducer.testing.listener_certificates import ListenerCertificates
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
 
 ResultT = TypeVar("ResultT")
 
@@ -435,6 +436,8 @@ class ThreadedFakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - the methods of
             RuntimeError: it is running already.
             TopicRefusedError: a topic cannot be created.
         """
+        from anyio.from_thread import start_blocking_portal  # noqa: PLC0415  # brought by the extra `testing`
+
         if self._portal is not None:
             raise RuntimeError("this cluster was started already")
         with ExitStack() as exits:

@@ -1,4 +1,4 @@
-"""What tests ask of the security of an embedded cluster and change about it; the same names as `KafkaCluster` has."""
+"""The security of an embedded cluster, for tests to read and change; the same names as `KafkaCluster` has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SecuredFakeCluster(abc.ABC):
 
     @property
     def security(self) -> ClusterSecurity:
-        """What the cluster was made with.
+        """The settings that the cluster was made with.
 
         Raises:
             RuntimeError: the cluster is not running, or was made without `security`.
@@ -38,7 +38,7 @@ class SecuredFakeCluster(abc.ABC):
 
     @property
     def security_folder(self) -> Path:
-        """Where `ca.pem` and `client.pem` are, for clients, while the cluster runs.
+        """The folder of `ca.pem` and `client.pem`, for clients, while the cluster runs.
 
         Raises:
             RuntimeError: the cluster is not running, or was made without `security`.

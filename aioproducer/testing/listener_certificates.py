@@ -24,7 +24,7 @@ class ListenerCertificates:
         self._trusted = security.authority.certificate
         self._contexts: dict[str, ssl.SSLContext] = {}
         self.names_asked: deque[str | None] = deque(maxlen=1000)
-        """What clients named in their first message (SNI), oldest first."""
+        """The names that clients sent in their first message (SNI), oldest first."""
 
         write_client_files(security, self.folder)
         self.change()

@@ -168,19 +168,19 @@ class MockProducer(Producer):  # noqa: PLR0904  # what a test may ask
     def transaction_in_flight(self) -> bool:
         """Whether a transaction is open."""
         runner = None if self._running is None else self._running.transactions
-        return runner is not None and runner.refusals.is_open
+        return runner is not None and runner.state_checks.is_open
 
     @property
     def commit_count(self) -> int:
         """Number of transactions that were committed."""
         runner = None if self._running is None else self._running.transactions
-        return 0 if runner is None else runner.endings.counts.commit_time.count
+        return 0 if runner is None else runner.completer.counts.commit_time.count
 
     @property
     def abort_count(self) -> int:
         """Number of transactions that were aborted."""
         runner = None if self._running is None else self._running.transactions
-        return 0 if runner is None else runner.endings.counts.abort_time.count
+        return 0 if runner is None else runner.completer.counts.abort_time.count
 
     def uncommitted_offsets(self) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """Return the offsets that the open transaction has sent, by group."""
@@ -216,7 +216,7 @@ class MockProducer(Producer):  # noqa: PLR0904  # what a test may ask
         member, wanted = group_of(group), partitions_of_group(partitions)
         self._open_running()
         committed = self._sent.history.offsets.get(member.group_id, {})
-        return {place: committed.get(place) for place in wanted}
+        return {topic_partition: committed.get(topic_partition) for topic_partition in wanted}
 
     async def _complete_elsewhere(
         self,

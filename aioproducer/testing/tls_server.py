@@ -83,8 +83,6 @@ class TlsServerProtocol(asyncio.Protocol):
             self._feed()
         except _WANTS:
             pass
-        except ssl.SSLZeroReturnError:
-            self.close()
         except ssl.SSLError:
             self.flush()  # the alert that says why
             self.close()
@@ -95,6 +93,9 @@ class TlsServerProtocol(asyncio.Protocol):
             room = memoryview(self.inner.get_buffer(_READ_BYTES))
             # given a buffer, it returns how many bytes it has read
             size = cast("int", self._tls.read(len(room), room))  # type: ignore[redundant-cast,unused-ignore]
+            if not size:  # the client's close_notify
+                self.close()
+                return
             self.inner.buffer_updated(size)
 
     def eof_received(self) -> bool:
@@ -150,7 +151,7 @@ class TlsServerProtocol(asyncio.Protocol):
 
 
 class TlsServerTransport(asyncio.Transport):
-    """What a broker's connection writes to: everything goes to its `TlsServerProtocol`."""
+    """The transport that a broker's connection writes to: everything goes to its `TlsServerProtocol`."""
 
     def __init__(self, tls: TlsServerProtocol) -> None:
         super().__init__()

@@ -362,7 +362,7 @@ def test_batch_that_cannot_be_unpacked_keeps_its_records() -> None:
     assert (batch.result, batch.count, batch.compression) == (result, 2, CompressionType.GZIP)
 
 
-def test_parts_keep_the_deadlines_of_their_records_and_what_is_set_apart() -> None:
+def test_parts_keep_deadlines_and_records_set_apart() -> None:
     core = CoreParts()
     batch, deliveries = batch_of(core, records_of(b"a", b"b", b"c"))
     for number, delivery in enumerate(deliveries):

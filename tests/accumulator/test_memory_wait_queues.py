@@ -1,10 +1,10 @@
-"""Among lines for memory the earliest call is tried first, and none is forgotten."""
+"""Among queues for memory the earliest call is tried first, and none is forgotten."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.memory_wait_queues import Place
+from aioproducer._accumulator.memory_wait_queues import QueueOwner
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.append import TopicInfo
 from aioproducer.errors import InvalidPartitionError
@@ -23,7 +23,7 @@ def test_certain_partition_decides_the_wait_queue(partition: int | None, key: by
     """A keyless record waits in the queue of its topic, and chooses when it is granted memory."""
     queue = full((1, 1, 1))
 
-    found = queue.lines.place_of(queue.record(partition=partition, key=key))
+    found = queue.waiters.owner_of(queue.record(partition=partition, key=key))
 
     assert getattr(found, "partition", None) == place
     assert isinstance(found, TopicInfo) is (place is None)
@@ -35,16 +35,16 @@ def test_partitioner_is_asked_once() -> None:
     record = queue.record(partition=None)
     record.choose_partition = answers.pop
 
-    places: list[Place] = [queue.lines.place_of(record) for _ in range(2)]
+    owners: list[QueueOwner] = [queue.waiters.owner_of(record) for _ in range(2)]
 
-    assert ([getattr(place, "partition", None) for place in places], answers) == ([1, 1], [0])
+    assert ([getattr(owner, "partition", None) for owner in owners], answers) == ([1, 1], [0])
 
 
-def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
+def test_partition_that_the_topic_does_not_have_has_no_wait_queue() -> None:
     queue = full()
 
     with pytest.raises(InvalidPartitionError):
-        queue.lines.place_of(queue.record(partition=3))
+        queue.waiters.owner_of(queue.record(partition=3))
 
 
 # Serving
@@ -54,9 +54,9 @@ def test_no_waiter_is_served_without_memory() -> None:
     queue = full()
     records = [queue.join() for _ in range(3)]
 
-    queue.lines.serve()
+    queue.waiters.serve()
 
-    assert (queue.placed, list(queue.lines)) == ([], records)
+    assert (queue.appended, list(queue.waiters)) == ([], records)
 
 
 def test_as_many_are_served_as_there_is_memory_for() -> None:
@@ -65,18 +65,18 @@ def test_as_many_are_served_as_there_is_memory_for() -> None:
 
     queue.free(2)
 
-    assert queue.placed == records[:2]
+    assert queue.appended == records[:2]
 
 
 def test_wait_queue_goes_away_with_its_last_record() -> None:
     queue = full()
     record = queue.join()
-    assert record.place is not None
-    assert (len(queue.lines), record.place.line) == (1, 1)
+    assert record.queue_owner is not None
+    assert (len(queue.waiters), record.queue_owner.waiting_count) == (1, 1)
 
     queue.free()
 
-    assert (len(queue.lines), record.place.line) == (0, 0)
+    assert (len(queue.waiters), record.queue_owner.waiting_count) == (0, 0)
 
 
 def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
@@ -88,7 +88,7 @@ def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
 
     [(refused, error)] = queue.refused
     assert (refused, type(error)) == (gone, InvalidPartitionError)
-    assert queue.placed == [good]
+    assert queue.appended == [good]
 
 
 def test_keyless_record_avoids_a_partition_with_waiters() -> None:
@@ -96,9 +96,9 @@ def test_keyless_record_avoids_a_partition_with_waiters() -> None:
     waiting = queue.join(partition=1, value=bytes(5000))
     anywhere = queue.join(partition=None, value=b"v")
 
-    queue.lines.serve()
+    queue.waiters.serve()
 
-    assert queue.placed == []
+    assert queue.appended == []
     assert {waiting.is_waiting, anywhere.is_waiting} == {True}
 
 
@@ -110,14 +110,14 @@ def test_keyless_record_enters_a_partition_with_later_waiters() -> None:
 
     queue.free(5)
 
-    assert queue.placed == [anywhere, *later]
+    assert queue.appended == [anywhere, *later]
 
 
 def test_earliest_unserved_call_has_first_claim_on_memory() -> None:
     """Other nodes live on their own reserves meanwhile."""
     queue = full((1, 2), chunks=16)
     queue.join(partition=0)
-    queue.lines.serve()
+    queue.waiters.serve()
     assert not queue.core.open_batches.may_use_common
 
     queue.free()
@@ -131,12 +131,12 @@ def test_large_record_is_not_overtaken_forever() -> None:
     queue = full((1, 2), chunks=chunks)
     large = queue.join(partition=1, value=bytes(5 * 1024))
     overtaking = 0
-    while large not in queue.placed and overtaking <= chunks:
+    while large not in queue.appended and overtaking <= chunks:
         queue.join(partition=0)
         queue.free()
-        overtaking = len(queue.placed)
+        overtaking = len(queue.appended)
 
-    assert large in queue.placed
+    assert large in queue.appended
     assert overtaking <= chunks
 
 
@@ -144,15 +144,15 @@ def test_partition_stalled_while_waiting_alone_continues() -> None:
     queue = full((1, 1))
     held_up = queue.join(partition=0)
     queue.core.refuse(queue.core.drain()[0])
-    queue.lines.serve()
+    queue.waiters.serve()
     later = queue.join(partition=1)
 
     queue.free(2)
 
-    assert queue.placed == [held_up, later]
+    assert queue.appended == [held_up, later]
 
 
-def held_up_lines(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queue, list[WaitingRecord]]:
+def stalled_queues(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queue, list[WaitingRecord]]:
     """One record waiting for each of some partitions of a node, all held up; the common memory is taken."""
     core = CoreParts(leaders=(node_id,) * partitions, memory=4 * (partitions + 1) * 1024, batch_size=1024)
     for partition in range(partitions):
@@ -169,11 +169,11 @@ def held_up_lines(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queu
 @pytest.mark.parametrize("partitions", [2, 50])
 def test_one_memory_attempt_for_all_stalled_partitions(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn tries one waiter: trying all of a thousand would leave no time for anything else."""
-    queue, _ = held_up_lines(partitions, CHUNK)
+    queue, _ = stalled_queues(partitions, CHUNK)
     asked: list[int] = []
     monkeypatch.setattr(queue.core.pool, "try_lend", lambda size, *_, **__: asked.append(size))
 
-    queue.lines.serve()
+    queue.waiters.serve()
 
     assert len(asked) == 2  # as much as is sensible, and as little as is possible
 
@@ -181,14 +181,14 @@ def test_one_memory_attempt_for_all_stalled_partitions(partitions: int, monkeypa
 @pytest.mark.parametrize("node_id", [0, 1])
 def test_recovered_partition_does_not_wait_behind_a_stalled_one(node_id: int) -> None:
     """The recovered node has a reserve, of which the stalled partition gets nothing."""
-    queue, [stuck, recovered] = held_up_lines(2, CHUNK * 3, node_id)
-    queue.lines.serve()
+    queue, [stuck, recovered] = stalled_queues(2, CHUNK * 3, node_id)
+    queue.waiters.serve()
     core = queue.core
     core.acknowledge(next(batch for batch in core.drain(node_id) if batch.queue is core.queue(1)))
 
-    queue.lines.serve()
+    queue.waiters.serve()
 
-    assert (stuck.is_waiting, queue.placed) == (True, [recovered])
+    assert (stuck.is_waiting, queue.appended) == (True, [recovered])
 
 
 def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
@@ -205,12 +205,12 @@ def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
     core.refuse(batches[1])
     second = queue.join(partition=1)
     core.refuse(batches[0])
-    queue.lines.serve()
-    assert queue.placed == []
+    queue.waiters.serve()
+    assert queue.appended == []
 
     queue.free(2)
 
-    assert queue.placed == [first, second]
+    assert queue.appended == [first, second]
 
 
 # Shortage
@@ -221,7 +221,7 @@ def test_memory_is_short_while_a_record_waits() -> None:
     open_batches = queue.core.open_batches
     queue.join()
 
-    queue.lines.note_shortage()
+    queue.waiters.note_shortage()
     assert open_batches.memory_is_short
     queue.free()
 
@@ -234,25 +234,25 @@ def test_memory_is_short_while_a_record_waits() -> None:
 def test_waiting_records_compete_under_their_new_leader() -> None:
     queue = full((1, 2), chunks=16)
     record = queue.join(partition=0)
-    queue.lines.serve()
+    queue.waiters.serve()
     assert record.is_waiting
     queue.core.lead((2, 1), epoch=1)
 
-    queue.lines.leaders_changed()
-    queue.lines.serve()
+    queue.waiters.leaders_changed()
+    queue.waiters.serve()
 
-    assert queue.placed == [record]
+    assert queue.appended == [record]
 
 
 def test_new_leaders_take_no_memory_from_waiters() -> None:
     queue = full((1, 1))
     records = [queue.join(partition=partition) for partition in (0, 1, 0)]
     for _ in range(2):
-        queue.lines.leaders_changed()
+        queue.waiters.leaders_changed()
 
     queue.free(3)
 
-    assert queue.placed == records
+    assert queue.appended == records
 
 
 def test_leader_change_after_all_left_leaves_no_shortage() -> None:
@@ -276,11 +276,11 @@ def test_waiters_are_served_in_the_order_of_their_queue(records: list[tuple[int 
         for node_id in (1, 2):
             for batch in queue.core.drain(node_id):
                 queue.core.acknowledge(batch)
-        queue.lines.serve()
+        queue.waiters.serve()
 
-    assert len(queue.placed) == len(waiting)
+    assert len(queue.appended) == len(waiting)
     for partition in (None, 0, 1, 2):
-        assert [each for each in queue.placed if each.partition == partition] == [
+        assert [each for each in queue.appended if each.partition == partition] == [
             each for each in waiting if each.partition == partition
         ]
 
@@ -289,11 +289,11 @@ def test_topics_with_leaderless_partitions_are_known() -> None:
     """None of their batches is ready, so nothing else would ask for their leaders."""
     queue = Queue(CoreParts(leaders=(1, -1)))
     queue.join(partition=0)
-    assert queue.lines.leaderless_topics == set()
+    assert queue.waiters.leaderless_topics == set()
 
     queue.join(partition=1)
     queue.join(partition=None)
-    assert queue.lines.leaderless_topics == {"t"}
+    assert queue.waiters.leaderless_topics == {"t"}
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another of the node"])

@@ -20,7 +20,9 @@ RACKS = {1: "a", 2: "b", 3: "a"}
 def in_rack(rack: str, *, is_adaptive: bool = True) -> TopicPartitions:
     partitions, _ = in_use(
         is_adaptive=is_adaptive,
-        preferred=PreferredNodes(TimerHeap(lambda _: None), availability_timeout_s=1, rack=rack),
+        preferred=PreferredNodes(
+            TimerHeap(lambda _: None), on_unavailable=lambda _: None, availability_timeout_s=1, rack=rack
+        ),
     )
     return partitions
 
@@ -30,7 +32,7 @@ def chosen(partitions: TopicPartitions, times: int = 200) -> Counter[int]:
 
 
 def nobody_waits(slot: OpenPartition) -> bool:
-    return not slot.line
+    return not slot.waiting_count
 
 
 def candidates(partitions: TopicPartitions) -> set[int]:
@@ -104,7 +106,7 @@ def test_shorter_queue_is_preferred_within_the_rack_alone() -> None:
     assert counts[0] < 150
 
 
-def test_sticky_partition_is_left_when_its_leader_is_in_another_rack() -> None:
+def test_sticky_partition_is_left_when_its_leader_changes_rack() -> None:
     core = CoreParts(leaders=(1, 2, 3), rack="b", racks=RACKS)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     assert partition_of(core.send(partition=None)) == 1
@@ -130,7 +132,7 @@ def wait(core: CoreParts, node_id: int, seconds: float) -> None:
     core.timers.fire(core.now)
 
 
-def test_node_for_which_batches_wait_too_long_gets_no_keyless_records() -> None:
+def test_node_with_overdue_batches_gets_no_keyless_records() -> None:
     core = core_with_timeout()
     core.send(partition=0)
 
@@ -163,7 +165,7 @@ def test_time_begins_again_when_a_node_drains() -> None:
     assert set(chosen(core.accumulator.partitions)) == {0, 1, 2}
 
 
-def test_node_is_available_again_when_its_batches_move_to_another_leader() -> None:
+def test_node_is_available_again_when_its_batches_move_away() -> None:
     core = core_with_timeout((1, 1, 2))
     core.send(partition=0)
     wait(core, 1, 1.0)
@@ -184,7 +186,7 @@ def test_all_nodes_are_candidates_when_none_takes_batches() -> None:
     assert set(chosen(core.accumulator.partitions)) == {0, 1}
 
 
-def test_sticky_partition_is_left_when_its_node_becomes_unavailable() -> None:
+def test_sticky_partition_is_left_when_its_node_is_unavailable() -> None:
     """Otherwise records join its open batch until that is full."""
     core = core_with_timeout()
     first = partition_of(core.send(partition=None))
@@ -204,8 +206,10 @@ def test_nodes_are_always_available_without_a_timeout() -> None:
     assert set(chosen(core.accumulator.partitions)) == {0, 1, 2}
 
 
-def test_unavailable_nodes_are_avoided_first_and_racks_chosen_among_the_rest() -> None:
-    preferred = PreferredNodes(timers := TimerHeap(lambda _: None), availability_timeout_s=1.0, rack="a")
+def test_racks_are_chosen_among_available_nodes() -> None:
+    preferred = PreferredNodes(
+        timers := TimerHeap(lambda _: None), on_unavailable=lambda _: None, availability_timeout_s=1.0, rack="a"
+    )
     preferred.update(cluster_of((1, 2, 3), racks=RACKS))
     leaders, found = frozenset((1, 2, 3)), []
     for node_id in (1, 3, 2):

@@ -92,11 +92,14 @@ def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
 
     partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
     assert (first.leader_id, set(partitions.leaders)) == (None, set())
-    assert (partitions.is_forgotten("t"), partitions.topics["t"].held) == (True, 1)  # records wait for metadata
+    assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (
+        True,
+        1,
+    )  # records wait for metadata
     partitions.update(known)
 
     assert (partitions.queue(TopicPartition("t", 0)), first.leader_id) == (first, 1)
-    assert (partitions.is_forgotten("t"), partitions.topics["t"].held) == (False, 0)
+    assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (False, 0)
     assert not partitions.is_forgotten("never used")
     assert moves.renewed == []
 
@@ -205,7 +208,7 @@ def test_keyless_records_stay_through_a_short_pause() -> None:
 
 
 def nobody_waits(slot: OpenPartition) -> bool:
-    return not slot.line
+    return not slot.waiting_count
 
 
 def test_candidates_are_one_a_leader() -> None:
@@ -229,7 +232,7 @@ def test_partition_in_which_others_wait_is_no_candidate() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 2)))
     topic = partitions.topics["t"]
-    partitions.slot(topic, 0).line = 1
+    partitions.slot(topic, 0).waiting_count = 1
 
     assert partitions.candidates(topic, 16, nobody_waits) == [topic.slots[1]]
 

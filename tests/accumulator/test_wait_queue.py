@@ -15,54 +15,54 @@ def record(number: int = 0) -> WaitingRecord:
     return made
 
 
-def line_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
-    line, records = WaitQueue(), [record(number) for number in range(count)]
+def queue_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
+    queue, records = WaitQueue(), [record(number) for number in range(count)]
     for each in records:
-        line.join(each)
-    return line, records
+        queue.join(each)
+    return queue, records
 
 
 def test_first_who_came_is_first() -> None:
-    line, records = line_of(3)
-    assert line.first() is records[0]
+    queue, records = queue_of(3)
+    assert queue.first() is records[0]
 
-    line.leave(records[0])
+    queue.leave(records[0])
 
-    assert line.first() is records[1]
+    assert queue.first() is records[1]
 
 
 def test_empty_queue_has_no_first() -> None:
-    line, records = line_of(1)
-    line.leave(records[0])
+    queue, records = queue_of(1)
+    queue.leave(records[0])
 
-    assert (line.first(), WaitQueue().first(), len(line)) == (None, None, 0)
+    assert (queue.first(), WaitQueue().first(), len(queue)) == (None, None, 0)
 
 
 def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
-    line, records = line_of(5)
+    queue, records = queue_of(5)
 
-    line.leave(records[2])
-    line.leave(records[0])
+    queue.leave(records[2])
+    queue.leave(records[0])
 
-    assert list(line) == [records[1], records[3], records[4]]
-    assert (len(line), records[2].is_waiting, records[1].is_waiting) == (3, False, True)
+    assert list(queue) == [records[1], records[3], records[4]]
+    assert (len(queue), records[2].is_waiting, records[1].is_waiting) == (3, False, True)
 
 
 def test_queue_may_be_left_during_iteration() -> None:
-    line, _ = line_of(10)
+    queue, _ = queue_of(10)
 
-    for each in line:
-        line.leave(each)
+    for each in queue:
+        queue.leave(each)
 
-    assert list(line) == []
+    assert list(queue) == []
 
 
 def test_unwatched_queue_cancels_its_timer() -> None:
-    line, timers = WaitQueue(), TimerHeap(lambda _: None)
-    line.timer = timers.schedule(1.0, lambda _: None)
+    queue, timers = WaitQueue(), TimerHeap(lambda _: None)
+    queue.timer = timers.schedule(1.0, lambda _: None)
 
-    line.stop_watching()
-    line.stop_watching()
+    queue.stop_watching()
+    queue.stop_watching()
 
     assert len(timers) == 0
 
@@ -80,13 +80,13 @@ def test_record_lets_its_content_go() -> None:
 
 @given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
 def test_queue_behaves_like_a_list_with_removal(steps: list[int | None]) -> None:
-    line, expected = WaitQueue(), list[WaitingRecord]()
+    queue, expected = WaitQueue(), list[WaitingRecord]()
     for step in steps:
         if step is None:
             expected.append(record())
-            line.join(expected[-1])
+            queue.join(expected[-1])
         elif expected:
-            line.leave(expected.pop(step % len(expected)))
+            queue.leave(expected.pop(step % len(expected)))
 
-        assert line.first() is (expected[0] if expected else None)
-        assert (list(line), len(line)) == (expected, len(expected))
+        assert queue.first() is (expected[0] if expected else None)
+        assert (list(queue), len(queue)) == (expected, len(expected))

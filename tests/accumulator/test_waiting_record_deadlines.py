@@ -45,7 +45,7 @@ def test_record_that_was_withdrawn_leaves_no_timer() -> None:
     assert len(core.timers) == before - 1
 
 
-def test_record_that_finds_room_takes_its_deadline_into_its_batch() -> None:
+def test_record_that_finds_room_keeps_its_deadline_in_its_batch() -> None:
     core = CoreParts(leaders=())
     record = core.wait_in_queue(deadline=RecordDeadline(2.0, core.now + 2.0))
     core.pass_time(1.0)

@@ -1,6 +1,6 @@
 """Which open transactions hang: decided without brokers."""
 
-from aioproducer._admin.transactions import hanging, open_transactions
+from aioproducer._admin.transactions import hanging, idle_transactions
 from aioproducer._protocol.transaction_admin_messages import ActiveProducer, PartitionProducers, TransactionDescription
 
 NOW_MS = 1_700_000_000_000
@@ -17,7 +17,7 @@ def description(transactional_id: str, producer_id: int, *places: tuple[str, int
 
 
 def candidates(*producers: ActiveProducer) -> list[object]:
-    found = open_transactions([PartitionProducers("t", 0, 0, list(producers))], now_ms=NOW_MS, for_longer_than_s=900)
+    found = idle_transactions([PartitionProducers("t", 0, 0, list(producers))], now_ms=NOW_MS, for_longer_than_s=900)
     return [each.producer.producer_id for each in found]
 
 
@@ -29,7 +29,7 @@ def test_candidates_are_open_and_old() -> None:
 def test_those_no_coordinator_knows_of_hang() -> None:
     """The id is gone, belongs to a newer producer, or its transaction does not have the partition."""
     partitions = [PartitionProducers("t", 0, 0, [producer(1), producer(2), producer(3), producer(4)])]
-    found = list(open_transactions(partitions, now_ms=NOW_MS, for_longer_than_s=900))
+    found = list(idle_transactions(partitions, now_ms=NOW_MS, for_longer_than_s=900))
 
     left = hanging(
         found,
@@ -42,7 +42,7 @@ def test_those_no_coordinator_knows_of_hang() -> None:
 
 def test_a_newer_identity_of_the_id_does_not_vouch_for_the_old() -> None:
     """Its transaction has the partition, and is another one."""
-    found = list(open_transactions([PartitionProducers("t", 0, 0, [producer(1)])], now_ms=NOW_MS, for_longer_than_s=1))
+    found = list(idle_transactions([PartitionProducers("t", 0, 0, [producer(1)])], now_ms=NOW_MS, for_longer_than_s=1))
 
     left = hanging(found, transactional_ids={2: "a"}, descriptions=[description("a", 2, ("t", 0))])
 

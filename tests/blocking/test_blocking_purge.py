@@ -1,5 +1,6 @@
 """`purge` for threads: what they gave before has ended, also what the loop did not come to."""
 
+import asyncio
 import threading
 
 import pytest
@@ -45,6 +46,23 @@ def test_queue_flows_again_while_it_is_purged(cluster: ClusterElsewhere) -> None
     with pytest.raises(UndeliveredError) as caught:
         blocking.close()
     assert caught.value.count == 1000
+
+
+def test_records_that_wait_for_their_serializer_are_purged(cluster: ClusterElsewhere) -> None:
+    """The first is being serialized, those behind it are in the queue."""
+
+    async def hanging(value: bytes) -> bytes:
+        await asyncio.sleep(1e6)
+        return value
+
+    with BlockingProducer(cluster.bootstrap_servers, value_serializer=hanging) as blocking:
+        deliveries = [blocking.send_threadsafe("orders", b"v") for _ in range(3)]
+
+        assert blocking.purge() == 3
+
+        for delivery in deliveries:
+            with pytest.raises(PurgedError):
+                delivery.result()
 
 
 def test_purge_of_a_topic_leaves_the_others(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:

@@ -136,7 +136,7 @@ def test_record_ends_at_its_deadline_while_the_queue_is_held_up(
     assert len(told) == 1
 
 
-def test_overdue_record_of_a_held_up_queue_keeps_its_transaction_from_being_committed(
+def test_overdue_record_of_a_delayed_queue_fails_the_commit(
     cluster: ClusterElsewhere,
 ) -> None:
     has_ended = threading.Event()

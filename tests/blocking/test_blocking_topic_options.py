@@ -29,7 +29,7 @@ def test_every_verb_uses_the_options_of_the_topic(cluster: ClusterElsewhere) -> 
     assert set(cluster.do(codecs)) == {ZSTD}  # type: ignore[call-overload]  # a list
 
 
-def test_delivery_timeout_of_a_topic_ends_its_records_and_limits_their_deadlines(cluster: ClusterElsewhere) -> None:
+def test_topic_delivery_timeout_limits_records_and_deadlines(cluster: ClusterElsewhere) -> None:
     with BlockingProducer(cluster.bootstrap_servers, request_timeout_ms=100) as blocking:
         orders = blocking.topic("orders", value=bytes, delivery_timeout_ms=300)
         orders.send(b"v", partition=0)

@@ -103,9 +103,7 @@ def test_printed_line_sends_a_record() -> None:
 @pytest.mark.parametrize(
     "kafka", [[], pytest.param(["--kafka", "4.3.1"], marks=pytest.mark.kafka)], ids=["embedded", "real"]
 )
-async def test_secure_broker_writes_the_properties_that_a_producer_connects_with(
-    kafka: list[str], tmp_path: Path
-) -> None:
+async def test_secure_broker_writes_properties_that_connect_a_producer(kafka: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     with running("--port", "0", "--secure", "--folder", str(folder), *kafka) as (process, _):
         assert process.stdout is not None

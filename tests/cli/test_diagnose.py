@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer.cli.diagnose.broker_check import BrokerCheck, Step
 from aioproducer.cli.diagnose.output import Printed
-from aioproducer.cli.diagnose.remedies import Certificate
+from aioproducer.cli.diagnose.remedies import PresentedCertificate
 from aioproducer.cluster import Node
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import FakeCluster
@@ -125,7 +125,7 @@ async def test_tls_to_a_listener_without_fails_at_tls(one_broker: FakeCluster) -
     assert "is this the port of a listener without TLS" in steps[-1].text
 
 
-async def test_login_to_a_listener_without_sasl_fails_at_the_mechanisms(one_broker: FakeCluster) -> None:
+async def test_login_without_sasl_listener_fails_at_the_mechanisms(one_broker: FakeCluster) -> None:
     options = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-256",
@@ -171,7 +171,7 @@ async def test_listener_that_wants_sasl_is_recognized(handler: object, remedy: s
     assert remedy in steps[-1].remedy
 
 
-async def test_mechanism_that_is_not_enabled_is_named_beside_those_that_are() -> None:
+async def test_disabled_mechanism_is_named_beside_the_enabled_ones() -> None:
     server = await asyncio.get_running_loop().create_server(lambda: ScriptedBroker(sasl_only), "127.0.0.1", 0)
     options = {
         "security.protocol": "SASL_PLAINTEXT",
@@ -223,10 +223,10 @@ def test_lines_are_wrapped_for_a_narrow_terminal(
 
 
 def test_certificate_is_one_line() -> None:
-    certificate = Certificate("kafka-1", "Test CA", ("kafka-1", "localhost"), 89)
+    certificate = PresentedCertificate("kafka-1", "Test CA", ("kafka-1", "localhost"), 89)
 
     assert str(certificate) == "certificate of kafka-1, signed by Test CA, for kafka-1, localhost, 89 days left"
-    assert str(Certificate("", "", (), None)) == "its certificate is not checked"
+    assert str(PresentedCertificate("", "", (), None)) == "its certificate is not checked"
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ async def test_command_checks_every_broker_that_the_cluster_advertises() -> None
 
 @pytest.mark.slow
 @pytest.mark.timing
-async def test_command_ends_with_one_if_a_step_fails_and_at_once_at_a_signal(tmp_path: Path) -> None:
+async def test_command_fails_with_a_step_and_ends_at_a_signal(tmp_path: Path) -> None:
     async with dead_port() as place:
         failed = await run("diagnose", place)
     assert (failed.code, failed.output.splitlines()[-1]) == (1, f"cannot be used: {place}")

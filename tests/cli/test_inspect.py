@@ -6,12 +6,13 @@ import socket
 from pathlib import Path
 
 import httpx
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import arrival, ended, feed, run, started
+from tests.cli.commands import arrival, ended, feed, run, started, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
@@ -27,7 +28,6 @@ async def address_from(process: asyncio.subprocess.Process) -> str:
 
 
 async def test_produce_serves_the_page_while_it_runs(cluster: FakeCluster) -> None:
-    cluster.create_topic("t", 1)
     arguments = ["produce", "t", "-b", cluster.bootstrap_servers, "--inspect", "0"]
     async with started(*arguments) as process, httpx.AsyncClient() as client:
         url = await address_from(process)
@@ -36,8 +36,10 @@ async def test_produce_serves_the_page_while_it_runs(cluster: FakeCluster) -> No
         await arrival(cluster, 2)
         (now,) = (await client.get(f"{url}?state")).json()["producers"]
         elsewhere = await client.get(url, headers={"Host": "evil.example"})
+        listening = listeners_of(process)
         command = await ended(process, b"")
 
+    assert listening == [("127.0.0.1", int(url.rpartition(":")[2].strip("/")))]
     assert "<title>Producers</title>" in page.text
     assert (now["client_id"], now["state"]) == ("aioproducer-produce", "running")
     assert elsewhere.status_code == 403
@@ -45,8 +47,24 @@ async def test_produce_serves_the_page_while_it_runs(cluster: FakeCluster) -> No
     assert command.errors[-1].startswith("2 records delivered to t")
 
 
+async def test_produce_listens_only_if_it_is_asked_to(cluster: FakeCluster) -> None:
+    async with started("produce", "t", "-b", cluster.bootstrap_servers) as process:
+        await feed(process, b"a\n")
+        await arrival(cluster, 1)
+        listening = listeners_of(process)
+        command = await ended(process, b"")
+
+    assert listening == []
+    assert command.code == 0
+
+
+def listeners_of(process: asyncio.subprocess.Process) -> list[tuple[str, int]]:
+    """Addresses on which a process accepts connections."""
+    connections = psutil.Process(process.pid).net_connections("inet")
+    return [(each.laddr.ip, each.laddr.port) for each in connections if each.status == psutil.CONN_LISTEN]
+
+
 async def test_load_serves_the_page_while_it_runs(cluster: FakeCluster, tmp_path: Path) -> None:
-    cluster.create_topic("t", 1)
     pq.write_table(pa.table({"value": [b"v"] * 60}), tmp_path / "a.parquet", row_group_size=5)
     arguments = ["load", str(tmp_path), "-t", "t", "-b", cluster.bootstrap_servers, "--inspect", "0", "--rate", "20"]
     async with started(*arguments) as process, httpx.AsyncClient() as client:
@@ -69,7 +87,7 @@ async def test_port_in_use_is_told_before_anything_is_sent(cluster: FakeCluster,
 
     assert done.code == 2
     assert done.errors == [f"--inspect {port}: Address already in use; 0 picks a free port"]
-    assert cluster.model.topics.named("t") is None
+    assert values(cluster) == []
 
 
 @pytest.mark.parametrize(

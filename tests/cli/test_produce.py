@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ from aioproducer.testing import FakeCluster
 from tests.cli.commands import Ended, arrival, ended, feed, run, started, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    """Two brokers; topic `t` has one partition, so that order can be seen."""
-    async with FakeCluster(2, topics={"t": 1}) as running:
-        yield running
 
 
 async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import pty
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,13 +13,6 @@ from aioproducer.testing import FakeCluster
 from tests.cli.commands import PROGRAM, TIMEOUT_S, arrival, ended, feed, started, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    """Two brokers; topic `t` has one partition, so that order can be seen."""
-    async with FakeCluster(2, topics={"t": 1}) as running:
-        yield running
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

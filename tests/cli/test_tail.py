@@ -5,7 +5,6 @@ import json
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
 
 import pytest
 from typer.testing import CliRunner
@@ -16,13 +15,6 @@ from aioproducer.testing import FakeCluster
 from tests.cli.commands import Ended, ended, run, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[FakeCluster]:
-    """Two brokers; topic `t` has one partition, so that order can be seen."""
-    async with FakeCluster(2, topics={"t": 1}) as running:
-        yield running
 
 
 async def send(cluster: FakeCluster, *values: bytes | None, topic: str = "t") -> None:

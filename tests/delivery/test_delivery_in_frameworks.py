@@ -165,7 +165,7 @@ async def test_deadline_of_send_threadsafe_counts_from_its_call(producer: Produc
     assert (await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", deadline=60))).offset == 0
 
 
-async def test_deadline_of_send_threadsafe_may_be_as_long_as_the_topic_allows(one_broker: FakeCluster) -> None:
+async def test_send_threadsafe_takes_the_longest_deadline_of_the_topic(one_broker: FakeCluster) -> None:
     short = {"delivery_timeout_ms": 50, "request_timeout_ms": 40, "linger_ms": 0}
     async with Producer(one_broker.bootstrap_servers, **short) as producer:  # type: ignore[arg-type]
         producer.topic("orders", value=bytes, delivery_timeout_ms=60_000)

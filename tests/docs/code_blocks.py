@@ -5,6 +5,8 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
+CLOUDS = Path(__file__).parent / "clouds"
+"""The parts of cloud providers' libraries that pages use, in the place of the libraries."""
 PAGES = [
     page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if "```python" in page.read_text("utf-8")
 ]

@@ -5,9 +5,13 @@ needs a service of its own (an identity provider, a proxy) gets one; what a vaul
 """
 
 import ast
+import base64
 import contextlib
+import datetime as dt
 import hashlib
+import importlib
 import inspect
+import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +22,10 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 import aioproducer
 from aioproducer import Producer, TokenError
+from aioproducer.security import Token
 from aioproducer.testing import CertificateAuthority, ClusterSecurity, FakeCluster, unsecured_token
 from aioproducer.testing.certificates import Certificate
-from tests.docs.code_blocks import ROOT, code_blocks
+from tests.docs.code_blocks import CLOUDS, ROOT, code_blocks
 from tests.fakes.proxies import working_proxy
 from tests.fakes.token_endpoint import granted, token_endpoint
 
@@ -32,6 +37,7 @@ PLACES = {
     "pkc-12345.eu-central-1.aws.confluent.cloud:9092": "SASL_SSL",
     "mynamespace.servicebus.windows.net:9093": "SASL_SSL",
     "b-1.mycluster.abc123.kafka.eu-central-1.amazonaws.com:9098": "SASL_SSL",
+    "bootstrap.mycluster.europe-west1.managedkafka.myproject.cloud.goog:9092": "SASL_SSL",
 }
 WAYS = {
     "SCRAM-SHA-512 from a file",
@@ -41,6 +47,8 @@ WAYS = {
     "PLAIN as $ConnectionString",
     "ClientCredentials",
     "OurTokens",
+    "AzureTokens",
+    "GoogleTokens",
     "MskIam",
     "client.pem",
     "client.p12",
@@ -48,6 +56,7 @@ WAYS = {
     "SCRAM-SHA-512 through a port forward",
 }
 """What `way_of` says of the producers of the page; those of Kerberos have tests of their own."""
+REFUSED = {"MskIam", "GoogleTokens"}  # only the service can check their tokens
 
 
 def way_of(producer: Producer, made: str) -> str:
@@ -141,6 +150,7 @@ def system_with_our_ca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clust
     for name in ("KAFKA_PASSWORD", "STORE_PASSWORD", "KAFKA_PROXY", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, PASSWORD)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.syspath_prepend(CLOUDS)
     return asked
 
 
@@ -163,6 +173,8 @@ async def test_every_block_connects_and_sends(
             "header.payload.signature": token,
             'return "..."': f'return "{PASSWORD}"',
         }
+        aio = importlib.import_module("azure.identity.aio")
+        monkeypatch.setattr(aio.DefaultAzureCredential, "given", token)
         page = Page(places, replaced)
         monkeypatch.setattr(aioproducer, "Producer", page.make)
         await page.run()
@@ -174,13 +186,30 @@ async def test_every_block_connects_and_sends(
 
     assert len(ways) == len(page.made)
     assert set(ours) == WAYS
-    assert sorted(values) == sorted(way.encode() for way in WAYS - {"MskIam"})
+    assert sorted(values) == sorted(way.encode() for way in WAYS - REFUSED)
     assert proxy.asked[0] == "kafka-1:9093"
     assert len(endpoint.heard) == 1
+    await check_google(ours["GoogleTokens"])
+
+
+async def check_google(producer: Producer) -> None:
+    """Google's brokers want a header, claims, and then the access token."""
+    provider = producer._config.sasl_token_provider  # noqa: SLF001  # of the page
+    assert provider is not None
+    found = await provider.token()
+    assert isinstance(found, Token)
+    header, claims, token = (
+        base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)).decode() for part in found.value.split(".")
+    )
+
+    assert json.loads(header) == {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
+    assert json.loads(claims)["sub"] == "billing@project.iam.gserviceaccount.com"
+    assert json.loads(claims)["exp"] == found.expires_at == dt.datetime(2096, 10, 2, tzinfo=dt.UTC).timestamp()
+    assert token == "ya29.canary-token"
 
 
 async def send(producer: Producer, way: str) -> None:
-    if way == "MskIam":  # only AWS can check its signature
+    if way in REFUSED:
         with pytest.raises(TokenError, match="the broker refused the token"):
             await producer.start()
         await producer.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.code_blocks import PAGES, ROOT, code_blocks, is_tutorial, page_name
+from tests.docs.code_blocks import CLOUDS, PAGES, ROOT, code_blocks, is_tutorial, page_name
 
 MYPY = [
     *(sys.executable, "-m", "mypy", "--strict", "--config-file="),
@@ -55,7 +55,12 @@ def test_code_of_all_pages_and_examples_passes_mypy_strict(tmp_path: Path, reque
     ]
 
     done = subprocess.run(
-        command, env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True, timeout=200, check=False
+        command,
+        env={**os.environ, "MYPYPATH": f"{ROOT}:{CLOUDS}"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
     )
 
     assert done.stdout.startswith("Success: no issues found"), done.stdout + done.stderr

@@ -9,9 +9,11 @@ from types import ModuleType
 import pytest
 
 from aioproducer import errors
+from aioproducer.config.producer_config import option_kinds
 from aioproducer.spark._options import SinkOptions, SourceOptions
 from docs import (
     generate_api,
+    generate_configuration,
     generate_connection_errors,
     generate_diagnoses,
     generate_errors,
@@ -22,6 +24,7 @@ from docs import (
 
 GENERATORS = [
     generate_api,
+    generate_configuration,
     generate_connection_errors,
     generate_diagnoses,
     generate_errors,
@@ -35,6 +38,13 @@ GENERATORS = [
 def test_page_is_current(generator: ModuleType) -> None:
     """Else: run the script that the page names in its first line."""
     assert generator.PAGE.read_text("utf-8") == generator.render()
+
+
+def test_configuration_page_has_every_option() -> None:
+    """An option without a docstring would be missing there."""
+    sections = [line for line in generate_configuration.render().splitlines() if line.startswith("## `")]
+
+    assert sections == [f"## `{name}`" for name in ["bootstrap_servers", *option_kinds()]]
 
 
 def test_api_page_has_every_public_name() -> None:

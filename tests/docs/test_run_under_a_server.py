@@ -146,7 +146,7 @@ def test_celery(files: Path, cluster: ThreadedFakeCluster) -> None:
     assert sorted(str(value) for value in values(cluster)[before:]) == [f"b'c{number}'" for number in range(8)]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_multiprocessing(files: Path, cluster: ThreadedFakeCluster, method: str) -> None:
     before = len(values(cluster))
     with running(files, "send_all", method) as program:

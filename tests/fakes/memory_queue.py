@@ -1,4 +1,4 @@
-"""Lines for memory on a core whose memory is taken."""
+"""Wait queues for memory on a core whose memory is taken."""
 
 from aioproducer._accumulator.memory_wait_queues import BufferWaiters
 from aioproducer._accumulator.wait_queue import WaitingRecord
@@ -10,18 +10,18 @@ CHUNK = b"x" * 900
 
 
 class Queue:
-    """Lines of their own on a core, with nothing around them."""
+    """Wait queues of their own on a core, with nothing around them."""
 
     def __init__(self, core: CoreParts) -> None:
         self.core = core
-        self.placed: list[WaitingRecord] = []
+        self.appended: list[WaitingRecord] = []
         self.refused: list[tuple[WaitingRecord, KafkaError]] = []
-        self.lines = BufferWaiters(
-            core.appender, core.open_batches, on_placed=self._note_placed, on_refused=self._note_refused
+        self.waiters = BufferWaiters(
+            core.appender, core.open_batches, on_appended=self._note_appended, on_refused=self._note_refused
         )
 
-    def _note_placed(self, record: WaitingRecord, _: Delivery) -> None:
-        self.placed.append(record)
+    def _note_appended(self, record: WaitingRecord, _: Delivery) -> None:
+        self.appended.append(record)
         self._leave(record)
 
     def _note_refused(self, record: WaitingRecord, error: KafkaError) -> None:
@@ -29,10 +29,10 @@ class Queue:
         self._leave(record)
 
     def _leave(self, record: WaitingRecord) -> None:
-        assert record.line is not None
-        assert record.place is not None
-        record.line.leave(record)
-        record.place.line -= 1
+        assert record.queue is not None
+        assert record.queue_owner is not None
+        record.queue.leave(record)
+        record.queue_owner.waiting_count -= 1
 
     def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
         _, _, timestamp, size = self.core.appender.measure("t", value, key, partition, None, None)
@@ -43,19 +43,19 @@ class Queue:
 
     def join(self, *, partition: int | None = 0, value: bytes = CHUNK) -> WaitingRecord:
         made = self.record(partition=partition, value=value)
-        made.call_order = len(self.placed) + sum(1 for _ in self.lines)
-        self.lines.join(made, self.lines.place_of(made))
+        made.call_order = len(self.appended) + sum(1 for _ in self.waiters)
+        self.waiters.join(made, self.waiters.owner_of(made))
         return made
 
     def free(self, chunks: int = 1) -> None:
         """Have the oldest batches of node 1 acknowledged, and serve."""
         for _ in range(chunks):
             self.core.acknowledge(self.core.drain()[0])
-        self.lines.serve()
+        self.waiters.serve()
 
 
 def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:
-    """Lines on a core whose memory is taken by partition 0."""
+    """Wait queues on a core whose memory is taken by partition 0."""
     core = CoreParts(leaders=leaders, memory=chunks * 1024, batch_size=1024, max_record_size=6 * 1024)
     while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
         pass

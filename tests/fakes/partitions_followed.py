@@ -44,6 +44,6 @@ def in_use(
         move=moves.move,
         on_recreated=moves.note_renewed,
         is_adaptive=is_adaptive,
-        preferred=preferred or PreferredNodes(TimerHeap(lambda _: None)),
+        preferred=preferred or PreferredNodes(TimerHeap(lambda _: None), on_unavailable=lambda _: None),
     )
     return partitions, moves

@@ -15,12 +15,14 @@ from aioproducer.serializers import SerializerArgument, bind_serializer
 from tests.fakes.core_parts import CoreParts, cluster_of
 
 if TYPE_CHECKING:
-    from aioproducer._native.record_pipeline import UnfinishedRecord
+    from aioproducer._producer.unfinished_record import UnfinishedRecord
 
 
 class NoLog:
     def warning(self, event: str, **fields: object) -> None:
         """Drop an event."""
+
+    debug = info = error = warning
 
 
 class PlainPreparation:

@@ -55,7 +55,7 @@ class FakeSchemaRegistry:
             status, answer = fault or self._reply(
                 method, [unquote(part) for part in urlsplit(target).path[1:].split("/")], body
             )
-            content = json.dumps(answer).encode()
+            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(content), content)
 
     def _reply(self, method: str, path: list[str], body: Body) -> Answer:  # noqa: PLR0911  # one for each path

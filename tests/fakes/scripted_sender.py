@@ -75,14 +75,19 @@ class ScriptedClient:
 
     def ready_connection(self, node_id: int) -> int:
         """Changes with each connection; 0: not connected, or full."""
-        return self.connections[node_id] if len(self.requests[node_id]) < MAX_IN_FLIGHT else 0
+        return self.connections[node_id] if self.in_flight(node_id) < MAX_IN_FLIGHT else 0
 
     def last_error(self, node_id: int) -> KafkaError | None:
         return self.errors.get(node_id)
 
     def blocked(self, node_id: int) -> Why | None:
         error = self.errors.get(node_id)
-        return None if error is None else Why(WaitReason.CONNECTING, detail=str(error))
+        if error is not None:
+            return Why(WaitReason.CONNECTING, detail=str(error))
+        return None if self.in_flight(node_id) < MAX_IN_FLIGHT else Why(WaitReason.IN_FLIGHT_FULL)
+
+    def in_flight(self, node_id: int) -> int:
+        return len(self.requests[node_id])
 
     def produce_version(self, node_id: int, at_most: int) -> int:  # noqa: ARG002
         if self.version_error is not None:
@@ -161,7 +166,7 @@ class ScriptedSender:
             events=core.events,
             log=self.log,
         )
-        core.events.on_recreated = lambda queue, exists: self.settlement.renew(queue, exists=exists)
+        core.events.on_recreated = lambda queue, exists: self.settlement.topic_recreated(queue, exists=exists)
         self.settlement = Settlement(
             accumulator=core.accumulator,
             splitter=core.splitter,
@@ -210,7 +215,7 @@ class ScriptedSender:
         self.answer(node_id, dict.fromkeys(partitions, (0, 0)))
 
     def in_flight(self, node_id: int = 1) -> int:
-        return len(self.client.requests[node_id])
+        return self.client.in_flight(node_id)
 
     def answer(self, node_id: int, said: dict[int, Said], *, throttle_ms: int = 0) -> None:
         request = self.client.requests[node_id].pop(0)

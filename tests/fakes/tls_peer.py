@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from aioproducer._network.tls import TlsProtocol
-from aioproducer._network.tls_errors import Attempt
+from aioproducer._network.tls_errors import TlsAttempt
 from aioproducer.errors import TlsError
 from aioproducer.testing.certificates import Certificate, CertificateAuthority
 
@@ -178,7 +178,7 @@ class Scene:
     """A client's TLS protocol on a slow transport, and the server that it talks to."""
 
     def __init__(self, peer: TlsPeer | None = None, *, context: ssl.SSLContext | None = None, host: str = HOST) -> None:
-        attempt = Attempt(host, has_certificate=False, has_truststore=True)
+        attempt = TlsAttempt(host, has_certificate=False, has_truststore=True)
         self.raw = SlowTransport()
         self.peer = peer or TlsPeer()
         self.protocol = TlsProtocol(context or client_context(), attempt, Inner)

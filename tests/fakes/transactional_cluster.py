@@ -26,10 +26,19 @@ on_every_release = pytest.mark.parametrize(
 
 on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.3.1 with V1"])
 
+on_old_releases = pytest.mark.parametrize(
+    "release",
+    [Release(profile="2.4", transaction_version=0), Release(profile="2.1", transaction_version=0)],
+    ids=["2.4", "2.1"],
+)
+
 PRODUCE = Where(api=ApiKey.PRODUCE)
 FIRST = Where(api=ApiKey.PRODUCE, topic="t", partition=0)
 END_TXN = Where(api=ApiKey.END_TXN)
 ADD_PARTITIONS = Where(api=ApiKey.ADD_PARTITIONS_TO_TXN)
+ADD_OFFSETS = Where(api=ApiKey.ADD_OFFSETS_TO_TXN)
+COMMIT_OFFSETS = Where(api=ApiKey.TXN_OFFSET_COMMIT)
+FIND = Where(api=ApiKey.FIND_COORDINATOR)
 INIT = Where(api=ApiKey.INIT_PRODUCER_ID)
 
 OF_TRANSACTIONS = {

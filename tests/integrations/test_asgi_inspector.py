@@ -67,6 +67,28 @@ async def test_state_has_totals_nodes_and_what_waits(cluster: FakeCluster) -> No
     ]
 
 
+async def test_state_shows_records_that_are_not_serialized(one_broker: FakeCluster) -> None:
+    may_end = asyncio.Event()
+
+    async def hanging(_value: bytes) -> bytes:
+        await may_end.wait()
+        return b"v"
+
+    async with Producer(one_broker.bootstrap_servers, value_serializer=hanging) as producer:
+        call = asyncio.ensure_future(producer.enqueue("orders", b"v"))
+        await asyncio.sleep(0)
+        (now,) = await shown(inspector(producer))
+        may_end.set()
+        await (await call)
+
+    assert now["waiting_records"] == 1
+    partitions = now["partitions"]
+    assert isinstance(partitions, list)
+    assert [(each["topic"], each["partition"], each["reason"]) for each in partitions] == [
+        ("orders", None, "serializer")
+    ]
+
+
 async def test_no_payload_and_no_secret_leaves(one_broker: FakeCluster) -> None:
     secured = Producer(
         one_broker.bootstrap_servers,

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,6 +91,39 @@ async def test_page_tells_why_records_wait_while_a_broker_is_stopped(
     assert [request for request in seen.requests if request not in {f"{url}/", f"{url}/?state", "data:,"}] == []
 
 
+def state_of(**fields: object) -> dict[str, object]:
+    """Return an answer for a producer that does nothing, with other values for some of its fields."""
+    zero = "acknowledged", "bytes", "requests", "failed", "retried", "refused", "buffer_used", "waiting_records"
+    state: dict[str, object] = dict.fromkeys(zero, 0)
+    state |= {"client_id": "web", "state": "running", "note": "", "buffer_total": 1, "metadata_error": None}
+    state |= {"bounds_s": [1], "request_latency": [0, 0], "queue_time": [0, 0]}
+    for name in ("nodes", "reasons", "partitions"):
+        state |= {name: [], f"{name}_left": 0}
+    return state | fields
+
+
+async def test_page_shows_latency_of_the_last_second_and_buffer(browser: "playwright.Browser") -> None:
+    """Each second, 10 requests are answered within 20 ms, and 4 records leave after 20 to 100 ms."""
+    at = count(1)
+
+    async def answer(route: "playwright.Route") -> None:
+        now = next(at)
+        state = state_of(bounds_s=[0.02, 0.1], request_latency=[10 * now, 0, 0], queue_time=[0, 4 * now, 0])
+        state |= {"buffer_total": 6_000_000, "buffer_used": 4_500_000, "waiting_records": 7_000}
+        await route.fulfill(json={"at": now, "producers": [state]})
+
+    async with on_port(inspector(Producer("localhost:9092"))) as url:
+        seen = Seen(await browser.new_page(viewport=WIDE))
+        await seen.page.route("**/?state", answer)
+        await seen.page.goto(url)
+        await seen.has("[data-is=latency]", "10 ms")
+        await seen.has("[data-is=latency-more]", "p99 20 ms · in the buffer: p50 60 ms, p99 99 ms")
+        await seen.has("[data-is=buffer]", "75 %")
+        await seen.has("[data-is=buffer-more]", "4.5 MB of 6.0 MB · 7,000 records to be acknowledged")
+
+        assert seen.complaints == []
+
+
 async def test_page_shows_hostile_texts_as_text(browser: "playwright.Browser") -> None:
     """Names of topics and errors come from elsewhere; long ones fit a phone."""
     hostile = "<img src=x onerror=hacked=1><script>hacked=1</script>"
@@ -105,11 +139,7 @@ async def test_page_shows_hostile_texts_as_text(browser: "playwright.Browser") -
     }
     row |= {"age_s": 2.0, "deadline_s": 100.0, "words": hostile, "partition": 0}
     node = {"id": 1, "place": hostile, "state": "down", "detail": hostile, "in_flight": 0, "requests": 0}
-    state: dict[str, object] = dict.fromkeys(
-        ("acknowledged", "bytes", "requests", "failed", "retried", "refused", "buffer_used"), 0
-    )
-    state |= {"client_id": hostile, "state": "failed", "note": hostile, "buffer_total": 1, "waiting_records": 1}
-    state |= {"bounds_s": [1], "request_latency": [0, 0], "queue_time": [0, 0], "metadata_error": None}
+    state = state_of(client_id=hostile, state="failed", note=hostile, waiting_records=1)
     state |= {"nodes": [{**node, "responses": 0, "latency_s": 0.0}], "nodes_left": 0}
     state |= {"reasons": [{"words": hostile, "records": 1, "oldest_s": 2.0}], "reasons_left": 0}
     state |= {"partitions": [{**row, "topic": hostile}, {**row, "topic": long}], "partitions_left": 0}

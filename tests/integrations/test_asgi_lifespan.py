@@ -62,7 +62,7 @@ async def test_start_that_fails_ends_the_application_and_says_why(cluster: FakeC
     assert first.explain().state == "closed"
 
 
-async def test_application_starts_without_brokers_where_it_does_not_wait() -> None:
+async def test_application_that_does_not_wait_starts_without_brokers() -> None:
     producer = Producer("127.0.0.1:1")
     async with serving(application("starlette", producer, wait=False)):
         assert producer.explain().state == "running"

@@ -16,6 +16,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 from opentelemetry.util.types import AttributeValue
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from aioproducer import (
     BrokerError,
@@ -29,6 +33,7 @@ from aioproducer import (
 from aioproducer.integrations.opentelemetry import OpenTelemetryInterceptor
 from aioproducer.integrations.opentelemetry.interceptor import DURATIONS_S, NAMES
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
+from tests.fakes.asgi_server import client_of
 
 
 class Tracing:
@@ -151,8 +156,9 @@ async def test_errors_of_brokers_and_of_the_call_end_the_span(one_broker: FakeCl
     assert [span.status.status_code for span in tracing.spans] == [StatusCode.ERROR] * 2
     kinds = [dict(span.attributes or {})[NAMES.error_type] for span in tracing.spans]
     assert kinds == ["TOPIC_AUTHORIZATION_FAILED", "RecordTooLargeError"]
-    errors = [attributes.get(NAMES.error_type) for attributes, _ in tracing.points(NAMES.sent_messages)]
-    assert set(errors) == set(kinds)
+    for metric in (NAMES.sent_messages, NAMES.duration):
+        errors = [attributes.get(NAMES.error_type) for attributes, _ in tracing.points(metric)]
+        assert set(errors) == set(kinds)
 
 
 async def test_many_records_have_one_span(one_broker: FakeCluster, tracing: Tracing) -> None:
@@ -180,6 +186,32 @@ async def test_records_of_many_have_spans_of_their_own_if_asked(one_broker: Fake
     assert [span.name for span in created] == ["create orders"] * 2
     assert [link.context for link in sent.links] == [span.context for span in created]
     assert sent.status.description == "2 of 2 records failed"
+
+
+async def test_duration_of_many_has_the_type_of_their_error(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        await (await producer.send_many("orders", [b"a", b"b"], partition=0))
+        one_broker.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE))
+        await (await producer.send_many("orders", [b"c", b"d"], partition=0))
+
+    errors = {attributes.get(NAMES.error_type) for attributes, _ in tracing.points(NAMES.duration)}
+    assert errors == {None, "TOPIC_AUTHORIZATION_FAILED"}
+    assert dict(tracing.spans[1].attributes or {})[NAMES.error_type] == "TOPIC_AUTHORIZATION_FAILED"
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"tracer_provider": 5}, "tracer_provider must be a TracerProvider or None, not int"),
+        ({"tracer_provider": TracerProvider}, "tracer_provider must be a TracerProvider or None, not ABCMeta|type"),
+        ({"meter_provider": "otlp"}, "meter_provider must be a MeterProvider or None, not str"),
+        ({"with_keys": "no"}, "with_keys must be a bool, not str"),
+        ({"with_create_spans": None}, "with_create_spans must be a bool, not NoneType"),
+    ],
+)
+def test_invalid_argument_is_named(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        OpenTelemetryInterceptor(**wrong)  # type: ignore[arg-type]
 
 
 async def test_metrics_have_the_names_and_buckets_of_the_conventions(one_broker: FakeCluster, tracing: Tracing) -> None:
@@ -222,7 +254,7 @@ def test_counter_needs_no_event_loop(tracing: Tracing) -> None:
     assert counted(tracing) == 1
 
 
-async def test_counter_that_raises_for_one_partition_has_the_others_and_later_ones(tracing: Tracing) -> None:
+async def test_counter_that_raises_once_has_all_other_partitions(tracing: Tracing) -> None:
     interceptor = tracing.interceptor()
     failing = FailingOnce(vars(interceptor)["_sent"])
     vars(interceptor)["_sent"] = failing
@@ -291,8 +323,19 @@ async def test_trace_from_a_request_to_aiokafkas_consumer(one_broker: FakeCluste
     """A handler of HTTP sends; the consumer goes on with the context in the headers."""
     tracer = tracing.tracers.get_tracer("test")
     async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
-        with tracer.start_as_current_span("POST /orders", kind=SpanKind.SERVER):
-            await producer.send("orders", b"x")
+
+        async def place_order(request: Request) -> Response:
+            context = propagate.extract(request.headers)
+            with tracer.start_as_current_span("POST /orders", context, kind=SpanKind.SERVER):
+                await producer.send("orders", await request.body())
+            return Response(status_code=201)
+
+        async with client_of(Starlette(routes=[Route("/orders", place_order, methods=["POST"])])) as client:
+            with tracer.start_as_current_span("POST", kind=SpanKind.CLIENT):
+                headers: dict[str, str] = {}
+                propagate.inject(headers)
+                answer = await client.post("/orders", content=b"x", headers=headers)
+    assert answer.status_code == 201
     consumer = aiokafka.AIOKafkaConsumer(
         "orders", bootstrap_servers=one_broker.bootstrap_servers, auto_offset_reset="earliest"
     )
@@ -305,4 +348,4 @@ async def test_trace_from_a_request_to_aiokafkas_consumer(one_broker: FakeCluste
     with tracer.start_as_current_span("process orders", propagate.extract(carrier), kind=SpanKind.CONSUMER):
         pass
 
-    assert tracing.tree() == ["POST /orders", "  send orders", "    process orders"]
+    assert tracing.tree() == ["POST", "  POST /orders", "    send orders", "      process orders"]

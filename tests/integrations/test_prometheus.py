@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.parser import text_string_to_metric_families
 
 from aioproducer import BlockingProducer, Producer
+from aioproducer._native.measures import OTHER_TOPICS
 from aioproducer.integrations.prometheus import ProducerCollector
 from aioproducer.testing import FakeCluster
 from tests.fakes.cluster_elsewhere import cluster_elsewhere
@@ -146,12 +147,29 @@ async def test_longest_topic_name_is_a_label(cluster: FakeCluster, registry: Col
         assert samples(registry)["kafka_producer_topic_record_send_total", f"c,{topic}"] == 1
 
 
+async def test_topics_past_the_limit_share_a_label(cluster: FakeCluster, registry: CollectorRegistry) -> None:
+    async with Producer(cluster.bootstrap_servers, client_id="c") as producer:
+        ProducerCollector(producer, registry=registry)
+        for number in range(1_002):
+            producer._running.measures.batch_sent(f"t{number}", 1, 100, 100, 0.0)  # type: ignore[union-attr]  # noqa: SLF001  # as 1,002 batches would
+        found = samples(registry)
+
+    name = "kafka_producer_topic_record_send_total"
+    assert len([labels for of, labels in found if of == name]) == 1_001
+    assert found[name, f"c,{OTHER_TOPICS}"] == 2
+
+
 @pytest.mark.parametrize("wrong", [None, "localhost:9092", Producer])
 def test_wrong_argument_is_named(wrong: object, registry: CollectorRegistry) -> None:
     with pytest.raises(TypeError, match=r"producers\[0\] must be a Producer or a BlockingProducer, not "):
         ProducerCollector(wrong, registry=registry)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="producer must be a Producer"):
         ProducerCollector(registry=registry).add(wrong)  # type: ignore[arg-type]
+
+
+def test_registry_of_another_type_is_named() -> None:
+    with pytest.raises(TypeError, match="registry must be a CollectorRegistry or None, not int"):
+        ProducerCollector(registry=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

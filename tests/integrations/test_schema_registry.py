@@ -29,6 +29,7 @@ from aioproducer.integrations.schema_registry import (
     SchemaRegistryError,
 )
 from aioproducer.integrations.schema_registry._protobuf import message_path
+from aioproducer.integrations.schema_registry._schemas import RegistryArgument
 from aioproducer.testing import FakeCluster
 from tests.fakes.schema_registry import FakeSchemaRegistry
 from tests.produced import values
@@ -352,6 +353,8 @@ async def test_message_of_another_class_is_refused(registry: FakeSchemaRegistry)
         (lambda: AvroSerializer(AVRO, "http://r", subject="x"), ValueError, "must be one of topic"),  # type: ignore[call-overload]
         (lambda: AvroSerializer('"int"', "http://r", subject="record"), ValueError, "needs a schema whose type has a"),
         (lambda: AvroSerializer(AVRO, "http://r", autoRegister=True), TypeError, "has no option"),  # type: ignore[call-overload]
+        (lambda: AvroSerializer(AVRO, "http://r", to_dict=5), TypeError, "to_dict must be a function or None, not int"),  # type: ignore[call-overload]
+        (lambda: JsonSchemaSerializer(JSON, "http://r", to_dict=5), TypeError, "to_dict must be a function"),  # type: ignore[call-overload]
         (lambda: JsonSchemaSerializer("{", "http://r"), ValueError, "schema: not JSON"),
         (lambda: JsonSchemaSerializer('{"type": 5}', "http://r"), ValueError, r"not a valid JSON Schema: .*\$\.type"),
         (lambda: ProtobufSerializer(Order, "http://r"), TypeError, "must be a class of Protobuf"),  # type: ignore[type-var]
@@ -360,6 +363,38 @@ async def test_message_of_another_class_is_refused(registry: FakeSchemaRegistry)
 def test_invalid_argument_is_refused(make: Callable[[], object], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         make()
+
+
+@pytest.mark.parametrize("wrong", ["false", 1, None])
+@pytest.mark.parametrize("make", [AvroSerializer, JsonSchemaSerializer])
+def test_option_that_is_not_a_bool_is_refused(make: Callable[..., object], wrong: object) -> None:  # type: ignore[explicit-any]  # of two classes
+    for name in ("auto_register", "use_latest_version", "normalize", "id_in_header", "is_key", "validate"):
+        with pytest.raises(TypeError, match=f"{name} must be a bool, not {type(wrong).__name__}"):
+            make("{}" if make is JsonSchemaSerializer else AVRO, "http://r", **{name: wrong})
+
+
+@pytest.mark.parametrize(
+    "configuration, kind, message",
+    [
+        ({}, TypeError, "registry: url must be text, not NoneType"),
+        ({"url": 5}, TypeError, "registry: url must be text, not int"),
+        ("localhost:8081", ValueError, "registry: url must be one or more URLs, http:// or https://, with commas"),
+        ("http://r,s", ValueError, "registry: url must be one or more URLs"),
+        ({"url": "http://r", "no.such": 1}, ValueError, "registry: .*no.such"),
+        ({"url": "http://r", "max.retries": "2"}, TypeError, "registry: max.retries must be a number"),
+        ({"url": "http://r", "ssl.ca.location": "/no/such"}, ValueError, "registry: FileNotFoundError"),
+    ],
+)
+def test_invalid_registry_is_refused(configuration: RegistryArgument, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        AvroSerializer(AVRO, configuration)
+
+
+def test_registry_that_is_refused_does_not_show_its_password() -> None:
+    with pytest.raises(ValueError, match="registry: url must be") as caught:
+        ConfluentRegistry("user:s3cret@registry:8081")
+
+    assert "s3cret" not in str(caught.value)
 
 
 async def test_serializer_of_keys_is_not_one_of_values(one_broker: FakeCluster) -> None:
@@ -388,9 +423,10 @@ def failing(registry: FakeSchemaRegistry) -> AvroSerializer[object]:
         ((200, {}), "the answer has no id"),
         (b"<html>welcome</html>", "the answer is not JSON; is the URL that of a schema registry"),
         (b"", "no answer|has no id"),
+        ((502, b"<html>Bad Gateway</html>"), "HTTP 502"),
     ],
 )
-async def test_bad_answer_is_a_serialization_error_that_is_not_remembered(  # noqa: PLR0917
+async def test_bad_answer_is_a_serialization_error_and_forgotten(  # noqa: PLR0917
     one_broker: FakeCluster, registry: FakeSchemaRegistry, fault: object, message: str
 ) -> None:
     registry.fault = lambda: fault  # type: ignore[assignment]
@@ -409,18 +445,20 @@ async def test_bad_answer_is_a_serialization_error_that_is_not_remembered(  # no
 
 
 async def test_slow_registry_blocks_no_one_else(one_broker: FakeCluster, registry: FakeSchemaRegistry) -> None:
+    one_broker.create_topic("audit", partitions=1)
     registry.fault = lambda: 0.2
     serializer = failing(registry)
     async with Producer(one_broker.bootstrap_servers, value_serializer=serializer) as producer:
         slow = asyncio.ensure_future(producer.enqueue("orders", ORDER))
-        plain = producer.topic("orders", value=bytes)
-        turns = 0
+        plain = producer.topic("audit", value=bytes)
+        written = 0
         while not slow.done():
+            await plain.send_and_wait(b"v", partition=0)
+            written += 1
             await asyncio.sleep(0.005)
-            turns += 1
-        await plain.send_many([])
 
-    assert turns > 10
+    assert written > 10
+    assert values(one_broker, "audit") == [b"v"] * written
     assert registry.requests == ONE_REQUEST
 
 
@@ -505,6 +543,16 @@ async def test_client_of_confluent_stays_open(registry: FakeSchemaRegistry) -> N
             serializer: AvroSerializer[object] = AvroSerializer(AVRO, client)
             await serializer.prepare(topic)
             await serializer.close()
+
+    assert list(registry.subjects) == ["orders-value", "other-value"]
+
+
+async def test_registry_that_was_closed_is_opened_again(registry: FakeSchemaRegistry) -> None:
+    """As by a serializer whose first producer has closed it."""
+    serializer: AvroSerializer[object] = AvroSerializer(AVRO, registry.url)
+    for topic in ("orders", "other"):
+        await serializer.prepare(topic)
+        await serializer.close()
 
     assert list(registry.subjects) == ["orders-value", "other-value"]
 

@@ -227,7 +227,7 @@ async def test_coroutine_that_is_never_awaited_holds_up_no_one(one_broker: FakeC
     assert values(one_broker, "orders") == [b"!k2"]
 
 
-async def test_on_delivery_and_partitioner_see_the_context_and_the_bytes(one_broker: FakeCluster) -> None:
+async def test_on_delivery_and_partitioner_see_context_and_bytes(one_broker: FakeCluster) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
     seen: list[object] = []
 

@@ -84,14 +84,14 @@ async def test_compressed_batches_are_resent_byte_for_byte(codec: str) -> None:
 async def test_threads_of_the_application_are_not_waited_for() -> None:
     """The application may keep all threads of the loop busy; the producer's own end with the producer."""
     is_over = threading.Event()
-    of_others = sealing_threads()  # of an earlier test, on a busy machine
+    of_others = compressor_threads()  # of an earlier test, on a busy machine
     async with producing(FakeCluster(1, topics={"orders": 1}), compression_type="gzip") as (cluster, producer):
         await producer.send("orders", b"connected: names are looked up in the threads of the loop")
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         busy = asyncio.get_running_loop().run_in_executor(None, is_over.wait)
         try:
             await asyncio.wait([producer.send("orders", bytes(200_000))], timeout=10)
-            ours = [thread for thread in sealing_threads() if thread not in of_others]
+            ours = [thread for thread in compressor_threads() if thread not in of_others]
             offset = cluster.end_offset("orders", 0)
         finally:
             is_over.set()
@@ -103,8 +103,8 @@ async def test_threads_of_the_application_are_not_waited_for() -> None:
     assert not any(thread.is_alive() for thread in ours)
 
 
-def sealing_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("aioproducer-sealing")]
+def compressor_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("aioproducer-compressor")]
 
 
 async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
@@ -123,7 +123,7 @@ async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
         flushing.exception()
 
         assert all(delivery.done() for delivery in deliveries)
-        for thread in sealing_threads():
+        for thread in compressor_threads():
             await asyncio.to_thread(thread.join, 60)
         await asyncio.sleep(0.01)
         statistics = producer.statistics()

@@ -160,6 +160,6 @@ def test_peer_that_stops_at_any_byte_costs_the_setup_timeout(way: tuple[str, str
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 @settings(max_examples=8, deadline=None)
 @given(at=st.integers(0, LAST_BYTE))
-def test_damage_at_any_byte_of_a_handshake_is_an_error_or_another_attempt(way: tuple[str, str], at: int) -> None:
+def test_damaged_handshake_is_an_error_or_another_attempt(way: tuple[str, str], at: int) -> None:
     _, failure = run(way, Kind.DAMAGES, at, connections=1)
     assert failure is None or str(failure)

@@ -102,6 +102,37 @@ async def test_callers_that_wait_for_metadata_get_the_error() -> None:
 
 
 @in_virtual_time
+async def test_callers_that_wait_for_a_serializer_get_the_error() -> None:
+    """And so do those whose serializer ends in the same turn: they were counted."""
+    ending = asyncio.Event()
+
+    async def hanging(_value: bytes) -> bytes:
+        await ending.wait()
+        return b"serialized"
+
+    async with producing(FakeCluster(1, topics={"orders": 1, "audit": 1})) as (cluster, producer):
+        orders, audit = producer.topic("orders", value=hanging), producer.topic("audit", value=hanging)
+        waiting = [asyncio.create_task(orders.enqueue(b"v")) for _ in range(2)]
+        kept = asyncio.create_task(audit.enqueue(b"v"))
+        await asyncio.sleep(1)
+
+        assert producer.purge("orders") == 2
+        for error in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(error, PurgedError)
+            assert (error.topic, error.outcome) == ("orders", Outcome.NOT_WRITTEN)
+
+        same_turn = asyncio.create_task(orders.enqueue(b"v"))
+        await asyncio.sleep(1)
+        ending.set()
+        assert producer.purge("orders") == 1
+        with pytest.raises(PurgedError):
+            await same_turn
+        await (await kept)
+        await producer.topic("orders", value=hanging).send_and_wait(b"v")
+        assert (values(cluster, "orders"), values(cluster, "audit")) == ([b"serialized"], [b"serialized"])
+
+
+@in_virtual_time
 async def test_callers_that_wait_for_memory_get_the_error() -> None:
     async with producing(FakeCluster(1, topics={"orders": 1}), **SMALL) as (cluster, producer):
         await producer.partitions_for("orders")

@@ -267,7 +267,7 @@ class Passing(Producer):
 
 
 @in_virtual_time
-async def test_method_that_a_subclass_overrides_gets_the_deadline_of_a_topic() -> None:
+async def test_overridden_method_gets_the_deadline_of_a_topic() -> None:
     async with FakeCluster(1, topics={"orders": 1}) as cluster, Passing(cluster.bootstrap_servers) as producer:
         producer.deadlines = []
         orders = producer.topic("orders", value=str)

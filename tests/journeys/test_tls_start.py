@@ -78,10 +78,9 @@ CERTIFICATES: dict[str, tuple[Callable[[], Certificate], str]] = {
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 @pytest.mark.parametrize("case", CERTIFICATES)
-def test_certificate_of_broker_that_is_not_accepted_is_an_error_at_once(
+def test_refused_certificate_of_a_broker_is_an_error_at_once(
     tmp_path: Path, case: str, *, version: str, loop: str
 ) -> None:
-    """T9."""
     make, text = CERTIFICATES[case]
 
     async def run() -> KafkaError:
@@ -162,9 +161,7 @@ def test_listener_without_tls_is_named_after_three_closes(tmp_path: Path, loop: 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_client_certificate_that_is_not_accepted_is_an_error_at_once(
-    tmp_path: Path, version: str, *, loop: str
-) -> None:
+def test_refused_client_certificate_is_an_error_at_once(tmp_path: Path, version: str, *, loop: str) -> None:
     context = context_of(ROOT.issue(), tmp_path)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=ROOT.certificate)
@@ -193,7 +190,7 @@ def test_client_certificate_that_is_not_accepted_is_an_error_at_once(
         assert cases[name][1] in str(error), (name, str(error))
 
 
-async def test_store_that_cannot_be_read_is_an_error_before_anything_is_connected(tmp_path: Path) -> None:
+async def test_unreadable_store_is_an_error_before_any_connection(tmp_path: Path) -> None:
     options = {"security_protocol": "SSL", "ssl_truststore_location": tmp_path / "missing.pem"}
     error = await failure_at_start("127.0.0.1:1", options)
     assert isinstance(error, ConfigurationError)

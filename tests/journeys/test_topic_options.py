@@ -83,7 +83,7 @@ async def test_topics_with_the_same_linger_share_a_request() -> None:
 
 
 @in_virtual_time
-async def test_linger_of_a_topic_is_at_most_a_tenth_of_its_delivery_timeout() -> None:
+async def test_topic_linger_is_limited_by_its_delivery_timeout() -> None:
     """As of a producer: no record's deadline is far from its batch's."""
     async with producing(two_topics(), request_timeout_ms=1_000) as (_, producer):
         audit = producer.topic("audit", value=bytes, linger_ms=5_000, delivery_timeout_ms=10_000)
@@ -113,7 +113,7 @@ async def test_batches_have_the_codec_of_their_topic() -> None:
 
 
 @pytest.mark.slow
-async def test_large_batches_are_compressed_in_threads_with_the_codec_of_their_topic() -> None:
+async def test_large_batches_are_compressed_in_threads_by_topic_codec() -> None:
     async with producing(two_topics()) as (cluster, producer):
         audit = producer.topic("audit", value=bytes, compression_type="lz4")
         for number in range(2_000):
@@ -128,7 +128,7 @@ async def test_large_batches_are_compressed_in_threads_with_the_codec_of_their_t
         )
 
 
-async def test_batch_that_is_too_large_is_split_into_parts_of_its_codec() -> None:
+async def test_too_large_batch_is_split_into_parts_of_its_codec() -> None:
     async with producing(two_topics()) as (cluster, producer):
         audit = producer.topic("audit", value=bytes, compression_type="gzip")
         await audit.partitions_for()
@@ -171,7 +171,7 @@ async def test_records_of_each_topic_live_as_long_as_its_option_says(of_producer
 
 
 @in_virtual_time
-async def test_deadline_of_a_record_is_at_most_the_delivery_timeout_of_its_topic() -> None:
+async def test_record_deadline_is_limited_by_topic_delivery_timeout() -> None:
     async with producing(two_topics(), delivery_timeout_ms=5_000, request_timeout_ms=1_000) as (_, producer):
         short = producer.topic("audit", value=bytes, delivery_timeout_ms=2_000)
         long = producer.topic("orders", value=bytes, delivery_timeout_ms=60_000)
@@ -188,9 +188,7 @@ async def test_deadline_of_a_record_is_at_most_the_delivery_timeout_of_its_topic
 
 @pytest.mark.parametrize("of_topic, option, limit", [(2_000, "delivery_timeout_ms", 2), (90_000, "max_block_ms", 60)])
 @in_virtual_time
-async def test_record_for_an_unknown_topic_waits_no_longer_than_its_delivery_timeout(
-    of_topic: int, option: str, limit: int
-) -> None:
+async def test_record_for_an_unknown_topic_waits_its_delivery_timeout(of_topic: int, option: str, limit: int) -> None:
     """The producer's own time-out, which is the shortest here, is not that of the topic."""
     async with producing(two_topics(), delivery_timeout_ms=1_500, request_timeout_ms=1_000) as (cluster, producer):
         audit = producer.topic("audit", value=bytes, delivery_timeout_ms=of_topic)
@@ -210,7 +208,7 @@ async def test_record_for_an_unknown_topic_waits_no_longer_than_its_delivery_tim
 
 
 @in_virtual_time
-async def test_record_without_memory_waits_no_longer_than_its_delivery_timeout() -> None:
+async def test_record_without_memory_waits_its_delivery_timeout() -> None:
     async with producing(two_topics(), buffer_memory=100_000, request_timeout_ms=1_000) as (cluster, producer):
         audit = producer.topic("audit", value=bytes, delivery_timeout_ms=2_000)
         await asyncio.gather(audit.partitions_for(), producer.partitions_for("orders"))
@@ -362,7 +360,7 @@ async def test_both_spellings_are_taken(cluster: FakeCluster) -> None:
     assert codecs(cluster, "orders") == [NAMES["gzip"]]
 
 
-async def test_linger_that_the_default_time_out_is_too_short_for_lengthens_it() -> None:
+async def test_long_linger_lengthens_the_default_delivery_timeout() -> None:
     """As of the producer's options, in Kafka too."""
     async with producing(two_topics()) as (_, producer):
         audit = producer.topic("audit", value=bytes, linger_ms=200_000)

@@ -1,4 +1,7 @@
-"""Transactions that another task ends, or that no task waits for."""
+"""Transactions that another task ends, that no task waits for, or that are open at close.
+
+Names like `testCommit` are of tests of Kafka's own producer.
+"""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,7 +11,6 @@ import pytest
 from aioproducer import (
     IllegalStateError,
     KafkaError,
-    NoTransactionError,
     Producer,
     ProducerClosedError,
     TopicAuthorizationError,
@@ -19,22 +21,26 @@ from aioproducer import (
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.transactional_cluster import (
+    ADD_OFFSETS,
+    COMMIT_OFFSETS,
     END_TXN,
+    FIND,
     INIT,
     PRODUCE,
     V1_RELEASE,
     V2_RELEASE,
     Release,
-    asked,
     cluster_of,
     committed,
     on_every_release,
+    on_v1,
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
 
 CONCURRENT_TRANSACTIONS = 51
 STEP_S = 0.002
+OFFSETS = {TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}
 
 
 async def one_block(producer: Producer, value: bytes = b"v") -> None:
@@ -330,63 +336,82 @@ async def test_committed_offsets_fail_when_producer_ends(is_fatal: bool) -> None
         await producer.close()
 
 
-# Offsets
-
-
+@pytest.mark.parametrize("where", [FIND, INIT], ids=["FindCoordinator", "InitProducerId"])
 @on_every_release
 @in_virtual_time
-async def test_offsets_repeated_after_timeout_are_sent_once(release: Release) -> None:
-    """The same call joins the running request, as the error says; other offsets of the group come after it."""
-    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=500) as producer:
+async def test_close_ends_the_wait_for_an_identity(release: Release, where: Where) -> None:
+    """`testCloseIsForcedOnPendingFindCoordinator`, `...InitProducerId`: without a response close still ends."""
+    async with cluster_of(release) as cluster:
+        cluster.faults.stall(where)
+        producer = await producer_of(cluster).start(wait=False)
+        waiting = asyncio.ensure_future(producer.init_transactions())
+        await asyncio.sleep(0.5)
+
+        await asyncio.wait_for(producer.close(0), 1)
+
+        with pytest.raises(ProducerClosedError):
+            await asyncio.wait_for(waiting, 1)
+
+
+@pytest.mark.parametrize(
+    "where", [FIND, ADD_OFFSETS, COMMIT_OFFSETS], ids=["FindCoordinator", "AddOffsetsToTxn", "TxnOffsetCommit"]
+)
+@on_v1
+@in_virtual_time
+async def test_close_ends_the_wait_for_offsets(release: Release, where: Where) -> None:
+    """`testCloseIsForcedOnPendingAddOffsetRequest`."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
         await producer.begin_transaction()
-        stalled = cluster.faults.stall(Where(api=ApiKey.TXN_OFFSET_COMMIT))
-        for _ in range(3):
-            with pytest.raises(TransactionTimeoutError):
-                await producer.send_offsets({("t", 0): 7}, "g")
-        cluster.faults.remove(stalled)
-        await producer.send_offsets({("t", 0): 7}, "g")
-        await producer.send_offsets({("t", 0): 8}, "g")
-        await producer.commit_transaction()
+        cluster.faults.stall(where)
+        waiting = asyncio.ensure_future(producer.send_offsets(OFFSETS, "readers"))
+        await asyncio.sleep(0.5)
 
-        assert asked(cluster).count("TXN_OFFSET_COMMIT") == 2
-        offsets = await producer.committed_offsets("g", [TopicPartition("t", 0)])
-        assert offsets[TopicPartition("t", 0)] == (8, "")
+        await asyncio.wait_for(producer.close(0), 1)
+
+        with pytest.raises(ProducerClosedError):
+            await asyncio.wait_for(waiting, 1)
+
+
+async def commit_that_waits(producer: Producer) -> asyncio.Future[None]:
+    await producer.begin_transaction()
+    producer.send("t", b"v", partition=0)
+    waiting = asyncio.ensure_future(producer.commit_transaction())
+    await asyncio.sleep(0.5)
+    return waiting
 
 
 @on_every_release
 @in_virtual_time
-async def test_waiting_offsets_fail_at_abort(release: Release) -> None:
-    """They do not wait for the response to the current request, which may time out."""
-    loop = asyncio.get_running_loop()
+async def test_close_lets_a_running_commit_end(release: Release) -> None:
+    """`testTransactionalRequestsSentOnShutdown`: if there is time."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        cluster.faults.delay(20, Where(api=ApiKey.TXN_OFFSET_COMMIT))
-        sending = asyncio.create_task(producer.send_offsets({("t", 0): 7}, "g"))
-        await asyncio.sleep(1)
-        began = loop.time()
-        aborting = asyncio.create_task(producer.abort_transaction())
+        cluster.faults.stall(END_TXN)
+        waiting = await commit_that_waits(producer)
+        asyncio.get_running_loop().call_later(1, cluster.faults.clear)
 
-        with pytest.raises(NoTransactionError, match="ended before its offsets"):
-            await sending
+        await producer.close(5)
 
-        assert loop.time() - began < 0.1
-        await aborting
+        await waiting
+        assert committed(cluster) == [b"v"]
 
 
 @on_every_release
 @in_virtual_time
-async def test_committed_offsets_wait_for_open_transaction(release: Release) -> None:
-    """A consumer would otherwise begin before offsets of an open transaction (KIP-447)."""
+async def test_close_without_time_leaves_commit_unknown(release: Release) -> None:
+    """`testForceShutdownWithIncompleteTransaction`."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send_offsets({("t", 0): 7}, "g")
-        asking = asyncio.ensure_future(producer.committed_offsets("g", [TopicPartition("t", 0)]))
-        await asyncio.sleep(1)
-        assert not asking.done()
-        await producer.commit_transaction()
+        cluster.faults.stall(END_TXN)
+        waiting = await commit_that_waits(producer)
 
-        offsets = await asking
-        assert offsets[TopicPartition("t", 0)] == (7, "")
+        await producer.close(0)
+
+        with pytest.raises(ProducerClosedError):
+            await waiting
+        assert committed(cluster) == []
+
+
+# Clocks
 
 
 class HastyClock(asyncio.SelectorEventLoop):

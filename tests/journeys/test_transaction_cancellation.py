@@ -205,12 +205,12 @@ async def test_waiter_wakes_only_for_its_condition() -> None:
     await asyncio.sleep(0)
     assert len(looks) == 3  # at once, and before it fell asleep
 
-    waits.tell()
+    waits.notify()
     assert len(looks) == 2
     await asyncio.sleep(0)
     assert len(looks) == 2  # a caller who was woken would have looked as well
 
-    waits.tell()
+    waits.notify()
     await caller
     assert not looks
 

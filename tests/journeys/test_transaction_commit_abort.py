@@ -1,4 +1,7 @@
-"""Commit and abort: what readers see, what is requested for it, and ends that are refused or lost."""
+"""Commit and abort: what readers see, what is requested for it, and ends that are refused or lost.
+
+Names like `testCommit` are of tests of Kafka's own producer.
+"""
 
 import asyncio
 
@@ -6,9 +9,7 @@ import pytest
 
 from aioproducer import (
     BrokerError,
-    ConsumerGroupMetadata,
     IllegalStateError,
-    OffsetAndMetadata,
     Outcome,
     ProducerFencedError,
     TopicPartition,
@@ -35,6 +36,9 @@ from tests.fakes.transactional_cluster import (
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
+
+MESSAGE_TOO_LARGE = 10
+OFFSETS = {TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}
 
 
 @on_every_release
@@ -157,18 +161,6 @@ async def test_empty_transaction_sends_nothing(release: Release) -> None:
             pass
 
         assert asked(cluster) == ["INIT_PRODUCER_ID"]
-
-
-@on_every_release
-@in_virtual_time
-async def test_offsets_alone_are_a_transaction(release: Release) -> None:
-    group = ConsumerGroupMetadata("readers")
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        async with producer.transaction() as txn:
-            await txn.send_offsets({TopicPartition("t", 0): OffsetAndMetadata(7, "seven"), ("t", 1): 3}, group)
-            await txn.send_offsets({}, group)
-
-        assert asked(cluster)[-2:] == ["TXN_OFFSET_COMMIT", "END_TXN"]
 
 
 @on_every_release
@@ -504,3 +496,62 @@ async def test_record_of_failed_transaction_names_the_cause() -> None:
         error = waiting.exception()
         assert isinstance(error, TransactionAbortedError)
         assert isinstance(error.__cause__, TransactionAbortableError)
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_ends_the_linger_of_its_records(release: Release) -> None:
+    """`testRecordsFlushedImmediatelyOnTransactionCompletion`."""
+    loop = asyncio.get_running_loop()
+    async with cluster_of(release) as cluster, producer_of(cluster, linger_ms=2_000) as producer:
+        for _ in range(2):
+            began = loop.time()
+            await producer.begin_transaction()
+            delivery = producer.send("t", b"v", partition=0)
+            await asyncio.sleep(1)
+            assert not delivery.done()
+            await producer.commit_transaction()
+
+            assert loop.time() - began < 1.5
+        assert committed(cluster) == [b"v", b"v"]
+
+
+@pytest.mark.parametrize("skip", [0, 1, 3])
+@pytest.mark.parametrize("times", [1, 2])
+@on_every_release
+@in_virtual_time
+async def test_split_batch_keeps_its_order(release: Release, *, times: int, skip: int) -> None:
+    """`testTransactionalSplitBatchAndSend`, with batches on the wire and in the queue behind it."""
+    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=16_000, linger_ms=5) as producer:
+        expected = []
+        for verb in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+            await producer.begin_transaction()
+            await producer.send("t", b"first", partition=0)
+            refused = cluster.faults.error(MESSAGE_TOO_LARGE, FIRST, times=times, skip=skip)
+            for number in range(400):
+                producer.send("t", b"%d" % number * 50, partition=0)
+            await producer.send_offsets(OFFSETS, "readers")
+            await verb()
+            cluster.faults.remove(refused)
+            if verb == producer.commit_transaction:
+                assert refused.hits == times
+                expected += [b"first", *(b"%d" % number * 50 for number in range(400))]
+            assert committed(cluster) == expected
+        assert asked(cluster).count("INIT_PRODUCER_ID") <= 2  # another one is for what an abort left unanswered
+
+
+@on_v1
+@in_virtual_time
+async def test_partition_left_by_its_record_is_not_added(release: Release) -> None:
+    """`testPartitionAddedToTransactionAfterFullBatchRetry`: the coordinator would write a needless marker."""
+    async with (
+        cluster_of(release, topics={"t": 16}) as cluster,
+        producer_of(cluster, batch_size=200, linger_ms=20) as producer,
+    ):
+        async with producer.transaction() as txn:
+            for number in range(12):
+                await txn.enqueue("t", b"%d" % number * 40)
+
+        written = {number for number in range(16) if cluster.committed_records("t", number)}
+        assert {number for number in range(16) if cluster.end_offset("t", number)} == written
+        assert len(committed(cluster)) == 12

@@ -1,6 +1,6 @@
 """Transactions that fail: commit says so, readers see nothing of them, and the next one works.
 
-A test of a defect that another producer had names it.
+A test of a defect that another producer had names it; names like `testCommit` are of tests of Kafka's own producer.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from aioproducer import (
     KafkaError,
     Producer,
     ProducerFencedError,
+    ProducerOptions,
     RecordTooLargeError,
     TopicAuthorizationError,
     Transaction,
@@ -39,6 +40,7 @@ from tests.fakes.transactional_cluster import (
     cluster_of,
     committed,
     on_every_release,
+    on_old_releases,
     on_v1,
     one_more,
     producer_of,
@@ -441,8 +443,8 @@ async def test_defect_in_a_failure_callback_is_fatal(release: Release) -> None:
     told: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
 
-    def settle(endings: TransactionCompleter) -> None:
-        del endings
+    def settle(completer: TransactionCompleter) -> None:
+        del completer
         raise RuntimeError("cannot go from here")
 
     async with cluster_of(release) as cluster:
@@ -480,3 +482,57 @@ async def test_block_that_fails_to_begin_leaves_none_open(release: Release) -> N
         await producer.commit_transaction()
 
         assert committed(cluster) == [b"next", b"by its own verbs"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_response_after_the_deadline_is_ignored(release: Release) -> None:
+    """`testReceiveFailedBatchTwiceWithTransactions`: INVALID_TXN_STATE for an expired batch was fatal."""
+    options: ProducerOptions = {"delivery_timeout_ms": 1_000, "request_timeout_ms": 1_000, "max_block_ms": 5_000}
+    async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(6, FIRST)
+        cluster.faults.error(48, FIRST)
+        cluster.faults.delay(0.95, PRODUCE, skip=1)
+        with pytest.raises(DeliveryTimeoutError):
+            await producer.send("t", b"late", partition=0)
+        await asyncio.sleep(0.5)
+
+        with pytest.raises(TransactionAbortableError):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+
+
+@on_v1
+@in_virtual_time
+async def test_refused_partition_fails_only_the_transaction(release: Release) -> None:
+    """`testRecoveryFromAbortableErrorTransactionNotStarted`, `shouldNotSendAbortTxnRequestWhenOnlyAddPartitions...`."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(29, ADD_PARTITIONS)
+        await producer.begin_transaction()
+        producer.send("t", b"v", partition=0)
+        with pytest.raises(TransactionAbortableError, match=r"AddPartitionsToTxn of 'billing-1' for t-0") as caught:
+            await producer.commit_transaction()
+        assert isinstance(caught.value.__cause__, TopicAuthorizationError)
+        assert caught.value.__cause__.topic == "t"
+
+        await producer.abort_transaction()
+
+        assert asked(cluster) == ["INIT_PRODUCER_ID", "ADD_PARTITIONS_TO_TXN"]
+        await one_more(producer, cluster)
+
+
+@on_old_releases
+@in_virtual_time
+async def test_record_that_fails_costs_its_transaction_alone(release: Release) -> None:
+    """The coordinator confirms the end, so a fresh identity fences no one."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(29, FIRST)
+        with pytest.raises(TransactionAbortableError):  # at its end
+            async with producer.transaction() as txn:
+                await txn.enqueue("t", b"refused", partition=0)
+
+        await one_more(producer, cluster)
+        assert asked(cluster).count("INIT_PRODUCER_ID") == 2

@@ -135,7 +135,7 @@ async def test_empty_transaction_has_nothing_to_prepare(release: Release) -> Non
 
 @on_every_release
 @in_virtual_time
-async def test_failed_record_is_raised_and_the_transaction_must_be_aborted(release: Release) -> None:
+async def test_failed_record_raises_and_requires_an_abort(release: Release) -> None:
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(MESSAGE_TOO_LARGE, FIRST, times=1)
         with pytest.raises(TransactionAbortableError):
@@ -344,7 +344,7 @@ async def test_abort_of_what_was_committed_is_an_error(release: Release) -> None
 
 @on_every_release
 @in_virtual_time
-async def test_completion_of_what_a_newer_producer_has_aborted_is_fenced(release: Release) -> None:
+async def test_completion_after_a_newer_producers_abort_is_fenced(release: Release) -> None:
     async with cluster_of(release) as cluster:
         async with producer_of(cluster) as producer:
             prepared = await prepared_by(producer)
@@ -371,7 +371,7 @@ async def test_completion_of_what_timed_out_is_an_error(release: Release) -> Non
 
 @on_every_release
 @in_virtual_time
-async def test_last_epoch_of_a_producer_id_is_completed_again_and_again(release: Release) -> None:
+async def test_last_epoch_of_a_producer_id_is_completed_repeatedly(release: Release) -> None:
     """Under V2 its end takes another producer id; a repetition names the old one (FLINK-40689)."""
     async with cluster_of(release) as cluster, Producer(cluster.bootstrap_servers) as other:
         async with producer_of(cluster):

@@ -1,4 +1,7 @@
-"""Lost and late requests, restarts, recreated topics, and changes of `transaction.version`."""
+"""Lost and late requests, restarts, recreated topics, identities, and changes of `transaction.version`.
+
+Names like `testCommit` are of tests of Kafka's own producer.
+"""
 
 import asyncio
 from typing import Final
@@ -10,6 +13,7 @@ from aioproducer import (
     KafkaError,
     Producer,
     ProducerFencedError,
+    TopicAuthorizationError,
     TopicPartition,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
@@ -17,8 +21,12 @@ from aioproducer import (
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.transactional_cluster import (
+    ADD_OFFSETS,
     ADD_PARTITIONS,
+    COMMIT_OFFSETS,
     END_TXN,
+    FIND,
+    FIRST,
     INIT,
     PRODUCE,
     V1_OF_4,
@@ -29,6 +37,7 @@ from tests.fakes.transactional_cluster import (
     cluster_of,
     committed,
     on_every_release,
+    on_old_releases,
     on_v1,
     one_more,
     producer_of,
@@ -36,9 +45,6 @@ from tests.fakes.transactional_cluster import (
 from tests.fakes.virtual_cluster import in_virtual_time
 
 OFFSETS: Final = {TopicPartition("t", 0): 4, TopicPartition("t", 1): 5}
-FIND: Final = Where(api=ApiKey.FIND_COORDINATOR)
-ADD_OFFSETS: Final = Where(api=ApiKey.ADD_OFFSETS_TO_TXN)
-COMMIT_OFFSETS: Final = Where(api=ApiKey.TXN_OFFSET_COMMIT)
 OF_V1: Final = {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN}
 WITHOUT_IDS = Release(profile="2.4", transaction_version=0)  # of topics
 on_both_ends = pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
@@ -114,21 +120,6 @@ async def test_abort_during_a_hanging_request_is_clean(release: Release, where: 
         assert committed(cluster) == []
         assert await found_offsets(producer) == {}
         await next_one_is_whole(producer, cluster, [])
-
-
-@on_every_release
-@in_virtual_time
-async def test_committed_offset_zero_is_not_none(release: Release) -> None:
-    """Also after a lost request."""
-    places = [TopicPartition("t", 0), TopicPartition("t", 1)]
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        async with producer.transaction() as txn:
-            await txn.send_offsets({places[0]: 0}, "readers")
-        cluster.faults.drop_connection(Where(api=ApiKey.OFFSET_FETCH))
-
-        found = await producer.committed_offsets("readers", places)
-
-    assert [None if offset is None else offset.offset for offset in found.values()] == [0, None]
 
 
 # Late copies
@@ -513,3 +504,58 @@ async def test_partitions_after_a_downgrade_are_added() -> None:
         await producer.commit_transaction()
 
         assert committed(cluster) == [b"before", b"same", b"other"]
+
+
+# Identities
+
+
+@on_v1
+@in_virtual_time
+async def test_lost_renewal_fences_no_producer(release: Release) -> None:
+    """`testBumpTransactionalEpochOnAbortableError`, and the copy of InitProducerId is answered as the first."""
+    async with cluster_of(release) as cluster, producer_of(cluster, request_timeout_ms=1_000) as producer:
+        await producer.begin_transaction()
+        cluster.faults.error(29, FIRST)
+        with pytest.raises(TopicAuthorizationError):
+            await producer.send("t", b"v", partition=0)
+        cluster.faults.drop_connection(INIT, after_append=True)
+
+        await producer.abort_transaction()
+
+        await one_more(producer, cluster)
+        assert asked(cluster).count("INIT_PRODUCER_ID") == 3
+
+
+@pytest.mark.parametrize("where", [FIND, INIT], ids=["FindCoordinator", "InitProducerId"])
+@on_every_release
+@in_virtual_time
+async def test_throttled_start_waits_and_succeeds(release: Release, where: Where) -> None:
+    """`testInitTransactionWhileThrottled`."""
+    loop = asyncio.get_running_loop()
+    async with cluster_of(release) as cluster:
+        cluster.faults.throttle(700, where)
+        began = loop.time()
+        async with producer_of(cluster) as producer:
+            await one_more(producer, cluster)
+
+        assert 0.7 <= loop.time() - began < 2
+
+
+@on_old_releases
+@in_virtual_time
+async def test_fenced_producer_does_not_take_the_id_back(release: Release) -> None:
+    """KIP-360: InitProducerId has no place for the identity there, so a look-up would fence the successor."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as older:  # noqa: PLR1702  # blocks within blocks are what it is about
+        await older.begin_transaction()
+        await older.send("t", b"older", partition=0)
+        async with producer_of(cluster) as newer:
+            with pytest.raises(TransactionAbortableError, match="INVALID_PRODUCER_EPOCH"):
+                await older.commit_transaction()
+            for call in (older.abort_transaction, older.begin_transaction):
+                with pytest.raises(ProducerFencedError):
+                    await call()
+
+            async with newer.transaction() as txn:
+                await txn.send("t", b"newer", partition=0)
+
+        assert committed(cluster) == [b"newer"]

@@ -135,7 +135,7 @@ def test_queue_is_empty_afterwards() -> None:
     slot = core.queue().slot
 
     assert isinstance(slot, OpenPartition)
-    assert slot.line == 0
+    assert slot.waiting_count == 0
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None
 
 
@@ -143,17 +143,17 @@ def test_unplaceable_record_leaves_its_queue_unchanged() -> None:
     core = CoreParts()
     core.wait_in_queue(b"first")
     slot = core.queue().slot
-    line = slot.line
+    waiting_count = slot.waiting_count
 
     def fails() -> None:
         raise MemoryError
 
     core.on_clock = fails
     with pytest.raises(MemoryError):
-        core.appender.place("t", b"first", None, 0, 0, None)
+        core.appender.append_waiting("t", b"first", None, 0, 0, None)
     core.on_clock = lambda: None
 
-    assert slot.line == line == 1
+    assert slot.waiting_count == waiting_count == 1
     assert core.appender.append("t", b"later", None, 0, None, None, None) is None
 
 
@@ -168,5 +168,5 @@ def test_record_queued_while_the_first_is_placed_is_counted() -> None:
     core.wait_queues.serve()
 
     assert len(inside.sent) == 1
-    assert (core.wait_queues.records, core.queue().slot.line) == (0, 0)
+    assert (core.wait_queues.records, core.queue().slot.waiting_count) == (0, 0)
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None

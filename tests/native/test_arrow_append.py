@@ -68,7 +68,7 @@ def appended(many: BulkAppend, parts: CoreParts) -> Ends:
 
 
 def join(parts: CoreParts, row: "Row") -> None:
-    """Let a row wait in line for memory."""
+    """Let a row wait for memory."""
     value, key, partition, timestamp, headers = row
     as_bytes, key_as_bytes, at, size = parts.appender.measure("t", value, key, partition, timestamp, headers)
     result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it

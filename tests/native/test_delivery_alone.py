@@ -11,7 +11,7 @@ from aioproducer._native.delivery import BatchResult, Delivery
 
 def test_handle_is_made_by_verbs_alone() -> None:
     """Regression: a handle without a batch crashed the interpreter."""
-    with pytest.raises(TypeError, match="made by the verbs of a producer"):
+    with pytest.raises(TypeError, match="made by the methods of a producer"):
         Delivery()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer._native.delivery import Delivery
-from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
 from aioproducer.errors import SerializationError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.records import Headers, ProducerRecord
@@ -126,7 +126,7 @@ def test_hooks_run_once_where_the_append_is_busy() -> None:
     assert core.appender.append("t", b"outer", None, 0, None, None, None) is not None
 
     (record,) = taken
-    assert isinstance(record, PreparedRecord)
+    assert isinstance(record, RecordArguments)
     assert (record.topic, record.value, record.partition, calls) == ("t", b"inner", 0, ["inner"])
     assert record.append_to(core.appender) is not None
     assert calls == ["inner"]

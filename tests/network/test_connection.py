@@ -9,7 +9,7 @@ import pytest
 from aioproducer._network.connection import TRANSITIONS, BrokerConnection, ConnectionState
 from aioproducer._network.context import NetworkSettings
 from aioproducer._network.requests import Answered, Lost, RequestEnd
-from aioproducer._protocol.framing import AnswerOutOfOrderError
+from aioproducer._protocol.framing import ResponseOutOfOrderError
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -103,8 +103,8 @@ async def test_takes_no_more_than_max_in_flight() -> None:
         (struct.pack(">i", 2**31 - 1) + b"x" * 100, ProtocolError, "2147483647 bytes"),
         (struct.pack(">i", -5), ProtocolError, "-5 bytes"),
         (struct.pack(">i", 3), ProtocolError, "3 bytes"),
-        (struct.pack(">iib", 5, 77, 0), AnswerOutOfOrderError, "answered request 77"),
-        (struct.pack(">iib", 5, 2, 0), AnswerOutOfOrderError, "oldest unanswered is 1"),
+        (struct.pack(">iib", 5, 77, 0), ResponseOutOfOrderError, "answered request 77"),
+        (struct.pack(">iib", 5, 2, 0), ResponseOutOfOrderError, "oldest unanswered is 1"),
         (struct.pack(">iib", 5, 1, 5), ProtocolError, "tagged fields"),
     ],
 )

@@ -2,13 +2,13 @@
 
 import pytest
 
-from aioproducer._network.kerberos_errors import Attempt, signed, ticket_error
+from aioproducer._network.kerberos_errors import TicketAttempt, signed, ticket_error
 from aioproducer.errors import TicketError
 
 KRB5 = -1_765_328_384
 GSS_OF_KRB5 = 39_756_032
 NO_CREDENTIALS, EXPIRED, FAILURE = 7 << 16, 11 << 16, 13 << 16
-ATTEMPT = Attempt("alice@R", "kafka/host", "FILE:/c")
+ATTEMPT = TicketAttempt("alice@R", "kafka/host", "FILE:/c")
 
 
 def text_of(minor: int, major: int = FAILURE, *words: str) -> str:

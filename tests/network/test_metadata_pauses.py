@@ -25,7 +25,7 @@ async def test_requests_for_updates_are_joined() -> None:
     """A thousand wishes in a second are a few refreshes, ever further apart: the answers bring nothing new."""
     answers = Answers()
     async with refreshing(answers) as (refresher, _):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         await _wish(refresher, for_s=1)
         assert 4 <= len(answers.asked) <= 6
 
@@ -46,7 +46,7 @@ async def test_pause_is_short_again_after_news() -> None:
     before: Topics = [(0, "a", ID, [(1, 5), (1, 5)])]
     answers = Answers([], *[before] * 8, [(0, "a", ID, [(1, 6), (1, 5)])])
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         refresher.add_topic("a", network.loop.time())
         await _wish(refresher, for_s=10)
         pauses = _pauses(answers)
@@ -89,7 +89,7 @@ async def test_new_topic_does_not_end_the_pause_after_a_failure() -> None:
     """A program that sends to ever new topics would ask brokers that cannot answer without a pause."""
     answers = Answers()
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         answers.nodes = ()  # an answer of no use
         refresher.request_update("test")
         await asyncio.sleep(1)

@@ -16,7 +16,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 @in_virtual_time
 async def test_first_answer_names_nodes_before_any_topic() -> None:
     async with refreshing(Answers()) as (refresher, _):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         assert list(refresher.cluster.nodes) == [1]
 
 
@@ -25,7 +25,7 @@ async def test_first_answer_that_never_comes_says_why() -> None:
     async with refreshing(None) as (refresher, network):
         start = network.loop.time()
         with pytest.raises(MetadataTimeoutError, match=r"within 5 s: .*Connection refused"):
-            await refresher.first_answer(5)
+            await refresher.first_response(5)
         assert network.loop.time() - start == pytest.approx(5, abs=0.01)
 
 
@@ -34,7 +34,7 @@ async def test_first_answer_does_not_wait_after_a_permanent_error() -> None:
     async with refreshing(None) as (refresher, network):
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 1), (3, 0, 1), (18, 0, 0)))
         with pytest.raises(UnsupportedVersionError):
-            await refresher.first_answer(50)
+            await refresher.first_response(50)
 
 
 @in_virtual_time
@@ -42,7 +42,7 @@ async def test_new_topic_is_asked_for_at_once_and_alone() -> None:
     topic_a, topic_b = (0, "a", ID, [(1, 0)]), (0, "b", ID, [(1, 0)])
     answers = Answers([], [topic_a], [topic_b])
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(0.01)
         refresher.add_topic("b", network.loop.time())
@@ -61,7 +61,7 @@ async def test_topic_made_on_first_use_is_there_soon() -> None:
     unknown: Topics = [(3, "a", bytes(16), [])]
     answers = Answers([], unknown, unknown, [(5, "a", ID, [(-1, 0)])], [(0, "a", ID, [(1, 1)])])
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         start = network.loop.time()
         refresher.add_topic("a", start)
         while refresher.cluster.leader_of("a", 0) is None:  # noqa: ASYNC110  # virtual time
@@ -79,7 +79,7 @@ async def test_topic_of_which_no_partition_is_named_is_asked_for_again() -> None
     """A broker may know the topic, and not yet its partitions; the response has no error."""
     answers = Answers([], [(0, "a", ID, [])], [(0, "a", ID, [(1, 0)])])
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         start = network.loop.time()
         refresher.add_topic("a", start)
         while refresher.cluster.leader_of("a", 0) is None:  # noqa: ASYNC110  # virtual time
@@ -150,7 +150,7 @@ async def test_pause_is_counted_from_the_answer_that_asks_for_it() -> None:
         asyncio.get_running_loop().call_later(0.9, broker.answer, heard, body)
 
     async with refreshing(slow) as (refresher, network):
-        await refresher.first_answer(10)
+        await refresher.first_response(10)
         await asyncio.sleep(0.4)
         is_ready = [bool(network.client.ready_connection(1))]
         await asyncio.sleep(0.2)
@@ -166,7 +166,7 @@ async def test_pause_begins_when_its_answer_is_read() -> None:
         broker.answer(heard, body)
 
     async with refreshing(answer) as (refresher, network):
-        await refresher.first_answer(10)
+        await refresher.first_response(10)
         await asyncio.sleep(1)
         is_ready = [bool(network.client.ready_connection(1))]
         refresher.request_update("for the test")
@@ -232,7 +232,7 @@ async def test_answer_without_a_broker_is_a_failure() -> None:
     """Kafka answers like that while it starts; what was known stays."""
     answers = Answers()
     async with refreshing(answers) as (refresher, _):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         answers.nodes = ()
         refresher.request_update("test")
         await asyncio.sleep(1)
@@ -244,7 +244,7 @@ async def test_suspected_topics_lower_epoch_survives_a_failed_refresh() -> None:
     """A topic that was made again, without ids: no other produce is refused before its new epochs are known."""
     answers = Answers([], [(0, "a", bytes(16), [(1, 7)])], [(0, "a", bytes(16), [(1, 3)])])
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(1)
         epochs = [refresher.cluster.topics["a"].partitions[0].leader_epoch]
@@ -262,7 +262,7 @@ async def test_lower_epoch_is_old_once_a_suspect_was_described() -> None:
     there: Topics = [(0, "a", bytes(16), [(1, 7)])]
     answers = Answers([], there, there, [(0, "a", bytes(16), [(1, 3)])])
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         refresher.add_topic("a", network.loop.time())
         epochs = []
         for topic in ("a", None):
@@ -280,7 +280,7 @@ async def test_another_cluster_is_reported_and_all_topics_asked_for() -> None:
     there_a, there_b = (0, "a", bytes(16), [(1, 0)]), (0, "b", bytes(16), [(1, 0)])
     answers = Answers([], [(0, "a", ID, [(1, 3)])], [there_b], [there_a, there_b])
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(1)
         answers.cluster_id = "another"

@@ -15,7 +15,7 @@ async def test_failed_node_causes_one_metadata_request() -> None:
     """Other nodes may lead its partitions; asking repeatedly would load those that answer."""
     answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
     async with refreshing(answers, MetadataSettings(retry_backoff_ms=0)) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         for _ in range(50):  # as a sender does whose records wait
             network.client.connect(2)
             await asyncio.sleep(0.02)
@@ -38,7 +38,7 @@ async def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None
     answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
     async with refreshing(answers) as (refresher, network):
         network.loop.black_holes.add("gone")
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         for _ in range(20):
             network.client.connect(2)
             await asyncio.sleep(1)
@@ -62,7 +62,7 @@ async def test_lost_unwanted_node_causes_no_request() -> None:
     """A broker closes a connection that is not used: in the hour after, metadata grows old twelve times, and is all."""
     answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         await lose_unused_node(network)
         await asyncio.sleep(1)
         turns, asked = network.loop.turns, len(answers.asked)
@@ -77,7 +77,7 @@ async def test_lost_unwanted_node_causes_no_request() -> None:
 async def test_lost_node_causes_a_request_once_a_connect_fails() -> None:
     answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
     async with refreshing(answers) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         await lose_unused_node(network)
         await asyncio.sleep(60)
         del network.loop.servers["other", 9092]  # refused at once

@@ -1,8 +1,10 @@
 """Proxies: what they are asked for, and answers that are invalid, hostile, or missing."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -12,11 +14,12 @@ from hypothesis import strategies as st
 from aioproducer import Producer
 from aioproducer._network.proxy import LARGEST_HTTP_ANSWER, Exchange, Proxy, ProxyProtocol, ask
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, TlsVerificationError
 from aioproducer.security import Secret
-from aioproducer.testing import FakeCluster
+from aioproducer.testing import CertificateAuthority, FakeCluster
 from tests.fakes.event_loops import LOOPS
 from tests.fakes.proxies import hostile_proxy, working_proxy
+from tests.fakes.tls_server import silent_tls_server
 
 ResultT = TypeVar("ResultT")
 
@@ -167,6 +170,29 @@ async def test_refused_password_ends_the_start_at_once_and_is_not_shown(scheme: 
     assert f"{scheme}://billing:<hidden>@127.0.0.1:{proxy.port}" in str(raised.value)
     assert PASSWORD not in repr(raised.value)
     assert QUOTED not in repr(raised.value)
+
+
+@SCHEMES
+async def test_names_of_a_certificate_are_looked_at_through_the_proxy(scheme: str, tmp_path: Path) -> None:
+    """The proxy's own port is sent nothing but requests to connect, and so does not hold the start up."""
+    authority = CertificateAuthority()
+    trusted, presented = tmp_path / "ca.pem", tmp_path / "server.pem"
+    trusted.write_text(authority.certificate, encoding="utf-8")
+    presented.write_text(authority.issue("broker.example").pem, encoding="utf-8")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(presented)
+    with silent_tls_server(context) as server:
+        port = server.address.rpartition(":")[2]
+        async with working_proxy() as proxy:
+            url = f"{scheme}://127.0.0.1:{proxy.port}"
+            producer = Producer(
+                f"127.0.0.1:{port}", security_protocol="SSL", ssl_truststore_location=trusted, proxy_url=url
+            )
+            with pytest.raises(TlsVerificationError, match=r"is not for '127\.0\.0\.1'; it is for broker\.example"):
+                await producer.start()
+            await producer.close()
+
+    assert proxy.asked == [f"127.0.0.1:{port}"] * 2
 
 
 async def test_silent_proxy_costs_the_setup_timeout() -> None:

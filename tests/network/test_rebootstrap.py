@@ -18,7 +18,7 @@ async def test_rebootstrap_when_a_broker_asks_for_it() -> None:
     answers = Answers(nodes=[(1, "old", 1)])
     async with refreshing(answers) as (refresher, network):
         network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         answers.error_code = 129
         network.loop.connects.clear()
         refresher.request_update("test")
@@ -31,7 +31,7 @@ async def test_rebootstrap_when_all_brokers_were_replaced() -> None:
     """The old brokers are gone, the name leads to new ones (KIP-899)."""
     old, new = Answers(nodes=[(1, "old", 1)]), Answers(nodes=[(7, "new", 7)])
     async with refreshing(old) as (refresher, network):
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(new)
         refresher.request_update("test")
         await asyncio.sleep(5)
@@ -45,7 +45,7 @@ async def test_rebootstrap_after_too_long_without_metadata() -> None:
     settings = MetadataSettings(metadata_recovery_rebootstrap_trigger_ms=20_000)
     async with refreshing(stuck, settings) as (refresher, network):
         network.loop.servers["stuck", 1] = lambda: ScriptedBroker(stuck)
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         stuck.error_code = -1
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(new)
         refresher.request_update("test")
@@ -60,7 +60,7 @@ async def test_one_failure_after_a_quiet_time_does_not_rebootstrap() -> None:
     answers = Answers(nodes=[(1, "old", 1)])
     async with refreshing(answers) as (refresher, network):
         network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         del network.loop.servers["seed", 9092]  # nothing listens there any more
         await asyncio.sleep(299)
         answers.error_code = -1
@@ -83,7 +83,7 @@ async def test_nodes_are_asked_again_after_bootstrap_named_them() -> None:
 
     async with refreshing(answers) as (refresher, network):
         network.loop.servers["old", 1] = network.loop.servers["seed", 9092] = listen
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         answers.error_code = 129
         refresher.request_update("test")
         await asyncio.sleep(1)
@@ -106,7 +106,7 @@ async def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
     answers = Answers([(0, "t", ID, [(1, 0)])], nodes=((1, "a", 1), (2, "b", 1)))
     async with refreshing(answers) as (refresher, network):
         refresher.add_topic("t", network.loop.time())
-        await refresher.first_answer(5)
+        await refresher.first_response(5)
         await asyncio.sleep(1)
         network.client.rebootstrap()
         refresher.apply_leader_hints({TopicPartition("t", 0): PartitionView(2, 5)}, topic_ids={"t": ID})

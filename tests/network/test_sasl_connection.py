@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from aioproducer.errors import (
     BrokerConnectionError,
     CredentialsError,
 )
+from aioproducer.security import Secret
 from tests.fakes.event_log import EventList
 from tests.fakes.sasl_broker import HELLO, PLACE, TOKEN, SaslBroker, Secured, authenticated
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -279,6 +281,87 @@ async def test_request_of_the_last_moment_waits_for_the_next_session() -> None:
     assert secured.broker.sessions == 2
 
 
+class Vault:
+    """Gives the password, unless it is sealed."""
+
+    def __init__(self, opens_at: float = 1e9) -> None:
+        self.asked: list[float] = []
+        self._opens_at = opens_at
+
+    def __call__(self) -> str:
+        now = asyncio.get_running_loop().time()
+        self.asked.append(now)
+        if len(self.asked) > 1 and now < self._opens_at:
+            raise OSError("the vault is sealed")
+        return "canary-secret"
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@in_virtual_time
+async def test_session_goes_on_while_there_is_no_password_to_renew_it(mechanism: str) -> None:
+    vault = Vault(asyncio.get_running_loop().time() + 97.5)
+    secured = await authenticated(SaslBroker(100_000, mechanism=mechanism), vault)
+    requests = Requests(secured)
+    await send_steadily(requests, 150, every_s=0.5)
+    await asyncio.sleep(1)
+
+    assert requests.answered == list(range(requests.sent))
+    assert secured.broker.crimes == []
+    assert secured.broker.sessions == 2
+    assert 3 <= len(vault.asked) <= 7
+    log = secured.context.log
+    assert isinstance(log, EventList)
+    assert log.names().count("session_not_renewed") == len(vault.asked) - 2  # the first is a warning, others debug
+    assert secured.context.counters.reauthentication_failures == 0
+
+
+@in_virtual_time
+async def test_connection_ends_with_its_session_if_there_is_no_password() -> None:
+    """What was answered in time stays so, and what is sent behind the end is not processed."""
+    secured = await authenticated(SaslBroker(10_000), Vault())
+    requests = Requests(secured)
+    began_at = asyncio.get_running_loop().time()
+    while secured.connection.is_open:
+        requests.send()
+        await asyncio.sleep(0.05)
+
+    assert 9.8 <= asyncio.get_running_loop().time() - began_at <= 10
+    assert [end.is_unprocessed for end in requests.lost().values()] == [True]
+    assert "sasl_password" in str(secured.connection.error)
+    assert secured.context.counters.reauthentication_failures == 1
+
+
+@in_virtual_time
+async def test_password_that_hangs_while_a_long_session_lasts_is_asked_for_again() -> None:
+    password, asked = passwords(1e9)
+    secured = await authenticated(SaslBroker(1_000_000), password)
+    requests = Requests(secured)
+    await send_steadily(requests, 955, every_s=5)
+    await send_steadily(requests, 34, every_s=1)
+
+    assert requests.answered == list(range(requests.sent))
+    assert len(asked) >= 2
+    assert secured.connection.is_open
+
+
+@in_virtual_time
+async def test_empty_password_file_is_read_again_while_the_session_lasts(tmp_path: Path) -> None:
+    """It is empty for a moment while a program writes it."""
+    path = tmp_path / "password"
+    path.write_text("canary-secret", encoding="utf-8")
+    secured = await authenticated(SaslBroker(100_000), Secret.from_file(path))
+    requests = Requests(secured)
+    path.write_text("", encoding="utf-8")
+    await asyncio.sleep(95.5)
+    requests.send()
+    await asyncio.sleep(0.1)
+    path.write_text("canary-secret", encoding="utf-8")
+    await send_steadily(requests, 10, every_s=0.5)
+
+    assert requests.answered == list(range(requests.sent))
+    assert secured.broker.sessions == 2
+
+
 @in_virtual_time
 async def test_password_that_never_comes_ends_the_connection() -> None:
     password, _ = passwords(1e9)
@@ -298,7 +381,11 @@ def raises() -> str:
 
 @pytest.mark.parametrize(
     "password, reason",
-    [(raises, "OSError: no such vault"), (lambda: None, "not NoneType"), (lambda: "", "an empty text")],
+    [
+        (raises, "the function of sasl_password raised OSError$"),
+        (lambda: None, "not NoneType"),
+        (lambda: "", "an empty text"),
+    ],
 )
 @in_virtual_time
 async def test_password_function_that_fails_is_named(password: Callable[[], object], reason: str) -> None:

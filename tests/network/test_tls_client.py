@@ -1,11 +1,16 @@
 """Stores of one producer: loaded before connections, again when files have changed, and never half."""
 
 import asyncio
+import errno
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from aioproducer._network import tls_client
 from aioproducer._network.tls import TlsProtocol
@@ -13,7 +18,7 @@ from aioproducer._network.tls_client import Password, StoreOptions, TlsClient, r
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 from aioproducer.security._tls_context import TlsRules
-from aioproducer.testing.certificates import CertificateAuthority
+from aioproducer.testing.certificates import Certificate, CertificateAuthority
 from tests.fakes.event_log import EventList
 from tests.fakes.tls_peer import Inner
 
@@ -29,6 +34,9 @@ class Files:
         self.key.write_text(OLD.issue("client").pem, encoding="utf-8")
         self.log = EventList()
         options = more or StoreOptions(truststore_location=str(self.trust), keystore_location=str(self.key))
+        self.use(options)
+
+    def use(self, options: StoreOptions) -> None:
         self.client = TlsClient(TlsRules(), options, None, log=self.log)
 
     async def trusted(self) -> list[str]:
@@ -37,6 +45,12 @@ class Files:
         made: TlsProtocol[Inner] = self.client.wrap(Inner, "broker")()
         found = made._context.get_ca_certs()  # noqa: SLF001  # what the connection will use
         return [str(dict(part[0] for part in each["subject"])["commonName"]) for each in found]  # type: ignore[misc]
+
+
+def encrypted(certificate: Certificate, password: str) -> str:
+    key = load_pem_private_key(certificate.key.encode(), None)
+    hidden = forms.BestAvailableEncryption(password.encode())
+    return key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, hidden).decode() + certificate.chain
 
 
 @pytest.fixture
@@ -75,6 +89,115 @@ async def test_half_written_file_changes_nothing_and_warns_once(files: Files, co
     assert files.log.names().count("tls_files_not_reloaded") == 1
     files.trust.write_text(NEW.certificate, encoding="utf-8")
     assert await files.trusted() == ["new"]
+
+
+class Passwords:
+    """A password in each form that is asked for at every load."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_sealed = False
+        self._path, self._monkeypatch = folder / "password", monkeypatch
+        self.forms: dict[str, Password] = {
+            "function": self._ask,
+            "file": Secret.from_file(self._path),
+            "variable": Secret.from_env("KEY_PASSWORD"),
+        }
+
+    def change(self, password: str) -> None:
+        self._path.write_text(password, encoding="utf-8")
+        self._monkeypatch.setenv("KEY_PASSWORD", password)
+
+    def _ask(self) -> str:
+        if self.is_sealed:
+            raise OSError("the vault is sealed")
+        return self._path.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Passwords:
+    """Passwords that are asked for again before each connection, without a pause."""
+    monkeypatch.setattr(tls_client, "RETRY_S", 0.0)
+    return Passwords(tmp_path, monkeypatch)
+
+
+async def reloads_when(files: Files, change: Callable[[], None]) -> bool:
+    """Fail to load files three times, with one warning, then change what was wrong, and tell whether they are used."""
+    before = files.client.context()
+    for _ in range(3):
+        await files.client.prepare()
+    assert files.client.context() is before
+    assert files.log.names().count("tls_files_not_reloaded") == 1
+    change()
+    await files.client.prepare()
+    return files.client.context() is not before and files.log.names()[-1] == "tls_files_reloaded"
+
+
+@pytest.mark.parametrize("form", ["function", "file", "variable"])
+async def test_password_that_comes_after_its_file_is_used(files: Files, passwords: Passwords, form: str) -> None:
+    passwords.change("old password")
+    files.key.write_text(encrypted(OLD.issue("client"), "old password"), encoding="utf-8")
+    files.use(StoreOptions(keystore_location=str(files.key), key_password=passwords.forms[form]))
+    await files.client.prepare()
+    files.key.write_text(encrypted(NEW.issue("client"), "new password"), encoding="utf-8")
+
+    assert await reloads_when(files, lambda: passwords.change("new password"))
+
+
+async def test_password_function_that_failed_once_is_asked_again(files: Files, passwords: Passwords) -> None:
+    passwords.change("password")
+    files.key.write_text(encrypted(OLD.issue("client"), "password"), encoding="utf-8")
+    files.use(StoreOptions(keystore_location=str(files.key), key_password=passwords.forms["function"]))
+    await files.client.prepare()
+    passwords.is_sealed = True
+    files.key.write_text(encrypted(NEW.issue("client"), "password"), encoding="utf-8")
+
+    assert await reloads_when(files, lambda: setattr(passwords, "is_sealed", False))
+
+
+async def test_password_that_is_missing_is_asked_for_again_after_a_pause(files: Files) -> None:
+    """Not before each connection: a vault that hangs would hold all of them up."""
+    asked: list[float] = []
+
+    def ask() -> str:
+        asked.append(asyncio.get_running_loop().time())
+        return "wrong"
+
+    files.use(StoreOptions(keystore_location=str(files.key), key_password=ask))
+    await files.client.prepare()
+    files.key.write_text(encrypted(NEW.issue("client"), "right"), encoding="utf-8")
+    await asyncio.gather(*(files.client.prepare() for _ in range(100)))
+
+    assert len(asked) == 2
+
+
+async def test_changed_permissions_are_a_changed_file(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was copied as another user is given to this one later, which changes neither time nor size."""
+    build = tls_client.build_context
+
+    def unreadable(*_: object) -> NoReturn:
+        raise ConfigurationError("no permission")
+
+    await files.trusted()
+    files.trust.write_text(NEW.certificate, encoding="utf-8")
+    monkeypatch.setattr(tls_client, "build_context", unreadable)
+    assert await files.trusted() == ["old"]
+    monkeypatch.setattr(tls_client, "build_context", build)
+    assert await files.trusted() == ["old"]
+    files.trust.chmod(0o640)
+    assert await files.trusted() == ["new"]
+
+
+async def test_load_without_a_free_descriptor_leaves_the_old_files(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    await files.trusted()
+    files.trust.write_text(NEW.certificate, encoding="utf-8")
+    monkeypatch.setattr(tls_client, "build_context", exhausted)
+    assert await files.trusted() == ["old"]
+    assert "Too many open files" in str(files.log.events)
 
 
 async def test_removed_file_changes_nothing(files: Files) -> None:

@@ -192,7 +192,7 @@ async def test_failure_without_a_valid_token_is_tried_again_after_a_pause() -> N
     provider = Provider(OSError("down"), fresh(3600))
     cache = Cached(provider, TokenSettings(retry_backoff_ms=1000)).cache
     for _ in range(10):
-        with pytest.raises(TokenError, match="OSError: down"):
+        with pytest.raises(TokenError, match=r"sasl_token_provider raised OSError$"):
             await cache.token()
     assert provider.asked == 1
     await asyncio.sleep(2)
@@ -234,7 +234,7 @@ async def test_caller_that_is_cancelled_leaves_the_fetch_to_the_others() -> None
         (Token(value="canary", expires_at=999.0), "has expired"),
         (Token(value="canary", expires_at=1e9, extensions={"auth": "x"}), "extension"),
         (Token(value=cast("str", None)), "not NoneType"),
-        (ValueError("broken"), "ValueError: broken"),
+        (ValueError("canary"), r"raised ValueError$"),
     ],
 )
 @in_virtual_time

@@ -1,6 +1,7 @@
 """What waits, and why: each reason, on a cluster in virtual time or with the parts alone."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -8,13 +9,16 @@ from aioproducer import (
     BlockingProducer,
     Explanation,
     Producer,
+    PurgedError,
     UndeliveredError,
     Waiting,
     WaitReason,
 )
+from aioproducer._accumulator.partition_queue import BatchState
 from aioproducer._sender.why_waiting import WaitReasons
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from tests.fakes.cluster_elsewhere import cluster_elsewhere
+from tests.fakes.log_capture import LogCapture
 from tests.fakes.producing import producing
 from tests.fakes.scripted_sender import ScriptedSender
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -66,7 +70,7 @@ async def test_only_what_is_for_a_topic_is_explained() -> None:
 
 
 @in_virtual_time
-async def test_batch_on_the_wire_waits_for_its_node_and_the_next_for_order() -> None:
+async def test_batch_on_the_wire_waits_for_its_node_others_for_order() -> None:
     async with producing(one_topic(), linger_ms=0) as (cluster, producer):
         stall = cluster.faults.stall(PRODUCE)
         await producer.enqueue("orders", b"x", partition=0)
@@ -84,7 +88,7 @@ async def test_batch_on_the_wire_waits_for_its_node_and_the_next_for_order() -> 
 
 
 @in_virtual_time
-async def test_node_without_a_connection_shows_its_error_and_the_next_attempt() -> None:
+async def test_unreachable_node_shows_its_error_and_the_next_attempt() -> None:
     async with producing(one_topic(), linger_ms=0, reconnect_backoff_ms=5_000) as (cluster, producer):
         await producer.send("orders", b"x", partition=0)
         await cluster.kill(1)
@@ -93,9 +97,11 @@ async def test_node_without_a_connection_shows_its_error_and_the_next_attempt() 
         waiting, text = only(producer.explain()), str(producer.explain())
         await cluster.restart(1)
 
-    assert waiting.reason in {WaitReason.CONNECTING, WaitReason.NO_LEADER}
-    assert waiting.detail
-    assert text.startswith(f"producer {producer.statistics().client_id!r} is running: 1 record: ")
+    assert waiting.reason is WaitReason.CONNECTING
+    assert waiting.detail.endswith(": the broker closed the connection")
+    assert waiting.words == f"node 1 could not be sent to ({waiting.detail})"
+    assert waiting.until_s == pytest.approx(4, abs=1.01)  # a fifth of the pause is random
+    assert text.startswith(f"producer {producer.statistics().client_id!r} is running: 1 record: {waiting.words}")
 
 
 @in_virtual_time
@@ -148,6 +154,18 @@ async def test_records_outside_of_batches_wait_for_metadata_or_memory() -> None:
 
 
 @in_virtual_time
+async def test_record_outside_of_batches_fails_at_its_own_deadline() -> None:
+    async with producing(one_topic()) as (_, producer):
+        delivery = producer.send("unknown", b"x", deadline=30.0)
+        await asyncio.sleep(1)
+        waiting = only(producer.explain())
+        producer.purge()
+        assert isinstance(delivery.exception(), PurgedError)  # seen, so that the close does not raise it
+
+    assert waiting.deadline_s == pytest.approx(29, abs=0.01)
+
+
+@in_virtual_time
 async def test_partition_waits_to_join_the_transaction() -> None:
     cluster = FakeCluster(1, topics={"orders": 1}, transaction_version=1)
     async with producing(cluster, transactional_id="t", linger_ms=0) as (_, producer):
@@ -163,11 +181,66 @@ async def test_partition_waits_to_join_the_transaction() -> None:
     assert "the partition is not part of the transaction yet" in waiting.words
 
 
-def test_other_reasons_of_the_parts_alone() -> None:
-    script = ScriptedSender(leaders=[-1, 1])
-    script.core.send(partition=0)
-    script.core.send(partition=1)
-    script.core.identity.producer_id = None
+@in_virtual_time
+async def test_partition_behind_a_busy_node_waits_for_the_node() -> None:
+    """A partition may have several batches on the wire, so its next one waits only for the node."""
+    cluster = FakeCluster(1, topics={"orders": 6})
+    async with producing(cluster, linger_ms=0) as (_, producer):
+        for partition in range(6):  # until the first is acknowledged, a partition sends one at a time
+            await producer.send("orders", b"x", partition=partition)
+        stall = cluster.faults.stall(PRODUCE)
+        for partition in (0, 1, 2, 3, 4, 5, 0):
+            await producer.enqueue("orders", b"x", partition=partition)
+            await asyncio.sleep(0.01)
+        waiting = [each for each in producer.explain().waiting if each.reason is not WaitReason.RESPONSE]
+        cluster.faults.remove(stall)
+
+    assert [(each.partition, each.reason) for each in waiting] == [
+        (0, WaitReason.IN_FLIGHT_FULL),
+        (5, WaitReason.IN_FLIGHT_FULL),
+    ]
+    assert waiting[0].words == "node 1 could not be sent to (it was busy with earlier requests)"
+
+
+@in_virtual_time
+async def test_record_waits_for_its_serializer() -> None:
+    may_end = asyncio.Event()
+
+    async def hanging(value: bytes) -> bytes:
+        await may_end.wait()
+        return value
+
+    def code(value: bytes) -> bytes | Awaitable[bytes]:
+        return value if value == b"known" else hanging(value)
+
+    async with producing(one_topic(), linger_ms=0, value_serializer=code) as (_, producer):
+        calls = [
+            asyncio.ensure_future(producer.enqueue("orders", b"x", partition=2)),
+            asyncio.ensure_future(producer.enqueue("orders", b"known")),
+            asyncio.ensure_future(producer.enqueue("returns", b"y", deadline=30.0)),
+        ]
+        await asyncio.sleep(2)
+        first, second = producer.explain("orders").waiting
+        third = only(producer.explain("returns"))
+        count = producer.statistics().records_waiting
+        may_end.set()
+        await asyncio.gather(*await asyncio.gather(*calls))
+        after = producer.explain(), producer.statistics().records_waiting
+
+    assert first.text == (
+        "orders-2: 1 record given 2.0 s ago: the record is not serialized yet "
+        "(value_serializer test_record_waits_for_its_serializer.<locals>.code has not finished), "
+        "since 2.0 s; fails in 58.0 s"
+    )
+    assert (second.partition, second.detail) == (None, "an earlier record of the topic comes first")
+    assert {first.reason, second.reason, third.reason} == {WaitReason.SERIALIZER}
+    assert third.deadline_s == pytest.approx(28, abs=0.01)
+    assert count == 3
+    assert (after[0].waiting, after[1]) == ((), 0)
+
+
+def reasons_of(script: ScriptedSender) -> list[WaitReason]:
+    """Return the reason of each batch, before the sender's next turn."""
     reasons = WaitReasons(
         script.core.accumulator,
         script.core.identity,
@@ -175,8 +248,78 @@ def test_other_reasons_of_the_parts_alone() -> None:
         script.metadata,  # type: ignore[arg-type]
         script.core.now,
     )
+    return [each.reason for each in reasons.batches(None)]
 
-    assert [each.reason for each in reasons.batches(None)] == [WaitReason.NO_LEADER, WaitReason.PRODUCER_ID]
+
+def test_other_reasons_of_the_parts_alone() -> None:
+    script = ScriptedSender(leaders=[-1, 1])
+    script.core.send(partition=0)
+    script.core.send(partition=1)
+    script.core.identity.producer_id = None
+
+    assert reasons_of(script) == [WaitReason.NO_LEADER, WaitReason.PRODUCER_ID]
+
+
+def test_batch_that_may_go_is_ready_also_beside_one_on_the_wire() -> None:
+    script = ScriptedSender()
+    script.confirm()
+    script.core.send()
+    alone = reasons_of(script)
+    script.turn()
+    script.core.send()
+    beside = reasons_of(script)
+
+    assert alone == [WaitReason.READY]
+    assert beside == [WaitReason.RESPONSE, WaitReason.READY]
+
+
+def test_batch_waits_for_order_behind_one_that_may_go() -> None:
+    script = ScriptedSender()
+    for _ in range(2):
+        script.core.send()
+        script.core.accumulator.open_batches.close_all()
+
+    assert reasons_of(script) == [WaitReason.READY, WaitReason.HELD_FOR_ORDER]
+
+
+def test_batch_waits_for_order_before_the_first_acknowledgement() -> None:
+    script = ScriptedSender()
+    script.core.send()
+    script.turn()
+    script.core.send()
+
+    assert reasons_of(script) == [WaitReason.RESPONSE, WaitReason.HELD_FOR_ORDER]
+
+
+def test_batch_waits_for_order_behind_one_on_an_old_leader() -> None:
+    script = ScriptedSender(leaders=[1])
+    script.confirm()
+    script.core.send()
+    script.turn()
+    script.core.lead([2], epoch=1)
+    script.core.send()
+
+    assert reasons_of(script) == [WaitReason.RESPONSE, WaitReason.HELD_FOR_ORDER]
+
+
+def test_partition_with_five_batches_in_flight_waits_for_node() -> None:
+    script = ScriptedSender()
+    script.confirm()
+    for _ in range(6):
+        script.core.send()
+        script.turn()
+
+    assert reasons_of(script) == [WaitReason.RESPONSE] * 5 + [WaitReason.IN_FLIGHT_FULL]
+
+
+def test_batch_waits_for_its_compression() -> None:
+    script = ScriptedSender()
+    script.core.send()
+    script.core.accumulator.open_batches.close_all()
+    (batch,) = script.core.queue().queued
+    batch.move_to(BatchState.SEALING)
+
+    assert reasons_of(script) == [WaitReason.COMPRESSION]
 
 
 @in_virtual_time
@@ -193,6 +336,20 @@ async def test_time_outs_of_flush_and_close_say_why() -> None:
         cluster.faults.clear()
 
     assert isinstance(raised.value, UndeliveredError)
+
+
+@in_virtual_time
+async def test_close_that_runs_out_of_time_logs_why() -> None:
+    with LogCapture() as log:
+        async with producing(one_topic(), linger_ms=0) as (cluster, producer):
+            cluster.faults.stall(PRODUCE)
+            await producer.enqueue("orders", b"x", partition=0)
+            with pytest.raises(UndeliveredError):
+                await producer.close(3)
+            cluster.faults.clear()
+
+    (line,) = log.naming("close_timed_out")
+    assert "1 record: node 1 has not answered, the oldest since 3.0 s" in line
 
 
 @in_virtual_time

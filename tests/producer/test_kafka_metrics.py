@@ -111,6 +111,19 @@ async def test_retries_errors_and_throttling_are_counted() -> None:
 
 
 @in_virtual_time
+async def test_queue_time_lasts_from_the_call_to_the_request() -> None:
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=4_000) as (_, producer):
+        await producer.partitions_for("orders")
+        producer.send("orders", b"x")  # not awaited, or it would not linger
+        await asyncio.sleep(5)
+        metrics = producer.metrics()
+
+    assert histogram(metrics, "record-queue-time-seconds").count == 1
+    assert value(metrics, PRODUCER, "record-queue-time-avg") == pytest.approx(4_000, abs=20)
+    assert value(metrics, PRODUCER, "record-queue-time-max") == pytest.approx(4_000, abs=20)
+
+
+@in_virtual_time
 async def test_waits_are_measured() -> None:
     cluster = FakeCluster(1, topics={"orders": 1})
     async with producing(cluster, buffer_memory=40_000, batch_size=16_384, linger_ms=0) as (_, producer):
@@ -135,11 +148,17 @@ async def test_transactions_are_timed(cluster: FakeCluster) -> None:
             await transaction.send_offsets({("orders", 0): 1}, "workers")
         await producer.begin_transaction()
         await producer.abort_transaction()
+        await producer.begin_transaction()
+        await producer.send("orders", b"y")
+        await producer.prepare_transaction()
+        await producer.abort_transaction()
         metrics = producer.metrics()
 
-    names = {"init": 1, "begin": 2, "send-offsets": 1, "commit": 1, "abort": 1}
+    names = {"init": 1, "begin": 3, "send-offsets": 1, "prepare": 1, "commit": 1, "abort": 2}
     assert {name: histogram(metrics, f"txn-{name}-time-seconds").count for name in names} == names
     assert value(metrics, PRODUCER, "txn-commit-time-ns-total") > 0
+    prepared = histogram(metrics, "txn-prepare-time-seconds")
+    assert value(metrics, PRODUCER, "txn-prepare-time-ns-total") == prepared.total * 1e9 > 0
 
 
 async def test_metrics_are_there_before_the_start_and_after_the_close(cluster: FakeCluster) -> None:
@@ -152,7 +171,7 @@ async def test_metrics_are_there_before_the_start_and_after_the_close(cluster: F
 
 
 @pytest.mark.slow
-async def test_other_threads_may_read_while_the_producer_works_and_closes(cluster: FakeCluster) -> None:
+async def test_other_threads_may_read_until_the_producer_is_closed(cluster: FakeCluster) -> None:
     is_over, errors, readings = threading.Event(), [], []
     producer = Producer(cluster.bootstrap_servers, linger_ms=0)
 
@@ -190,6 +209,16 @@ def test_topics_past_the_limit_share_a_row() -> None:
 
     rows = {row.topic: (row.records, row.errors) for row in measures.topics.rows()}
     assert rows == {"a": (1, 0), "b": (1, 0), OTHER_TOPICS: (2, 1)}
+
+
+def test_thousand_topics_have_rows_unless_said_otherwise() -> None:
+    measures = Measures()
+    for number in range(1_002):
+        measures.batch_sent(f"t{number}", 1, 100, 100, 0.0)
+
+    rows = measures.topics.rows()
+    assert len(rows) == 1_001
+    assert [row.records for row in rows if row.topic == OTHER_TOPICS] == [2]
 
 
 def test_nodes_past_the_limit_share_a_row() -> None:

@@ -58,7 +58,7 @@ def test_name_is_the_one_of_kafkas_clients(group: str, name: str, expected: str)
     assert telemetry_name(group, name) == expected
 
 
-def test_first_difference_counts_from_the_start_and_the_next_from_there() -> None:
+def test_first_difference_counts_from_the_start() -> None:
     first, readings = encode([counter(5)], at_s=10)
     second, _ = encode([counter(12)], at_s=13, before=readings)
 
@@ -77,7 +77,7 @@ def test_cumulative_counters_count_from_the_start() -> None:
     assert (point.value, point.started_ns, point.is_delta) == (12, START, False)
 
 
-def test_first_difference_after_cumulative_pushes_repeats_nothing() -> None:
+def test_difference_after_cumulative_pushes_repeats_nothing() -> None:
     """The broker may ask for another kind at any time."""
     _, readings = encode([counter(5)], is_delta=False)
     push, _ = encode([counter(12)], before=readings)
@@ -93,7 +93,7 @@ def test_counter_of_a_new_topic_begins_at_the_start() -> None:
     assert (push.value(name, topic="a"), push.value(name, topic="b")) == (1, 2)
 
 
-def test_attributes_are_those_of_kafkas_clients_and_the_resource() -> None:
+def test_attributes_and_resource_are_those_of_kafkas_clients() -> None:
     gauge = Metric("request-latency-avg", NODE, {**CLIENT, "node-id": "node-1"}, 2.5, MetricKind.GAUGE)
     push, _ = encode([gauge], resource={"transactional_id": "billing"})
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import io
 import struct
 import uuid
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.serial import entity_reader, entity_writer
 
 from aioproducer._protocol.api_versions import FinalizedFeatures
 from aioproducer._protocol.messages import (
@@ -26,6 +24,7 @@ from aioproducer._protocol.messages import (
 from aioproducer._protocol.partition_views import NO_EPOCH, PartitionView
 from aioproducer.errors import ProtocolError
 from tests.fakes.scripted_broker import api_versions_body, metadata_body
+from tests.testing.kio_classes import read, written
 
 ID = uuid.UUID(int=7)
 
@@ -39,11 +38,8 @@ DECODERS: dict[str, Callable[[int, bytes], object]] = {
 def read_by_kio(message: str, name: str, *, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
     """The generated decoder's view of a request; it must take every byte."""
     kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}"), name)
-    entity, size = entity_reader(kind)(data, 0)
-    assert size == len(data)
-    buffer = io.BytesIO()
-    entity_writer(kind)(buffer, entity)
-    assert buffer.getvalue() == data
+    entity = read(kind, data)
+    assert written(entity) == data
     return entity
 
 
@@ -111,9 +107,7 @@ def metadata_by_kio(version: int) -> bytes:
         topics=(topic,),
         **error,
     )
-    buffer = io.BytesIO()
-    entity_writer(schema.MetadataResponse)(buffer, response)
-    return buffer.getvalue()
+    return written(response)
 
 
 @pytest.mark.parametrize("version", range(4, 14))

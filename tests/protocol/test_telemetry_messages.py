@@ -1,16 +1,12 @@
 """The messages of KIP-714, compared with Kafka's own descriptions."""
 
 import datetime as dt
-import importlib
-import io
 import uuid
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader, entity_writer
 
 from aioproducer._protocol.telemetry_messages import (
     NO_INSTANCE_ID,
@@ -22,24 +18,9 @@ from aioproducer._protocol.telemetry_messages import (
     encode_push_telemetry_request,
 )
 from aioproducer.errors import ProtocolError
+from tests.testing.kio_classes import module_of, read, written
 
 INSTANCE_ID = uuid.UUID(int=2**127 + 7)
-
-
-def schema(message: str, side: str) -> Any:
-    return importlib.import_module(f"kio.schema.{message}.v0.{side}")
-
-
-def written(entity: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
-
-
-def read(kind: Any, data: bytes) -> Any:
-    entity, size = entity_reader(kind)(data, 0)
-    assert size == len(data)
-    return entity
 
 
 def subscriptions(**changed: object) -> bytes:
@@ -55,13 +36,13 @@ def subscriptions(**changed: object) -> bytes:
         "requested_metrics": ("org.apache.kafka.producer.", ""),
     }
     return written(
-        schema("get_telemetry_subscriptions", "response").GetTelemetrySubscriptionsResponse(**fields | changed)
+        module_of("get_telemetry_subscriptions", 0, "response").GetTelemetrySubscriptionsResponse(**fields | changed)
     )
 
 
 @pytest.mark.parametrize("instance_id, read_as", [(NO_INSTANCE_ID, None), (INSTANCE_ID.bytes, INSTANCE_ID)])
 def test_question_has_the_instance_id(instance_id: bytes, read_as: uuid.UUID | None) -> None:
-    kind = schema("get_telemetry_subscriptions", "request").GetTelemetrySubscriptionsRequest
+    kind = module_of("get_telemetry_subscriptions", 0, "request").GetTelemetrySubscriptionsRequest
     entity = read(kind, encode_get_telemetry_subscriptions_request(instance_id))
 
     assert entity.client_instance_id == read_as
@@ -97,14 +78,14 @@ def test_push(size: int) -> None:
     data = encode_push_telemetry_request(
         instance_id=INSTANCE_ID.bytes, subscription_id=-5, is_last=True, compression_type=4, metrics=bytes(size)
     )
-    entity = read(schema("push_telemetry", "request").PushTelemetryRequest, data)
+    entity = read(module_of("push_telemetry", 0, "request").PushTelemetryRequest, data)
 
     assert (entity.client_instance_id, entity.subscription_id) == (INSTANCE_ID, -5)
     assert (entity.terminating, entity.compression_type, entity.metrics) == (True, 4, bytes(size))
 
 
 def test_answer_to_a_push() -> None:
-    kind = schema("push_telemetry", "response").PushTelemetryResponse
+    kind = module_of("push_telemetry", 0, "response").PushTelemetryResponse
     data = written(kind(throttle_time=dt.timedelta(milliseconds=9), error_code=ErrorCode.telemetry_too_large))
 
     assert decode_push_telemetry_response(data) == PushResponse(9, 118)
@@ -112,7 +93,7 @@ def test_answer_to_a_push() -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 255))
-def test_damaged_subscriptions_are_an_error_of_the_protocol_or_read(place: int, value: int) -> None:
+def test_damaged_subscriptions_are_protocol_errors_or_read(place: int, value: int) -> None:
     data = bytearray(subscriptions())
     data[place % len(data)] = value
     for damaged in (bytes(data), bytes(data[:place])):

@@ -1,14 +1,11 @@
 """Messages that describe transactions and committed offsets, compared with Kafka's own descriptions."""
 
 import datetime as dt
-import importlib
-import io
 from functools import partial
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader, entity_writer
 
 from aioproducer._protocol.offset_messages import (
     FetchedOffset,
@@ -34,38 +31,23 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_write_txn_markers_request,
 )
 from aioproducer.errors import ProtocolError
+from tests.testing.kio_classes import module_of, read, written
 
 PARTITIONS = [("a", 0), ("b", 7), ("a", 2)]
 NO_TIME = dt.timedelta(0)
 
 
-def schema(message: str, version: int, side: str) -> Any:
-    return importlib.import_module(f"kio.schema.{message}.v{version}.{side}")
-
-
-def written(entity: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
-
-
-def read(kind: Any, data: bytes) -> Any:
-    entity, size = entity_reader(kind)(data, 0)
-    assert size == len(data)
-    return entity
-
-
 def test_offset_fetch_request() -> None:
     data = encode_offset_fetch_request("g", PARTITIONS, require_stable=True)
 
-    entity = read(schema("offset_fetch", 7, "request").OffsetFetchRequest, data)
+    entity = read(module_of("offset_fetch", 7, "request").OffsetFetchRequest, data)
 
     assert (entity.group_id, entity.require_stable) == ("g", True)
     assert [(topic.name, topic.partition_indexes) for topic in entity.topics] == [("a", (0, 2)), ("b", (7,))]
 
 
 def test_offset_fetch_answer() -> None:
-    made = schema("offset_fetch", 7, "response")
+    made = module_of("offset_fetch", 7, "response")
     partition = made.OffsetFetchResponsePartition
     topics = (
         made.OffsetFetchResponseTopic(
@@ -97,7 +79,7 @@ def test_offset_fetch_answer() -> None:
 def test_list_transactions_request(version: int, pattern: str | None) -> None:
     data = encode_list_transactions_request(version, states=["Ongoing"], producer_ids=[4000], pattern=pattern)
 
-    entity = read(schema("list_transactions", version, "request").ListTransactionsRequest, data)
+    entity = read(module_of("list_transactions", version, "request").ListTransactionsRequest, data)
 
     assert (entity.state_filters, entity.producer_id_filters) == (("Ongoing",), (4000,))
     if version >= 1:
@@ -108,7 +90,7 @@ def test_list_transactions_request(version: int, pattern: str | None) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_list_transactions_answer(version: int) -> None:
-    made = schema("list_transactions", version, "response")
+    made = module_of("list_transactions", version, "response")
     state = made.TransactionState(transactional_id="t-1", producer_id=4000, transaction_state="Ongoing")
     data = written(
         made.ListTransactionsResponse(
@@ -126,7 +108,7 @@ def test_list_transactions_answer(version: int) -> None:
 
 def test_describe_transactions() -> None:
     data = encode_describe_transactions_request(["t-1", "t-2"])
-    made = schema("describe_transactions", 0, "response")
+    made = module_of("describe_transactions", 0, "response")
     topics = (made.TopicData(topic="a", partitions=(0, 2)), made.TopicData(topic="b", partitions=(7,)))
     open_one = made.TransactionState(
         error_code=ErrorCode.none,
@@ -142,14 +124,14 @@ def test_describe_transactions() -> None:
 
     described = decode_describe_transactions_response(written(answer), transactional_id="t-1")
 
-    entity = read(schema("describe_transactions", 0, "request").DescribeTransactionsRequest, data)
+    entity = read(module_of("describe_transactions", 0, "request").DescribeTransactionsRequest, data)
     assert entity.transactional_ids == ("t-1", "t-2")
     partitions = [("a", 0), ("a", 2), ("b", 7)]
     assert described == TransactionDescription(0, "t-1", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, partitions)
 
 
 def test_describe_one_transaction() -> None:
-    made = schema("describe_transactions", 0, "response")
+    made = module_of("describe_transactions", 0, "response")
     state = partial(
         made.TransactionState,
         error_code=ErrorCode.none,
@@ -176,7 +158,7 @@ def test_describe_one_transaction() -> None:
 
 def test_describe_producers() -> None:
     data = encode_describe_producers_request(PARTITIONS)
-    made = schema("describe_producers", 0, "response")
+    made = module_of("describe_producers", 0, "response")
     producer = made.ProducerState(
         producer_id=4000,
         producer_epoch=3,
@@ -198,7 +180,7 @@ def test_describe_producers() -> None:
         written(made.DescribeProducersResponse(throttle_time=NO_TIME, topics=topics))
     )
 
-    entity = read(schema("describe_producers", 0, "request").DescribeProducersRequest, data)
+    entity = read(module_of("describe_producers", 0, "request").DescribeProducersRequest, data)
     assert [(topic.name, topic.partition_indexes) for topic in entity.topics] == [("a", (0, 2)), ("b", (7,))]
     assert found.partitions == [
         PartitionProducers("a", 0, 0, [ActiveProducer(4000, 3, 9, 1_700_000_000_000, 2, 17)]),
@@ -208,21 +190,21 @@ def test_describe_producers() -> None:
 
 def test_write_txn_markers() -> None:
     data = encode_write_txn_markers_request(TransactionMarker(4000, 3, 2, "a", 5))
-    made = schema("write_txn_markers", 1, "response")
+    made = module_of("write_txn_markers", 1, "response")
     partition = made.WritableTxnMarkerPartitionResult(partition_index=5, error_code=ErrorCode.invalid_producer_epoch)
     topic = made.WritableTxnMarkerTopicResult(name="a", partitions=(partition,))
     answer = made.WriteTxnMarkersResponse(markers=(made.WritableTxnMarkerResult(producer_id=4000, topics=(topic,)),))
 
     markers = decode_write_txn_markers_response(written(answer))
 
-    (marker,) = read(schema("write_txn_markers", 1, "request").WriteTxnMarkersRequest, data).markers
+    (marker,) = read(module_of("write_txn_markers", 1, "request").WriteTxnMarkersRequest, data).markers
     assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (4000, 3, False)
     assert (marker.coordinator_epoch, marker.topics[0].name, marker.topics[0].partition_indexes) == (2, "a", (5,))
     assert markers.error_codes == [47]
 
 
 def test_marker_that_no_partition_has_answered_is_not_written() -> None:
-    made = schema("write_txn_markers", 1, "response")
+    made = module_of("write_txn_markers", 1, "response")
 
     with pytest.raises(ProtocolError, match="nothing of any partition"):
         decode_write_txn_markers_response(written(made.WriteTxnMarkersResponse(markers=())))

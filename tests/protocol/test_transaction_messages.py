@@ -4,14 +4,12 @@ import contextlib
 import dataclasses
 import datetime as dt
 import importlib
-import io
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
-from kio.serial import entity_reader, entity_writer
 
 from aioproducer._protocol.messages import (
     API_VERSIONS,
@@ -49,6 +47,7 @@ from aioproducer._protocol.transaction_messages import (
 )
 from aioproducer.errors import ProtocolError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from tests.testing.kio_classes import read, written
 
 IDENTITY = TransactionIdentity("billing-1", 2**40, 7)
 FIVE_MS = dt.timedelta(milliseconds=5)
@@ -66,11 +65,8 @@ def named(case: object) -> str | None:
 def read_by_kio(message: str, name: str, *, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
     """The generated decoder's view of a request; it must take every byte, and write the same again."""
     kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}.request"), name)
-    entity, size = entity_reader(kind)(data, 0)
-    assert size == len(data)
-    buffer = io.BytesIO()
-    entity_writer(kind)(buffer, entity)
-    assert buffer.getvalue() == data
+    entity = read(kind, data)
+    assert written(entity) == data
     return entity
 
 
@@ -79,12 +75,6 @@ def made_by_kio(message: str, name: str, version: int, /, **fields: object) -> o
     kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}.response"), name)
     there = {each.name for each in dataclasses.fields(kind)}
     return kind(**{field: value for field, value in fields.items() if field in there})
-
-
-def written_by_kio(entity: object) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)  # type: ignore[type-var]
-    return buffer.getvalue()
 
 
 @pytest.mark.parametrize("kind", list(CoordinatorType), ids=lambda kind: kind.name)
@@ -120,7 +110,7 @@ def test_several_coordinators_are_found_at_once(version: int) -> None:
         ),
     )
     found = decode_find_coordinators_response(
-        written_by_kio(
+        written(
             made_by_kio(
                 "find_coordinator",
                 "FindCoordinatorResponse",
@@ -142,7 +132,7 @@ def test_find_coordinator_answer_is_read(version: int) -> None:
         for key, node_id in (("other", 1), ("billing-1", 3))
         if version >= 4
     )
-    data = written_by_kio(
+    data = written(
         made_by_kio(
             "find_coordinator",
             "FindCoordinatorResponse",
@@ -171,7 +161,7 @@ def test_find_coordinator_answer_without_the_key_is_refused() -> None:
         error_code=KioErrorCode.none,
         error_message=None,
     )
-    data = written_by_kio(
+    data = written(
         made_by_kio(
             "find_coordinator", "FindCoordinatorResponse", 4, throttle_time=FIVE_MS, coordinators=(coordinator,)
         )
@@ -195,7 +185,7 @@ def test_transactional_init_producer_id_matches_kafka(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_init_producer_id_answer_is_read(version: int) -> None:
-    data = written_by_kio(
+    data = written(
         made_by_kio(
             "init_producer_id",
             "InitProducerIdResponse",
@@ -240,7 +230,7 @@ def test_add_partitions_answer_is_read(version: int) -> None:
     topic = made_by_kio(
         "add_partitions_to_txn", "AddPartitionsToTxnTopicResult", version, name="a", results_by_partition=tuple(results)
     )
-    data = written_by_kio(
+    data = written(
         made_by_kio(
             "add_partitions_to_txn",
             "AddPartitionsToTxnResponse",
@@ -265,7 +255,7 @@ def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -
 
     assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
     assert entity.group_id == "readers"
-    assert decode_add_offsets_response(version, written_by_kio(answer)) == CodeResponse(5, 30)
+    assert decode_add_offsets_response(version, written(answer)) == CodeResponse(5, 30)
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
@@ -287,7 +277,7 @@ def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_co
     assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
     assert entity.committed is is_commit
     expected = EndTxnResponse(5, 0, 77, 8) if version >= 5 else EndTxnResponse(5, 0)
-    assert decode_end_txn_response(version, written_by_kio(answer)) == expected
+    assert decode_end_txn_response(version, written(answer)) == expected
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -337,7 +327,7 @@ def test_txn_offset_commit_answer_is_read(version: int) -> None:
         error_code=KioErrorCode.illegal_generation,
     )
     topic = made_by_kio("txn_offset_commit", "TxnOffsetCommitResponseTopic", version, name="a", partitions=(partition,))
-    data = written_by_kio(
+    data = written(
         made_by_kio("txn_offset_commit", "TxnOffsetCommitResponse", version, throttle_time=FIVE_MS, topics=(topic,))
     )
 
@@ -345,7 +335,7 @@ def test_txn_offset_commit_answer_is_read(version: int) -> None:
 
 
 def features_by_kio(version: int, **features: object) -> bytes:
-    return written_by_kio(
+    return written(
         made_by_kio(
             "api_versions",
             "ApiVersionsResponse",

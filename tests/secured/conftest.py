@@ -1,15 +1,16 @@
 """Secured real brokers, one per version and session, and options of clients for each of their listeners."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from aioproducer.testing import FakeCluster
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster, Kdc
 from tests.secured.kerberos import LISTENERS, missing_kerberos
-from tests.secured.ways import SECURITY, SHORT_SESSIONS, WAYS
+from tests.secured.ways import SECURITY, SHORT_SESSIONS, WAYS, Place
 
 
 def running_secured(version: str, thread: ThreadPoolExecutor, security: ClusterSecurity) -> Iterator[KafkaCluster]:
@@ -55,6 +56,23 @@ def secured_kafka(request: pytest.FixtureRequest) -> KafkaCluster:
     """Each of the secured real brokers in turn; mark the test `kafka`."""
     kafka: KafkaCluster = request.getfixturevalue(f"secured_{request.param.replace('.', '')}")
     return kafka
+
+
+@pytest.fixture(
+    params=[
+        *(("fake", version) for version in ("3.9.1", "4.3.1")),
+        *(pytest.param(("real", version), marks=pytest.mark.kafka) for version in ("3.9.1", "4.3.1")),
+    ],
+    ids=lambda kind: "-".join(kind) if isinstance(kind, tuple) else None,
+)
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    """A secured cluster with sessions that never end, of each kind and version."""
+    kind, version = request.param
+    if kind == "real":
+        yield request.getfixturevalue(f"secured_{version.replace('.', '')}")
+        return
+    async with FakeCluster(1, profile=version, security=SECURITY) as fake:
+        yield fake
 
 
 @pytest.fixture

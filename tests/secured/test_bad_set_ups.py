@@ -1,15 +1,15 @@
 """Wrong set-ups of a producer: the error of its start, the same on embedded and real brokers, and nothing is harmed."""
 
+import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import pytest
 
 from aioproducer import (
     CredentialsError,
-    Producer,
     TlsError,
     TlsRefusedError,
     TlsVerificationError,
@@ -17,17 +17,21 @@ from aioproducer import (
     UnsupportedMechanismError,
     WrongListenerError,
 )
-from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.errors import KafkaError
-from aioproducer.testing import CertificateAuthority, FakeCluster, unsecured_token
-from aioproducer.testing.kafka import KafkaCluster
-from tests.secured.ways import SECURITY
+from aioproducer.testing import CertificateAuthority, unsecured_token
+from tests.secured.ways import SECURITY, Options, Place, deliver, producer_of
 
-Place: TypeAlias = FakeCluster | KafkaCluster
-Options: TypeAlias = dict[str, object]
 Wrong: TypeAlias = Callable[[Place, Path], Options]
 HOUR = dt.timedelta(hours=1)
 OTHER = CertificateAuthority("another authority")
+
+
+class HangingProvider:
+    """Provider that never returns a token."""
+
+    async def token(self) -> str:
+        await asyncio.Event().wait()
+        return ""
 
 
 class Provider:
@@ -71,6 +75,23 @@ def with_file(option: str, text: Callable[[], str], listener: str = "SSL", **oth
     return options
 
 
+def at_name(host: str) -> Wrong:
+    """Options that lead to the broker under a name, or address, that its certificate does not have."""
+
+    def options(place: Place, _: Path) -> Options:
+        right = place.client_options("SSL")
+        server = str(right["bootstrap_servers"]).partition(",")[0]
+        other = f"{host}:{server.rpartition(':')[2]}"
+        return right | {"bootstrap_servers": other, "address_map": {other: server}}
+
+    return options
+
+
+def without_tokens(place: Place, _: Path) -> Options:
+    times = {"sasl_login_connect_timeout_ms": 100, "sasl_login_read_timeout_ms": 100}
+    return place.client_options("SASL_SSL", "OAUTHBEARER") | {"sasl_token_provider": HangingProvider()} | times
+
+
 def client_certificate(authority: CertificateAuthority = SECURITY.authority, *, is_expired: bool = False) -> str:
     ends = -HOUR if is_expired else HOUR
     return authority.issue(usage=("client",), begins=-2 * HOUR, ends=ends).pem
@@ -107,19 +128,28 @@ CASES: Mapping[str, Case] = {
         ("ssl_truststore_location",),
         TLS,
     ),
+    "42 another name": Case(
+        at_name("kafka.example"),
+        TlsVerificationError,
+        ("is not for 'kafka.example'; it is for localhost, 127.0.0.1", "advertised.listeners"),
+        TLS,
+    ),
+    "43 another address": Case(
+        at_name("127.0.0.2"), TlsVerificationError, ("is not for '127.0.0.2'; it is for localhost",), TLS
+    ),
     "45 no client certificate": Case(
         without_client_certificate, TlsRefusedError, ("ssl_keystore_location",), ("MTLS", "")
     ),
     "45 expired": Case(
         with_file("ssl_keystore_location", lambda: client_certificate(is_expired=True), "MTLS"),
         TlsRefusedError,
-        ("certificate",),
+        ("our certificate", "ssl_keystore_location"),
         ("MTLS", ""),
     ),
     "45 another CA": Case(
         with_file("ssl_keystore_location", lambda: client_certificate(OTHER), "MTLS"),
         TlsRefusedError,
-        ("certificate",),
+        ("our certificate", "ssl_keystore_location"),
         ("MTLS", ""),
     ),
     "47 expired token": Case(
@@ -130,37 +160,12 @@ CASES: Mapping[str, Case] = {
     ),
     "47 line break": Case(with_token(unsecured_token("alice") + "\n"), TokenError, ("character",)),
     "47 not text": Case(with_token(7), TokenError, ("sasl_token_provider", "int")),
-    "48 raises": Case(with_token(RuntimeError("the vault is sealed")), TokenError, ("the vault is sealed",)),
+    "48 raises": Case(with_token(RuntimeError("canary-token")), TokenError, ("sasl_token_provider", "RuntimeError")),
+    "48 says why": Case(with_token(TokenError("the vault is sealed")), TokenError, ("the vault is sealed",)),
+    "48 hangs": Case(without_tokens, TokenError, ("sasl_token_provider has not returned a token within 0.2 s",)),
     "48 nothing": Case(with_token(None), TokenError, ("sasl_token_provider", "None")),
 }
-"""By the row of the table of bad set-ups; those of names, and of expired certificates of brokers, are with TLS."""
-
-
-@pytest.fixture(
-    params=[
-        *(("fake", version) for version in ("3.9.1", "4.3.1")),
-        *(pytest.param(("real", version), marks=pytest.mark.kafka) for version in ("3.9.1", "4.3.1")),
-    ],
-    ids=lambda kind: "-".join(kind) if isinstance(kind, tuple) else None,
-)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    """A secured cluster with sessions that never end, of each kind and version."""
-    kind, version = request.param
-    if kind == "real":
-        yield request.getfixturevalue(f"secured_{version.replace('.', '')}")
-        return
-    async with FakeCluster(1, profile=version, security=SECURITY) as fake:
-        yield fake
-
-
-def producer_of(options: Options, **more: object) -> Producer:
-    rest = {name: value for name, value in options.items() if name != "bootstrap_servers"}
-    return Producer(cast("str", options["bootstrap_servers"]), **cast("ProducerOptions", rest | more))
-
-
-async def deliver(options: Options) -> None:
-    async with producer_of(options) as producer:
-        await producer.send_and_wait("right", b"x")
+"""By the row of the table of bad set-ups; those of certificates of brokers, and of networks, have other files."""
 
 
 @pytest.mark.slow

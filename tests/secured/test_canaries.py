@@ -46,7 +46,12 @@ async def asks_later() -> str:
 
 def raises() -> str:
     held = PASSWORD
-    raise OSError(f"no vault for a secret of {len(held)} letters")
+    raise OSError(f"https://vault/secret?token={held} does not answer")
+
+
+class RaisingTokens:
+    async def token(self) -> Token:
+        raise OSError("https://idp/token?client_secret=canary-client-secret does not answer")
 
 
 def encrypted_key(folder: Path) -> dict[str, object]:
@@ -78,6 +83,7 @@ CASES: Mapping[str, tuple[tuple[str, str], Callable[[Path], dict[str, object]]]]
     "function": (("SASL_SSL", "SCRAM-SHA-256"), own(sasl_password=asks)),
     "async function": (("SASL_SSL", "SCRAM-SHA-256"), own(sasl_password=asks_later)),
     "function that raises": (("SASL_SSL", "PLAIN"), own(sasl_password=raises)),
+    "provider that raises": (("SASL_SSL", "OAUTHBEARER"), own(sasl_token_provider=RaisingTokens())),
     "token": (("SASL_SSL", "OAUTHBEARER"), own(sasl_token_provider=Tokens())),
     "secret of a client": (
         ("SASL_SSL", "OAUTHBEARER"),

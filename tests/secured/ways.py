@@ -2,8 +2,16 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeAlias, cast
 
+from aioproducer import Producer
+from aioproducer.config.producer_options import ProducerOptions
+from aioproducer.testing import FakeCluster
 from aioproducer.testing.cluster_security import ClusterSecurity
+from aioproducer.testing.kafka import KafkaCluster
+
+Place: TypeAlias = FakeCluster | KafkaCluster
+Options: TypeAlias = dict[str, object]
 
 SECURITY = ClusterSecurity()
 SHORT_SESSIONS = ClusterSecurity(
@@ -27,3 +35,13 @@ WAYS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """Listener and mechanism of each way to connect."""
+
+
+def producer_of(options: Options, **more: object) -> Producer:
+    rest = {name: value for name, value in options.items() if name != "bootstrap_servers"}
+    return Producer(cast("str", options["bootstrap_servers"]), **cast("ProducerOptions", rest | more))
+
+
+async def deliver(options: Options) -> None:
+    async with producer_of(options) as producer:
+        await producer.send_and_wait("right", b"x")

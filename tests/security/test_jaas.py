@@ -128,6 +128,34 @@ def test_what_a_file_cannot_say_is_given_beside_it(tmp_path: Path) -> None:
     assert from_file(tmp_path, text, sasl_token_provider=provider).sasl_token_provider is provider
 
 
+OF_AWS = (
+    "bootstrap.servers=h:9098\nsecurity.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n"
+    "sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;\n"
+    "sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler\n"
+)
+"""The file of AWS's documentation."""
+
+
+class Signer:
+    async def token(self) -> str:
+        return "token"
+
+
+@pytest.mark.parametrize("options", [{}, {"sasl_mechanism": "OAUTHBEARER"}])
+def test_file_of_msk_is_taken_with_a_provider_beside_it(tmp_path: Path, options: dict[str, str]) -> None:
+    found = from_file(tmp_path, OF_AWS, sasl_token_provider=Signer(), **options)
+
+    assert found.sasl_mechanism == "OAUTHBEARER"
+
+
+def test_file_of_msk_names_the_provider_that_it_needs(tmp_path: Path) -> None:
+    *lines, handler = OF_AWS.splitlines()
+    with pytest.raises(ConfigurationError, match=r"line 5: .*tokens come from sasl_token_provider"):
+        from_file(tmp_path, "\n".join([*lines, handler]))
+    with pytest.raises(ConfigurationError, match=r"line 3: .*OAUTHBEARER with sasl_token_provider=MskIam"):
+        from_file(tmp_path, "\n".join(lines))
+
+
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 KEYTAB = f'{KERBEROS} required useKeyTab=true storeKey=true keyTab="FILE:/etc/k" principal="alice@R"'
 needs_gssapi = pytest.mark.skipif(find_spec("gssapi") is None, reason="needs pip install 'aioproducer[kerberos]'")

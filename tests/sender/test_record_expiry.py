@@ -47,7 +47,7 @@ def values_on_wire(core: CoreParts) -> list[list[bytes | None]]:
 
 
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP])
-def test_record_that_was_not_sent_leaves_its_batch_at_its_deadline(codec: CompressionType) -> None:
+def test_unsent_record_leaves_its_batch_at_its_deadline(codec: CompressionType) -> None:
     script = ScriptedSender(compression=codec)
     hold_back(script)
     first, second, third = (send(script, value, limit) for value, limit in ((b"1", None), (b"2", 1.5), (b"3", None)))
@@ -116,7 +116,7 @@ def test_batch_whose_records_are_all_overdue_ends_as_a_whole() -> None:
     assert script.core.pool.available_bytes == script.core.pool.total_bytes
 
 
-def test_batch_on_the_wire_whose_records_are_all_overdue_is_not_sent_again() -> None:
+def test_sent_batch_of_overdue_records_is_not_sent_again() -> None:
     script = ScriptedSender()
     deliveries = [send(script, b"v", 1.0) for _ in range(2)]
     script.turn()
@@ -220,7 +220,7 @@ def test_many_records_of_one_grain_end_together() -> None:
     assert script.log.names().count("batch_failed") == 1
 
 
-def test_record_in_a_batch_that_a_thread_compresses_ends_afterwards() -> None:
+def test_record_of_a_batch_in_compression_ends_afterwards() -> None:
     script = ScriptedSender(compression=CompressionType.GZIP)
     kept, limited = send(script, b"1"), send(script, b"2", 1.0)
     accumulator, core = script.core.accumulator, script.core

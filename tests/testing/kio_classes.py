@@ -1,10 +1,30 @@
 """The classes of `kio`, which is generated from Kafka's own schemas."""
 
+import io
 from importlib import import_module
+from typing import Any
 
 from aioproducer.testing import ApiKey
 
 
+def module_of(message: str, version: int, kind: str) -> Any:
+    """Module of a request or a response, with the classes of its structures."""
+    return import_module(f"kio.schema.{message}.v{version}.{kind}")
+
+
 def schema(api: ApiKey, version: int, kind: str):  # noqa: ANN201 - one of kio's classes
-    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
-    return getattr(module, "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize())
+    name = "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize()
+    return getattr(module_of(api.schema_name, version, kind), name)
+
+
+def written(entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    import_module("kio.serial").entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def read(kind: Any, data: bytes) -> Any:
+    """Decode a message, which must take every byte."""
+    entity, size = import_module("kio.serial").entity_reader(kind)(data, 0)
+    assert size == len(data)
+    return entity

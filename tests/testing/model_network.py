@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import struct
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,7 +16,7 @@ from aioproducer.testing.fake_broker.effects import Close, PauseReading, ResumeR
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicRequest
 from tests.reference.record_batch import Batch, Record, encode_batch
-from tests.testing.kio_classes import schema
+from tests.testing.kio_classes import schema, written
 
 WALL_CLOCK_MS = 1_700_000_000_000
 UNSAID: dict[str, object] = {"bool": False, "timedelta_i32": timedelta()}
@@ -70,9 +69,7 @@ class ModelClient:
         for field in dataclasses.fields(message_class):
             if field.default is dataclasses.MISSING and field.name not in fields:
                 fields[field.name] = UNSAID[field.metadata["kafka_type"]]
-        buffer = io.BytesIO()
-        import_module("kio.serial").entity_writer(message_class)(buffer, message_class(**fields))
-        return self.send(api, version, buffer.getvalue())
+        return self.send(api, version, written(message_class(**fields)))
 
     def answer(self, api: ApiKey, version: int):  # noqa: ANN201 - one of kio's classes
         """The one answer that has arrived, as kio reads it."""

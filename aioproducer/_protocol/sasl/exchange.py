@@ -32,7 +32,7 @@ from aioproducer._protocol.sasl.steps import (
     Conversation,
     Mechanism,
     Message,
-    NextAnswer,
+    NextResponse,
     Send,
     Step,
 )
@@ -47,7 +47,7 @@ _MOST_MECHANISMS: Final = 10  # shown in an error
 
 
 class Session(NamedTuple):
-    """What the broker granted."""
+    """The session that the broker granted."""
 
     lifetime_ms: int = 0  # from the broker's last answer; 0 or less if the session has no end
 
@@ -92,7 +92,7 @@ def exchange(
     if is_too_soon and not ahead:
         return None
     if ahead:
-        payload = yield NextAnswer()
+        payload = yield NextResponse()
         if is_too_soon:
             return None
     else:

@@ -1,4 +1,4 @@
-"""What an authentication asks of the connection: each step is yielded, and its result is sent into the generator."""
+"""Steps that an authentication asks of the connection: each is yielded, and its result is sent into the generator."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from aioproducer.errors import AuthenticationError
 
 
 class Send(NamedTuple):
-    """Send these requests at once, and resume with the payload of the first answer."""
+    """Send these requests at once, and resume with the payload of the first response."""
 
     requests: tuple[HandshakeRequest, ...]
     is_last: bool = False  # other requests may follow at once: the last token is among these
 
 
-class NextAnswer(NamedTuple):
-    """Resume with the payload of the next answer to a request of `Send`."""
+class NextResponse(NamedTuple):
+    """Resume with the payload of the next response to a request of `Send`."""
 
 
 class PasswordWanted(NamedTuple):
@@ -62,7 +62,7 @@ class Work(NamedTuple):
     run: Callable[[], object]
 
 
-Step: TypeAlias = Send | NextAnswer | PasswordWanted | BearerWanted | SaltedPasswordWanted | TicketWanted | Work
+Step: TypeAlias = Send | NextResponse | PasswordWanted | BearerWanted | SaltedPasswordWanted | TicketWanted | Work
 
 
 class Message(NamedTuple):

@@ -44,7 +44,7 @@ from aioproducer._protocol.sasl.messages import (
 )
 from aioproducer.cli.diagnose.remedies import (
     FEW_DAYS,
-    Certificate,
+    PresentedCertificate,
     certificate_of,
     remedy_of_connect,
     remedy_of_lookup,
@@ -231,7 +231,7 @@ class BrokerCheck:
         if not isinstance(tls, ssl.SSLObject):
             return None
         cipher = tls.cipher()
-        certificate = certificate_of(tls) or Certificate("", "", (), None)
+        certificate = certificate_of(tls) or PresentedCertificate("", "", (), None)
         text = f"{tls.version()}, {cipher[0] if cipher else 'unknown cipher'}; {certificate}"
         days = certificate.days_left
         soon = days is not None and days < FEW_DAYS

@@ -19,7 +19,7 @@ _UNBOUNDED: Final = 10_000
 
 
 class Printed:
-    """What was printed, so that each broker gets one heading.
+    """The steps that were printed, so that each broker gets one heading.
 
     Args:
         as_json: one object per line.

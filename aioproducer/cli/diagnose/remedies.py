@@ -1,4 +1,4 @@
-"""What to do about steps that fail, and what a certificate says."""
+"""Remedies for steps that fail, and the contents of a certificate."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class PresentedCertificate:
     """A broker's certificate."""
 
     subject: str
@@ -79,7 +79,7 @@ class Certificate:
         )
 
 
-def certificate_of(tls: ssl.SSLObject) -> Certificate | None:
+def certificate_of(tls: ssl.SSLObject) -> PresentedCertificate | None:
     """Return the certificate of the other end; None if it was not checked."""
     found = tls.getpeercert()
     if not found:
@@ -87,7 +87,7 @@ def certificate_of(tls: ssl.SSLObject) -> Certificate | None:
     ends = found.get("notAfter")
     left_s = None if not isinstance(ends, str) else ssl.cert_time_to_seconds(ends) - time.time()  # noqa: TID251
     names = cast("tuple[tuple[str, str], ...]", found.get("subjectAltName", ()))
-    return Certificate(
+    return PresentedCertificate(
         _common_name(found.get("subject")),
         _common_name(found.get("issuer")),
         tuple(name for _, name in names),

@@ -166,14 +166,14 @@ class Tally:
         )
         return first_missing - 1
 
-    def place(self, line: int) -> tuple[str, int]:
+    def position(self, line: int) -> tuple[str, int]:
         """Return the input of a line and its number there, from 1; line 0 belongs to the first input."""
         for source in reversed(self.inputs):
             if line > source.before or source.before == 0:
                 return source.name, line - source.before
         return "", 0
 
-    def places(self, lines: LineRanges) -> Iterator[tuple[str, int, int]]:
+    def ranges(self, lines: LineRanges) -> Iterator[tuple[str, int, int]]:
         """Yield input, first and last line there of each range; a range over two inputs is two."""
         inputs = self.inputs
         for first, last in lines:
@@ -221,7 +221,7 @@ def summary(result: RunResult, tally: Tally) -> Iterator[str]:
 def _problem_lines(tally: Tally) -> Iterator[str]:
     problems = sorted(tally.problems.values(), key=lambda problem: next(iter(problem.lines)))
     for problem in problems[:MAX_PROBLEMS_SHOWN]:
-        yield f"{_places(problem, tally)}: {_what(problem)}"
+        yield f"{_ranges(problem, tally)}: {_what(problem)}"
     if len(problems) > MAX_PROBLEMS_SHOWN:
         yield f"{len(problems) - MAX_PROBLEMS_SHOWN} more reasons"
 
@@ -233,10 +233,10 @@ def _what(problem: Problem) -> str:
     return f"{skipped}{problem.records:,} records: {problem.reason}; the first: {problem.example}"
 
 
-def _places(problem: Problem, tally: Tally) -> str:
+def _ranges(problem: Problem, tally: Tally) -> str:
     """Return `a.csv:3-5,9 b.csv:1`, and the number of other lines."""
     shown, name, parts = 0, None, []
-    for source, first, last in islice(tally.places(problem.lines), MAX_RANGES_SHOWN):
+    for source, first, last in islice(tally.ranges(problem.lines), MAX_RANGES_SHOWN):
         shown += last - first + 1
         lines = f"{first}" if first == last else f"{first}-{last}"
         parts.append(f",{lines}" if source == name else f"{' ' if name else ''}{source}:{lines}")
@@ -251,12 +251,12 @@ def _aborted(result: RunResult) -> str:
 
 
 def _delivered(result: RunResult, tally: Tally) -> str:
-    verb = "delivered" if result.acks else "sent (acks=0: not acknowledged)"
+    action = "delivered" if result.acks else "sent (acks=0: not acknowledged)"
     total = tally.delivered + tally.not_delivered
     count = f"{total:,} {'record' if total == 1 else 'records'}"
     if tally.not_delivered:
         count = f"{tally.delivered:,} of {total:,} records"
-    text = f"{count} {verb} to {result.topic}"
+    text = f"{count} {action} to {result.topic}"
     return text if result.interrupted_by is None else f"interrupted: {text}"
 
 
@@ -268,7 +268,7 @@ def _speed(result: RunResult, tally: Tally) -> str:
 
 
 def _how_far(tally: Tally) -> str:
-    name, line = tally.place(tally.complete_to)
+    name, line = tally.position(tally.complete_to)
     if not line:
         return "the very first line is missing" if tally.delivered else "nothing was delivered"
     skipped = " or skipped" if any(problem.is_skipped for problem in tally.problems.values()) else ""

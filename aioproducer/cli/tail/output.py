@@ -125,7 +125,7 @@ async def write(content: bytes) -> None:
     loop = asyncio.get_running_loop()
     written: asyncio.Future[None] = loop.create_future()
 
-    def tell(error: OSError | None) -> None:
+    def end(error: OSError | None) -> None:
         if written.done():
             return
         if error is None:
@@ -136,7 +136,7 @@ async def write(content: bytes) -> None:
     def run() -> None:
         error = _write_all(content)
         if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, error)
+            loop.call_soon_threadsafe(end, error)
 
     threading.Thread(target=run, name="aioproducer-output", daemon=True).start()
     await written

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from shlex import quote
 
-from aioproducer._admin.transactions import CoordinatedTransaction, OpenTransaction
+from aioproducer._admin.transactions import CoordinatedTransaction, IdleTransaction
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.transaction_admin_messages import NO_TRANSACTION, PartitionProducers, TransactionDescription
 
@@ -41,7 +41,7 @@ def described_lines(
         yield from columns(("TOPIC", "PARTITION", "FIRST OFFSET"), rows)
 
 
-def hanging_lines(found: Sequence[OpenTransaction]) -> Iterator[str]:
+def hanging_lines(found: Sequence[IdleTransaction]) -> Iterator[str]:
     """Yield a line for each transaction, and the command that ends it."""
     rows = [
         (

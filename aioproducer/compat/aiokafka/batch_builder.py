@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 AiokafkaSerializer: TypeAlias = Callable[[object], object]
-"""Of a key or a value; also called with None, as aiokafka does."""
+"""A serializer of a key or a value; also called with None, as aiokafka does."""
 
 
 class BatchRecord(NamedTuple):
@@ -62,7 +62,7 @@ class BatchBuilder:
     def append(
         self, *, timestamp: int | None, key: object, value: object, headers: Sequence[tuple[str, bytes | None]] = ()
     ) -> AppendedRecord | None:
-        """Add a record; None: the batch is full or closed, the record is not in it.
+        """Add a record; returns None if the batch is full or closed, without the record.
 
         Args:
             timestamp: milliseconds since 1970; None is now.

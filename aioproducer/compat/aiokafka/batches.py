@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aioproducer.compat.aiokafka.batch_builder import AiokafkaSerializer
-    from aioproducer.compat.aiokafka.client import ProducerBehind
+    from aioproducer.compat.aiokafka.client import UnderlyingProducer
     from aioproducer.compat.aiokafka.options import ChoosePartition
     from aioproducer.config import ProducerConfig
     from aioproducer.records import RecordMetadata
@@ -26,7 +26,7 @@ class BatchMethods:
     """Mixin with the batch methods. `AIOKafkaProducer` has the producer, its configuration, and the other methods."""
 
     _config: ProducerConfig
-    _producer: ProducerBehind
+    _producer: UnderlyingProducer
     _key_serializer: AiokafkaSerializer | None
     _value_serializer: AiokafkaSerializer | None
     _partitioner: ChoosePartition

@@ -1,4 +1,4 @@
-"""The `Producer` behind an `AIOKafkaProducer`, and the part of `producer.client` that tracing libraries read."""
+"""The `Producer` under an `AIOKafkaProducer`, and the part of `producer.client` that tracing libraries read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClientView:
         )
 
 
-class ProducerBehind(Producer):
+class UnderlyingProducer(Producer):
     """Warns in aiokafka's words when it is dropped unclosed; a start that failed is not its end."""
 
     _dropped_as = "Unclosed AIOKafkaProducer"

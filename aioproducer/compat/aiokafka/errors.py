@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from types import TracebackType
 
-    from aioproducer.compat.aiokafka.client import ProducerBehind
+    from aioproducer.compat.aiokafka.client import UnderlyingProducer
 
 FutureT = TypeVar("FutureT")
 
@@ -54,7 +54,7 @@ def as_aiokafka(error: ours.KafkaError) -> Exception:
     return _with_cause(_class_for(error), error)
 
 
-def undelivered(error: ours.KafkaError, producer: ProducerBehind) -> Exception:
+def undelivered(error: ours.KafkaError, producer: UnderlyingProducer) -> Exception:
     """Return the error of a record's future, of the class that aiokafka has for the last attempt.
 
     aiokafka retries until a record has expired and then raises the error of the last attempt. A record that could not

@@ -13,6 +13,7 @@ from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer.producer import AIOKafkaProducer as _Theirs
 
+from aioproducer._network.places import place_text
 from aioproducer.config._option_types import INT32_MAX, IntOption
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
@@ -30,7 +31,7 @@ NEVER_IDLE_MS: Final = 10 * 365 * 24 * 3_600_000
 """For `connections_max_idle_ms=None`."""
 
 _BUFFER_BYTES: Final = 32 * 1024 * 1024
-"""Of all partitions together, as a `Producer` has by default."""
+"""Memory for all partitions together, the default of a `Producer`."""
 
 _COMPRESSION_TYPES: Final = ("gzip", "snappy", "lz4", "zstd", None)
 
@@ -75,7 +76,7 @@ def with_default_port(bootstrap_servers: str | Sequence[str]) -> list[str]:
             f"bootstrap_servers must be 'host:port', 'host' or a sequence of such, not {bootstrap_servers!r}: {error}",
             option="bootstrap_servers",
         ) from error
-    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port, _ in hosts]
+    return [place_text(host, port) for host, port, _ in hosts]
 
 
 def own_partitioner(partitioner: ChoosePartition) -> AiokafkaPartitioner | None:

@@ -20,7 +20,7 @@ from aiokafka.structs import TopicPartition
 
 from aioproducer.compat.aiokafka.batch_builder import serialized
 from aioproducer.compat.aiokafka.batches import BatchMethods, let_go
-from aioproducer.compat.aiokafka.client import ClientView, ProducerBehind
+from aioproducer.compat.aiokafka.client import ClientView, UnderlyingProducer
 from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_error, undelivered
 from aioproducer.compat.aiokafka.options import (
     ACKS_NOT_GIVEN,
@@ -37,7 +37,7 @@ from aioproducer.compat.aiokafka.options import (
     warn_of_deprecated,
     with_default_port,
 )
-from aioproducer.compat.aiokafka.transactions import TransactionMethods
+from aioproducer.compat.aiokafka.transactions import AIOKafkaTransactionMethods
 from aioproducer.config import ProducerConfig
 from aioproducer.config._option_types import IntOption
 from aioproducer.errors import KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
@@ -55,7 +55,7 @@ _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
-class AIOKafkaProducer(TransactionMethods, BatchMethods):
+class AIOKafkaProducer(AIOKafkaTransactionMethods, BatchMethods):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python
@@ -180,7 +180,7 @@ class AIOKafkaProducer(TransactionMethods, BatchMethods):
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._partitioner = partitioner
-        self._producer: ProducerBehind = ProducerBehind(self._config)
+        self._producer: UnderlyingProducer = UnderlyingProducer(self._config)
         self._closed = False  # by this name: programs look at it, for want of another way to ask
 
     # Start and end

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
 
 
-class TransactionMethods:
+class AIOKafkaTransactionMethods:
     """Mixin with the transaction methods; without a `transactional_id` each of them raises.
 
     `AIOKafkaProducer` has the producer and its configuration.
@@ -124,7 +124,7 @@ class TransactionMethods:
 class TransactionContext:
     """One transaction of an `AIOKafkaProducer`: commits at the end of the block, aborts on any exception."""
 
-    def __init__(self, producer: TransactionMethods) -> None:
+    def __init__(self, producer: AIOKafkaTransactionMethods) -> None:
         self._producer = producer
 
     async def __aenter__(self) -> Self:
@@ -177,6 +177,5 @@ def _with_their_partitions(offsets: object) -> object:
     if not isinstance(offsets, dict):
         return offsets
     return {
-        TopicPartition(*place) if isinstance(place, OwnTopicPartition) else place: offset
-        for place, offset in offsets.items()
+        TopicPartition(*key) if isinstance(key, OwnTopicPartition) else key: offset for key, offset in offsets.items()
     }

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from aioproducer._native.delivery import BatchResult
-from aioproducer._sender.completion import error_of_refused, tell
+from aioproducer._sender.completion import call_on_delivery, error_of_refused
 from aioproducer.errors import TransactionAbortableError
 from aioproducer.records import check_callback
 
@@ -92,5 +92,5 @@ class BatchTransaction:
         result = BatchResult(loop, None)
         result.fail(error, 1)
         if on_delivery is not None:
-            loop.call_soon(tell, on_delivery, None, error.fresh(), self._log)
+            loop.call_soon(call_on_delivery, on_delivery, None, error.fresh(), self._log)
         return result.delivery(0, -1)

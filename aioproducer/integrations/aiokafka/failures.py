@@ -123,7 +123,7 @@ def left_in_the_middle() -> KafkaError:
 
 
 class Meaning(Enum):
-    """What a failure says about the next attempt."""
+    """Facts of a failure that decide about the next attempt."""
 
     PASSING = "passing"
     """The cluster has a problem, or the group is rebalancing: retry the same batch after a pause."""

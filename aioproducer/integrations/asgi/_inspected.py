@@ -1,4 +1,4 @@
-"""What the inspector's page shows of a producer, as JSON: no payload, no configuration, at most so many rows."""
+"""State of a producer for the inspector's page, as JSON: no payload, no configuration, a limited number of rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Group:
 
 
 def document_of(view: LiveView) -> dict[str, object]:
-    """Return what the page shows; its totals count from the start, so that the page computes rates from two answers."""
+    """Return the state for the page, which computes rates from the totals of two answers."""
     statistics = view.statistics
     waiting = () if view.explanation is None else view.explanation.waiting
     by_reason: dict[object, _Group] = {}

@@ -67,7 +67,7 @@ _MAX_KNOWN: Final = 10_000  # topics, and partitions, whose attributes are kept
 
 
 class _Topic:
-    """What all spans of a topic have."""
+    """Name and attributes of all spans of a topic."""
 
     __slots__ = ("attributes", "name")
 
@@ -77,7 +77,7 @@ class _Topic:
 
 
 class _Place:
-    """What all records of a partition have: attributes of their spans, and of the metrics."""
+    """Attributes of all records of a partition: of their spans, and of the metrics."""
 
     __slots__ = ("delivered", "measured", "traced")
 
@@ -106,13 +106,14 @@ class _Open(NamedTuple):
 class _Bulk:
     """One `send_many` or `send_arrow`: its span ends with the last of its records."""
 
-    __slots__ = ("began_at", "failed", "is_given", "left", "records", "span", "topic")
+    __slots__ = ("began_at", "error_type", "failed", "is_given", "left", "records", "span", "topic")
 
     def __init__(self, span: Span, topic: str) -> None:
         self.span = span
         self.topic = topic
         self.began_at = time.perf_counter()
         self.records = self.left = self.failed = 0
+        self.error_type = ""  # of the last record that failed
         self.is_given = False  # the call has returned: no more records follow
 
 
@@ -138,6 +139,10 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         meter_provider: None is the global one.
         with_keys: put keys that are text or UTF-8 into spans; they may be personal data.
         with_create_spans: give each record of a `send_many` a span "create {topic}" of its own, and its context.
+
+    Raises:
+        ModuleNotFoundError: the extra `otel` is not installed; raised by the import.
+        TypeError: an argument of another type.
     """
 
     def __init__(
@@ -148,6 +153,11 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         with_keys: bool = False,
         with_create_spans: bool = False,
     ) -> None:
+        _check_provider("tracer_provider", tracer_provider, "get_tracer")
+        _check_provider("meter_provider", meter_provider, "get_meter")
+        for name, value in (("with_keys", with_keys), ("with_create_spans", with_create_spans)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
         self._tracer = trace.get_tracer("aioproducer", VERSION, tracer_provider)
         meter = metrics.get_meter("aioproducer", VERSION, meter_provider)
         self._sent = meter.create_counter(NAMES.sent_messages, "{message}", "Messages that were sent.")
@@ -233,6 +243,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         else:
             ended.bulk.left -= 1
             ended.bulk.failed += 1
+            ended.bulk.error_type = kind
             ended.bulk.span.set_attribute(NAMES.error_type, kind)
             self._end_if_over(ended.bulk)
             return
@@ -317,9 +328,11 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         if not bulk.is_given or bulk.left:
             return
         bulk.span.set_attribute(NAMES.batch_count, bulk.records)
+        measured = self._topic(bulk.topic).attributes
         if bulk.failed:
             bulk.span.set_status(StatusCode.ERROR, f"{bulk.failed} of {bulk.records} records failed")
-        self._duration.record(time.perf_counter() - bulk.began_at, self._topic(bulk.topic).attributes)
+            measured = {**measured, NAMES.error_type: bulk.error_type}
+        self._duration.record(time.perf_counter() - bulk.began_at, measured)
         bulk.span.end()
 
     def _take(self, headers: Headers) -> _Open | None:
@@ -349,6 +362,12 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             where = topic, partition
             found = self._places[where] = _Place(self._topic(topic), cluster, where)
         return found
+
+
+def _check_provider(name: str, provider: object, method: str) -> None:
+    if provider is not None and (isinstance(provider, type) or not callable(getattr(provider, method, None))):
+        kind = "TracerProvider" if name == "tracer_provider" else "MeterProvider"
+        raise TypeError(f"{name} must be a {kind} or None, not {type(provider).__name__}")
 
 
 def _parent_in(headers: Headers) -> bytes | None:

@@ -1,5 +1,10 @@
 """Metrics for Prometheus: `ProducerCollector`. Needs the extra `prometheus`."""
 
-from aioproducer.integrations.prometheus.collector import ProducerCollector
+from aioproducer.integrations import _extras
+
+try:
+    from aioproducer.integrations.prometheus.collector import ProducerCollector
+except ImportError as _error:
+    raise _extras.missing("ProducerCollector needs prometheus-client", "prometheus", _error) from _error
 
 __all__ = ["ProducerCollector"]

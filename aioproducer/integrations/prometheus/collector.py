@@ -64,7 +64,8 @@ class ProducerCollector:
         registry: registers there; None leaves it to the caller.
 
     Raises:
-        TypeError: not a producer; names its place.
+        ModuleNotFoundError: the extra `prometheus` is not installed; raised by the import.
+        TypeError: not a producer; names its place. Or not a registry.
         ValueError: from the registry, if it has a collector of these names.
     """
 
@@ -74,6 +75,8 @@ class ProducerCollector:
         for number, producer in enumerate(producers):
             self._add(producer, f"producers[{number}]")
         if registry is not None:
+            if not callable(getattr(registry, "register", None)):
+                raise TypeError(f"registry must be a CollectorRegistry or None, not {type(registry).__name__}")
             registry.register(cast("Collector", self))  # by its methods: checkers of types cannot see such a base class
 
     def add(self, producer: HasMetrics) -> None:

@@ -9,8 +9,14 @@ import json
 from io import BytesIO
 from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
+from aioproducer.integrations._extras import check_installed
 from aioproducer.integrations.schema_registry._schemas import Schema, SchemaOptions
-from aioproducer.integrations.schema_registry._serializer import RegistrySerializer, schema_of
+from aioproducer.integrations.schema_registry._serializer import (
+    RegistrySerializer,
+    check_bool,
+    check_to_dict,
+    schema_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +76,9 @@ class AvroSerializer(RegistrySerializer[ValueT]):
         validate: bool = False,
         **options: Unpack[SchemaOptions],
     ) -> None:
+        check_installed("AvroSerializer needs fastavro", "registry", module="fastavro")
+        check_bool("validate", validate)
+        check_to_dict(to_dict)
         own = schema_of(schema, "AVRO")
         self._to_dict = to_dict
         self._validates = validate

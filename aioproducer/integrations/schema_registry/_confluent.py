@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from aioproducer.integrations._extras import check_installed
 from aioproducer.integrations.schema_registry._schemas import Schema, SchemaId, SchemaReference, SchemaRegistryError
 
 if TYPE_CHECKING:
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
+_NEED: Final = "a schema registry needs confluent-kafka's client"
 _SHOWN_CHARACTERS: Final = 300
-"""Of an error's text: a proxy may answer with a whole page."""
+"""Limit of an error's text: a proxy may answer with a whole page."""
 
 
 class ConfluentRegistry:
     """A schema registry, asked by confluent-kafka's `AsyncSchemaRegistryClient`.
 
-    May be shared by serializers; opened by the first request, on its event loop.
+    May be shared by serializers. Reads its certificates when it is made; connects with the first request, on its loop.
 
     Args:
         registry: URLs, a configuration of `AsyncSchemaRegistryClient` such as `{"url": ...,
@@ -34,17 +36,16 @@ class ConfluentRegistry:
 
     Raises:
         ModuleNotFoundError: the extra `registry` is not installed.
-        TypeError: of another type.
+        TypeError, ValueError: of another type, or a configuration that the client refuses.
     """
 
     def __init__(self, registry: str | Mapping[str, object] | AsyncSchemaRegistryClient) -> None:
         self._conf: Mapping[str, object] | None = None
-        self._client: AsyncSchemaRegistryClient | None = None
-        _check_installed()
-        if isinstance(registry, str):
-            self._conf = {"url": registry}
-        elif isinstance(registry, Mapping):
-            self._conf = dict(registry)
+        self._client: AsyncSchemaRegistryClient | None
+        check_installed(_NEED, "registry", module="confluent_kafka.schema_registry")
+        if isinstance(registry, str | Mapping):
+            self._conf = {"url": registry} if isinstance(registry, str) else dict(registry)
+            self._client = _made(self._conf)  # connects to nothing yet
         elif hasattr(registry, "register_schema_full_response"):
             self._client = registry
         else:
@@ -87,11 +88,11 @@ class ConfluentRegistry:
             await _close(client)
 
     async def _open(self) -> AsyncSchemaRegistryClient:
-        if self._client is None:
-            from confluent_kafka.schema_registry import AsyncSchemaRegistryClient  # noqa: PLC0415  # heavy, optional
-
-            # It reads certificates, which would block the event loop.
-            made = await asyncio.to_thread(AsyncSchemaRegistryClient, dict(self._conf or {}))
+        if self._client is None:  # closed, and used again
+            try:
+                made = await asyncio.to_thread(_made, self._conf or {})  # reads certificates
+            except ValueError as error:
+                raise SchemaRegistryError(str(error)) from error
             await self._keep_first(made)
         assert self._client is not None
         return self._client
@@ -139,6 +140,27 @@ class ConfluentRegistry:
         return "<ConfluentRegistry>"  # a URL or a configuration may hold a password
 
 
+def _made(conf: Mapping[str, object]) -> AsyncSchemaRegistryClient:
+    """Return a client.
+
+    Raises:
+        TypeError, ValueError: the configuration is not valid.
+    """
+    from confluent_kafka.schema_registry import AsyncSchemaRegistryClient  # noqa: PLC0415  # heavy, optional
+
+    urls = conf.get("url")
+    if not isinstance(urls, str):
+        raise TypeError(f"registry: url must be text, not {type(urls).__name__}")
+    if not all(url.strip().startswith(("http://", "https://")) for url in urls.split(",")):
+        raise ValueError("registry: url must be one or more URLs, http:// or https://, with commas between")
+    try:
+        return AsyncSchemaRegistryClient(dict(conf))
+    except TypeError as error:
+        raise TypeError(f"registry: {error}") from error
+    except Exception as error:  # such as OSError: there is no such certificate
+        raise ValueError(f"registry: {type(error).__name__}: {error}") from error
+
+
 async def _answer(what: str, asked: Awaitable[ResultT]) -> ResultT:
     """Await an answer, and raise a `SchemaRegistryError` for each error of the client."""
     from confluent_kafka.schema_registry import SchemaRegistryError as TheirError  # noqa: PLC0415  # heavy, optional
@@ -165,11 +187,3 @@ async def _close(client: AsyncSchemaRegistryClient) -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
-def _check_installed() -> None:
-    try:
-        import confluent_kafka.schema_registry  # noqa: F401, PLC0415  # heavy, optional
-    except ModuleNotFoundError as error:
-        text = "a schema registry needs confluent-kafka's client: pip install 'aioproducer[registry]'"
-        raise ModuleNotFoundError(text, name=error.name) from error

@@ -8,8 +8,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack, overload
 
+from aioproducer.integrations._extras import check_installed
 from aioproducer.integrations.schema_registry._schemas import Schema, SchemaOptions
-from aioproducer.integrations.schema_registry._serializer import RegistrySerializer, schema_of
+from aioproducer.integrations.schema_registry._serializer import (
+    RegistrySerializer,
+    check_bool,
+    check_to_dict,
+    schema_of,
+)
 from aioproducer.serializers import JsonSerializer
 
 if TYPE_CHECKING:
@@ -78,6 +84,9 @@ class JsonSchemaSerializer(RegistrySerializer[ValueT]):
         validate: bool = True,
         **options: Unpack[SchemaOptions],
     ) -> None:
+        check_installed("JsonSchemaSerializer needs jsonschema", "registry", module="jsonschema")
+        check_bool("validate", validate)
+        check_to_dict(to_dict)
         own = schema_of(schema, "JSON")
         self._to_dict = to_dict
         self._validates = validate
@@ -112,7 +121,7 @@ def _loads(schema: Schema) -> dict[str, object]:
 
 
 def validator_of(schema: Schema) -> _Validator:
-    """Return what validates by a schema and its references.
+    """Return the validator of a schema and its references.
 
     Raises:
         ValueError: not a valid schema.

@@ -1,4 +1,4 @@
-"""What the serializers of all three formats share: the id, asked for once, and the frame around the payload."""
+"""Base of the serializers of all three formats: the id, asked for once, and the frame around the payload."""
 
 from __future__ import annotations
 
@@ -81,6 +81,8 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         unknown = set(options) - set(SchemaOptions.__annotations__)
         if unknown:
             raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}")
+        for name in ("auto_register", "use_latest_version", "normalize", "id_in_header", "is_key"):
+            check_bool(name, options.get(name, False))
         self._kind = kind
         self._schema = schema
         self._owned, self._registry = _client_of(registry)
@@ -184,7 +186,7 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         return with_header
 
     def _after_id(self) -> bytes:
-        """Return what stands between the id and the payload."""
+        """Return the bytes between the id and the payload."""
         return b""
 
     @abstractmethod
@@ -229,6 +231,18 @@ def _client_of(registry: RegistryArgument) -> tuple[ConfluentRegistry | None, Sc
             f"not {type(registry).__name__}"
         )
     return None, registry
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raise a TypeError that names the argument, unless it is a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
+
+
+def check_to_dict(to_dict: object) -> None:
+    """Raise a TypeError for a `to_dict` that cannot be called."""
+    if to_dict is not None and not callable(to_dict):
+        raise TypeError(f"to_dict must be a function or None, not {type(to_dict).__name__}")
 
 
 def _check_strategy(strategy: object, record_name: str | None) -> None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._native.append import OpenPartition, RecordAppender
     from aioproducer._native.delivery import Delivery
-    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+    from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
     from aioproducer._network.response_future import ResponseT
     from aioproducer._producer.unfinished_record import UnfinishedRecord
     from aioproducer._protocol.messages import Api
@@ -88,7 +88,7 @@ class MockMetadata(MetadataRefresher):
     async def run(self) -> None:
         self.refreshes += 1
         self._publish(self._current(asyncio.get_running_loop().time()))
-        self._end_first_answers(None)
+        self._end_first_responses(None)
         await asyncio.get_running_loop().create_future()
 
     def add_topic(self, topic: str, now: float) -> None:
@@ -132,11 +132,11 @@ class MockBatches(OpenBatches):
         if slot.builder is not None:
             self.batch_full(slot)
         self._sent.close_open()
-        dependencies, place = self._dependencies, slot.queue.topic_partition
-        result = BatchResult(dependencies.loop, place)
+        dependencies, topic_partition = self._dependencies, slot.queue.topic_partition
+        result = BatchResult(dependencies.loop, topic_partition)
         if self._chunk.capacity < size:
             self._chunk = Chunk(size)
-        run = Run(place, result, dependencies.generations.enter(), self.clock(), given=self._sent.given)
+        run = Run(topic_partition, result, dependencies.generations.enter(), self.clock(), given=self._sent.given)
         self._sent.given = None
         if self._is_transactional:
             self._note_in_transaction(slot.queue)
@@ -241,7 +241,7 @@ class MockCoordinators(Coordinators):
             asked = request.subject
             assert isinstance(asked, OffsetsToSend)
             self._sent.history.add_offsets(asked.group.group_id, asked.offsets)
-            return PartitionsResponse(0, [PartitionResult(*place, 0) for place in asked.offsets])
+            return PartitionsResponse(0, [PartitionResult(*topic_partition, 0) for topic_partition in asked.offsets])
         self._epoch += 1  # KIP-890: every end gives another one
         if request.api is INIT_PRODUCER_ID:
             return ProducerIdResponse(0, 0, PRODUCER_ID, self._epoch)
@@ -292,7 +292,7 @@ class _Resumed:
         self._sent = sent
         self._given = given
 
-    def append_bytes(self, *arguments: object) -> Delivery | PreparedRecord:
+    def append_bytes(self, *arguments: object) -> Delivery | RecordArguments:
         self._sent.given = self._given
         return self._pipeline.append_bytes(*arguments)  # type: ignore[arg-type]  # passed through
 

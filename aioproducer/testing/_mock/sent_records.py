@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Run:
     """Records accepted one after another for one partition."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     result: BatchResult
     generation: int
     called_at: float  # monotonic seconds
@@ -49,7 +49,7 @@ class Run:
 
     def records(self) -> Iterator[ProducerRecord]:
         """Yield what a consumer would get, or the objects that were serialized."""
-        topic, partition = self.place
+        topic, partition = self.topic_partition
         for index, logged in enumerate(decode_records(self.batch)):
             if index in self.unsent:
                 continue
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(slots=True)
 class History:
-    """What was accepted, and what is in the open transaction."""
+    """The accepted records, and those in the open transaction."""
 
     accepted: list[Run] = field(default_factory=list)
     uncommitted: list[Run] = field(default_factory=list)
@@ -132,8 +132,8 @@ class SentRecords:
         builder, slot.builder = slot.builder, None
         assert builder is not None
         run.count = builder.count
-        run.base_offset = self._ends.get(run.place, 0)
-        self._ends[run.place] = run.base_offset + run.count
+        run.base_offset = self._ends.get(run.topic_partition, 0)
+        self._ends[run.topic_partition] = run.base_offset + run.count
         self.total += run.count
         run.batch = batch_of(
             memoryview(builder.chunk)[: builder.size],
@@ -178,8 +178,8 @@ class SentRecords:
     def _taken_apart(self, run: Run) -> list[Run]:
         parts = [
             Run(
-                run.place,
-                BatchResult(self._loop, run.place),
+                run.topic_partition,
+                BatchResult(self._loop, run.topic_partition),
                 run.generation,
                 run.called_at,
                 count=1,
@@ -203,7 +203,7 @@ class SentRecords:
 
     def fail(self, run: Run, error: KafkaError) -> None:
         """Fail a run."""
-        topic, partition = run.place
+        topic, partition = run.topic_partition
         elapsed_s = self._loop.time() - run.called_at
         detailed = error.with_details(topic=topic, partition=partition, elapsed_s=elapsed_s)
         self._completion.counts.batch_records_failed += run.count
@@ -227,8 +227,8 @@ class SentRecords:
     def purge(self, topic: str | None, error: KafkaError) -> int:
         """Fail the records of a topic, or of all, as not sent; return how many."""
         self.close_open()
-        purged = [run for run in self._pending if topic in {None, run.place.topic}]
-        self._pending = deque(run for run in self._pending if topic not in {None, run.place.topic})
+        purged = [run for run in self._pending if topic in {None, run.topic_partition.topic}]
+        self._pending = deque(run for run in self._pending if topic not in {None, run.topic_partition.topic})
         for run in purged:
             self._fail_unsent(run, error)
         return sum(run.count for run in purged)
@@ -251,14 +251,14 @@ class SentRecords:
             for at, part in enumerate(parts, index):
                 self._pending.insert(at, part)
         for later in self._pending:
-            if later.place == run.place and later.base_offset > run.base_offset:
+            if later.topic_partition == run.topic_partition and later.base_offset > run.base_offset:
                 later.base_offset -= 1
         text = f"not acknowledged within deadline={deadline.seconds:g}: the test has not ended the record before"
         self._fail_unsent(run, DeliveryTimeoutError(text, outcome=Outcome.NOT_WRITTEN))
 
     def _fail_unsent(self, run: Run, error: KafkaError) -> None:
         """Fail records that were never sent: they get no offsets, and are not in the history."""
-        self._ends[run.place] -= run.count
+        self._ends[run.topic_partition] -= run.count
         (run.whole or run).unsent.update(range(run.first, run.first + run.count))
         self.fail(run, error)
 

@@ -21,7 +21,7 @@ from aioproducer.testing.fake_broker.exchange import (
 )
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind
 from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.security.sessions import Admission, SaslSession
+from aioproducer.testing.fake_broker.security.sessions import SaslSession, SessionVerdict
 from aioproducer.testing.fake_broker.wire.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
 
@@ -158,12 +158,12 @@ class Broker:
             exchange.hang_up("too many bytes before authentication")
             return False
         match session.admit(exchange.api, now):
-            case Admission.SERVED:
+            case SessionVerdict.SERVED:
                 return True
-            case Admission.REFUSED:
+            case SessionVerdict.REFUSED:
                 self.cluster.intruders.append(self.cluster.requests[-1])
                 refuse_between_tokens(exchange)
-            case Admission.CLOSED:
+            case SessionVerdict.CLOSED:
                 exchange.hang_up("a request without authentication")
         return False
 

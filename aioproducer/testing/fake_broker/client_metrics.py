@@ -16,7 +16,7 @@ DEFAULT_INTERVAL_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSubscription:
-    """What all clients are asked for."""
+    """The metrics that all clients are asked for."""
 
     prefixes: tuple[str, ...] = ("*",)
     """Beginnings of the wanted metrics' names; `("*",)` is all, `()` none."""

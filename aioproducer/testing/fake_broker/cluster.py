@@ -27,7 +27,7 @@ from aioproducer.testing.fake_broker.security.credentials import Credentials
 from aioproducer.testing.fake_broker.security.sessions import SaslSession, SeenAuthentication
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, Coordinators, ProducerIds
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, CoordinatorTable, ProducerIds
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
 from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry
 from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
@@ -36,7 +36,7 @@ from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 REQUESTS_KEPT = 10_000
 
 Observer: TypeAlias = Callable[[Exchange, object, float], None]
-"""Takes the exchange, its answer (a tree, or for Produce the `PartitionResult`s), and the time in seconds."""
+"""Takes the exchange, its answer (a tree, or for Produce the `ProduceResult`s), and the time in seconds."""
 
 
 class ModelCluster:
@@ -56,7 +56,7 @@ class ModelCluster:
         )
         self.producer_ids: ProducerIds = ProducerIds(settings.producer_ids_load_s)
         self.features: Features = Features(settings.profile, settings.transaction_version)
-        self.coordinators: Coordinators = Coordinators(
+        self.coordinators: CoordinatorTable = CoordinatorTable(
             self.live_nodes, settings.coordinator_load_s, unload_group=self.groups.unload
         )
         self.markers: MarkerWriter = MarkerWriter(self.topics, self.groups, settings=settings, schedule=self.schedule)

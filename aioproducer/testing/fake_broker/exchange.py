@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.fake_broker.security.sessions import SaslSession, SeenAuthentication
     from aioproducer.testing.fake_broker.settings import ClusterSettings
     from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-    from aioproducer.testing.fake_broker.transactions.coordinators import Coordinators, ProducerIds
+    from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorTable, ProducerIds
     from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
     from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
 
@@ -65,7 +65,7 @@ class SharedState(Protocol):
     topics: TopicCatalogue
     producer_ids: ProducerIds
     features: Features
-    coordinators: Coordinators
+    coordinators: CoordinatorTable
     markers: MarkerWriter
     transactions: TransactionCoordinator
     client_metrics: ClientMetrics
@@ -206,7 +206,7 @@ class Exchange:
 
     # Faults
 
-    def place(self, topic: str | None = None, partition: int | None = None) -> Where:
+    def where(self, topic: str | None = None, partition: int | None = None) -> Where:
         """Return where this request is, for rules to match."""
         return Where(
             api=self.api, node_id=self.broker.node_id, client_id=self.header.client_id, topic=topic, partition=partition
@@ -215,7 +215,7 @@ class Exchange:
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
         """Return the rule of this kind that applies now, or None."""
         faults = self.cluster.faults
-        return faults._take(kind, self.place(topic, partition)) if kind in faults._kinds else None
+        return faults._take(kind, self.where(topic, partition)) if kind in faults._kinds else None
 
     def injected_error(self, topic: str | None = None, partition: int | None = None) -> int:
         """Return the error code injected by a test; 0 if there is none."""
@@ -227,5 +227,5 @@ class Exchange:
         faults = self.broker.cluster.faults
         if FaultKind.ERROR not in faults._kinds:
             return 0
-        fault = faults._take(FaultKind.ERROR, self.place(topic, partition), names_topic=True)
+        fault = faults._take(FaultKind.ERROR, self.where(topic, partition), names_topic=True)
         return fault.code if fault else 0

@@ -47,7 +47,7 @@ _OF_PARTITIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The requests that a rule applies to; None: any."""
+    """The requests that a rule applies to; None stands for any."""
 
     api: ApiKey | None = None
     node_id: int | None = None
@@ -55,14 +55,14 @@ class Where:
     topic: str | None = None
     partition: int | None = None
 
-    def _matches(self, place: "Where") -> bool:
-        """Whether the rule applies to a request at `place`, all of whose fields are known."""
+    def _matches(self, request: "Where") -> bool:
+        """Whether the rule applies to `request`, all of whose fields are known."""
         return (
-            self.api in {None, place.api}
-            and self.node_id in {None, place.node_id}
-            and self.client_id in {None, place.client_id}
-            and self.topic in {None, place.topic}
-            and self.partition in {None, place.partition}
+            self.api in {None, request.api}
+            and self.node_id in {None, request.node_id}
+            and self.client_id in {None, request.client_id}
+            and self.topic in {None, request.topic}
+            and self.partition in {None, request.partition}
         )
 
 
@@ -78,7 +78,7 @@ class Fault:
     """The error code of the response."""
 
     base_offset: int | None = None
-    """The offset beside the error; None: Kafka's, which is -1 before the append and the batch's offset after it."""
+    """The offset beside the error; None for Kafka's, which is -1 before the append and the batch's offset after it."""
 
     amount: float = 0.0
     """Seconds of a delay, milliseconds of a throttle, bytes claimed by an oversized frame."""
@@ -113,9 +113,9 @@ class Fault:
         if not -_INT16 <= self.code < _INT16:
             raise ValueError(f"code must be between {-_INT16} and {_INT16 - 1}, not {self.code}")
 
-    def _applies(self, place: Where) -> bool:
+    def _applies(self, request: Where) -> bool:
         """Whether the rule applies now; counts down `skip` and `times`."""
-        if self.times == 0 or not self.where._matches(place):
+        if self.times == 0 or not self.where._matches(request):
             return False
         if self.skip > 0:
             self.skip -= 1
@@ -126,7 +126,7 @@ class Fault:
         return True
 
 
-class Faults:  # noqa: PLR0904 - one verb a fault
+class Faults:  # noqa: PLR0904 - one method per fault
     """All rules of a cluster, and a method per fault that adds one.
 
     Each takes `times` and `skip`, and selects requests by `api`, `node_id`, `client_id` (errors and `omit_partition`
@@ -160,10 +160,10 @@ class Faults:  # noqa: PLR0904 - one verb a fault
         for fault in list(self._rules):
             self.remove(fault)
 
-    def _take(self, kind: FaultKind, place: Where, *, names_topic: bool = False) -> Fault | None:
+    def _take(self, kind: FaultKind, request: Where, *, names_topic: bool = False) -> Fault | None:
         """Return the rule of this kind that applies now, or None; `names_topic`: only rules with a topic."""
         rules = (rule for rule in self._kinds.get(kind, ()) if rule.where.topic is not None or not names_topic)
-        applying = next((rule for rule in rules if rule._applies(place)), None)
+        applying = next((rule for rule in rules if rule._applies(request)), None)
         if applying is not None and applying.times == 0:
             self._retire(applying)
         return applying

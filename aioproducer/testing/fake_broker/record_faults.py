@@ -64,14 +64,14 @@ def walk_records(section: memoryview, header: BatchHeader) -> list[WalkedRecord]
 
 
 def record_faults(
-    records: list[WalkedRecord], header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
+    records: list[WalkedRecord], header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, partition_name: str
 ) -> Iterator[RecordFault]:
     """Yield each record that the topic does not take, with the first reason."""
     low, high = wall_clock_ms - config.timestamp_before_max_ms, wall_clock_ms + config.timestamp_after_max_ms
     shown = f"[{low}, {(high + _LONG_MAX + 1) % _LONG_RANGE - _LONG_MAX - 1}]"  # Java's sum, which may overflow
     for record in records:
         if config.is_compacted and record.key_size < 0:
-            text = f"Compacted topic cannot accept message without key in topic partition {place}"
+            text = f"Compacted topic cannot accept message without key in topic partition {partition_name}"
             yield RecordFault(record.batch_index, codes.INVALID_RECORD, text)
         elif config.is_log_append_time:
             if header.is_log_append_time:

@@ -34,7 +34,7 @@ class ClusterSettings:
     """From the first InitProducerId until ids are given; 14 COORDINATOR_LOAD_IN_PROGRESS until then."""
 
     transaction_version: int | None = None
-    """The finalized feature `transaction.version`, 0 to 2; None: the highest that the release has."""
+    """The finalized feature `transaction.version`, 0 to 2; None for the highest of the release."""
 
     transaction_max_timeout_s: float = 900.0
     """The longest time-out a transactional id may have, `transaction.max.timeout.ms`."""
@@ -63,7 +63,7 @@ class ClusterSettings:
 
     group_max_session_timeout_s: float = 1800.0  # the longest one, `group.max.session.timeout.ms`
     metrics_subscription: MetricsSubscription | None = None
-    """What clients shall push of their metrics (KIP-714); None: no broker has a plug-in that takes them."""
+    """The metrics that clients shall push (KIP-714); None if no broker has a plug-in that takes them."""
 
     max_request_bytes: int = 100 * 1024 * 1024  # a larger frame closes the connection, `socket.request.max.bytes`
     security: ClusterSecurity | None = None  # of the listeners beside the plaintext one

@@ -60,7 +60,7 @@ def require_kafka_prerequisites(version: str, *, tools: bool = False) -> None:
 
 
 def cache_folder() -> Path:
-    """Where this user's jars and formatted log folders are kept; safe to delete at any time nothing runs."""
+    """The folder of this user's jars and formatted log folders; safe to delete at any time nothing runs."""
     if "XDG_CACHE_HOME" in os.environ:
         root = Path(os.environ["XDG_CACHE_HOME"])
     else:

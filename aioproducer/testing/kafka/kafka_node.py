@@ -28,7 +28,7 @@ log4j.appender.stdout.layout.ConversionPattern=%d{HH:mm:ss.SSS} %-5p %c{1} - %m%
 
 @dataclass(frozen=True, slots=True)
 class NodeProgram:
-    """What every node of a cluster runs."""
+    """The programs and settings that all nodes of a cluster share."""
 
     jars: Path
     """Folder of `kafka_jars`."""
@@ -67,7 +67,7 @@ class KafkaNode:
 
     @property
     def process_id(self) -> int:
-        """Of the JVM that runs it, or ran it last.
+        """The process id of the JVM that runs it, or ran it last.
 
         Raises:
             BrokerStartError: it was never started.
@@ -76,7 +76,7 @@ class KafkaNode:
 
     @property
     def log_folder(self) -> Path:
-        """Where it keeps its partitions: TOPIC-PARTITION/00000000000000000000.log and so on."""
+        """The folder of its partitions: TOPIC-PARTITION/00000000000000000000.log and so on."""
         return self.folder / "log"
 
     def log_tail(self, lines: int = 15) -> str:

@@ -162,7 +162,7 @@ class Kdc:  # noqa: PLR0904 - the life of the realm, and its principals
 
     @property
     def folder(self) -> Path:
-        """Where the realm and its keytabs are.
+        """The folder of the realm and its keytabs.
 
         Raises:
             BrokerStartError: it does not run.

@@ -23,14 +23,14 @@ ATTEMPT_S = 5.0  # how long one question may take before it counts as unanswered
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What one broker says about its cluster."""
+    """A broker's report about its cluster."""
 
     brokers: int  # how many brokers are alive
     controller_id: int  # node id of a broker to send administration requests to; -1 while there is none
 
 
 async def ask_for_cluster(host: str, port: int) -> ClusterView | None:
-    """What the broker says now, or `None` while it does not listen, answer or accept requests."""
+    """Return the broker's current report, or `None` while it does not listen, answer or accept requests."""
     try:
         async with asyncio.timeout(ATTEMPT_S):
             return await _ask(host, port)
@@ -82,6 +82,6 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, r
 
 
 def _after_string(answer: bytes, position: int) -> int:
-    """Where the string that starts at `position` ends; a null string has length -1."""
+    """Return where the string that starts at `position` ends; a null string has length -1."""
     (length,) = struct.unpack_from(">h", answer, position)
     return position + 2 + max(0, int(length))

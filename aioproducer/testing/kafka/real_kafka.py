@@ -87,7 +87,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
             nodes: how many brokers, numbered from 1. With three, topics have three replicas and need two in sync.
             ports: the client port of each node; free ones are found where this is `None`.
             advertised_ports: the port of a proxy in front of each node. Each node then has a second listener
-                (`node(1).ports.proxied`) for that proxy, and who came in by it is told these ports.
+                (`node(1).ports.proxied`) for that proxy, and its clients are given these ports.
             properties: broker settings by Kafka's names, for all nodes, over the small and fast ones of this package.
             features: levels to format with by Kafka's names, `{"transaction.version": 0}` for a 4.x without KIP-890.
             security: secured listeners beside the plaintext one, by the names of `LISTENERS` in
@@ -201,7 +201,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
 
     @property
     def security_folder(self) -> Path:
-        """Where the certificates are: `ca.pem` and `client.pem` for clients, and those of the brokers.
+        """The folder of the certificates: `ca.pem` and `client.pem` for clients, and those of the brokers.
 
         Raises:
             BrokerStartError: the cluster does not run.

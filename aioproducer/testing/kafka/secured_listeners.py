@@ -20,7 +20,7 @@ def write_broker_files(security: ClusterSecurity, folder: Path) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file at once: who reads it meanwhile has the old one or the new one whole."""
+    """Replace a file at once: a reader gets the whole old file or the whole new one."""
     arriving = path.with_name(f"{path.name}.new")
     arriving.write_text(text, "utf-8")
     arriving.replace(path)
@@ -74,7 +74,7 @@ def _sasl_properties(security: ClusterSecurity, listener: str, folder: Path) -> 
 
 
 def _jaas(mechanism: str, security: ClusterSecurity) -> str:
-    """What the broker's side of a mechanism is configured with."""
+    """Return the configuration of the broker's side of a mechanism."""
     arguments = ""
     if mechanism == "PLAIN":
         arguments = "".join(f' user_{name}="{password}"' for name, password in security.users.items())

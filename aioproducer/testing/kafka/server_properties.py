@@ -28,7 +28,7 @@ class ProxiedPorts:
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """Where one node listens, on loopback."""
+    """The addresses of one node, on loopback."""
 
     node_id: int  # from 1
     broker_port: int  # where clients connect
@@ -68,7 +68,7 @@ SMALL_AND_FAST = {
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "1000",
 }
-"""What differs from Kafka's defaults so that a node starts in seconds and stays small."""
+"""Differences from Kafka's defaults, so that a node starts in seconds and stays small."""
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

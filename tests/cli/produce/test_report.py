@@ -52,7 +52,7 @@ def test_error_before_reading_stands_alone() -> None:
     assert list(summary(replace(ENDING, error="no broker"), Tally())) == ["no broker"]
 
 
-def test_interrupted_transaction_says_when_and_that_nothing_is_there(tally: Tally) -> None:
+def test_interrupted_transaction_says_when_and_that_none_remains(tally: Tally) -> None:
     result = replace(ENDING, interrupted_by="SIGINT", transaction=TransactionOutcome.ABORTED)
 
     assert list(summary(result, tally)) == [

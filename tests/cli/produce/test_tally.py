@@ -110,5 +110,5 @@ def test_lines_are_named_by_their_input() -> None:
             tally.bad(tally.read_line(), BadLineError("bad"), is_skipped=True)
     (problem,) = tally.problems.values()
 
-    assert [tally.place(line) for line in (1, 3, 4, 6)] == [("a", 1), ("a", 3), ("b", 1), ("b", 3)]
-    assert list(tally.places(problem.lines)) == [("a", 1, 3), ("b", 1, 3)]
+    assert [tally.position(line) for line in (1, 3, 4, 6)] == [("a", 1), ("a", 3), ("b", 1), ("b", 3)]
+    assert list(tally.ranges(problem.lines)) == [("a", 1, 3), ("b", 1, 3)]

@@ -1,6 +1,6 @@
 """What any client of the cluster may have chosen plays no tricks with a terminal, and fits on a line."""
 
-from aioproducer._admin.transactions import OpenTransaction
+from aioproducer._admin.transactions import IdleTransaction
 from aioproducer._protocol.transaction_admin_messages import ActiveProducer, ListedTransaction, TransactionDescription
 from aioproducer.cli.txn.tables import described_lines, hanging_lines, listed_lines
 
@@ -27,7 +27,7 @@ def test_description_shows_no_raw_text() -> None:
 def test_suggested_abort_command_quotes_its_topic() -> None:
     """It is there to be copied into a shell."""
     producer = ActiveProducer(7, 0, 0, 1, 0, 5)
-    lines = list(hanging_lines([OpenTransaction("t; rm -rf ~\x1b", 0, producer, 60.0)]))
+    lines = list(hanging_lines([IdleTransaction("t; rm -rf ~\x1b", 0, producer, 60.0)]))
 
     assert is_harmless(lines)
     assert r"--topic 't; rm -rf ~\x1b' --partition 0" in lines[-1]

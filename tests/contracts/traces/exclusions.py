@@ -4,8 +4,7 @@ Nothing else may differ. Each row takes away, on both sides, the one thing it na
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
 from aioproducer.testing.fake_broker.version_profiles import VersionProfile
@@ -104,27 +103,23 @@ EXCLUSIONS: Sequence[Exclusion] = (
 )
 
 
-NOT_SENT: Mapping[str, str] = MappingProxyType(
-    {
-        "the time while a transaction is completing": "the player waits until it is complete",
-        "transactions that are open for too long, epochs used up": "they have stories of their own in `contracts/`",
-        "Produce 0-2, Fetch 0-3 and the like on 3.9.1": "message formats 0 and 1 are not served",
-        "Fetch sessions": "the model declines them by session id 0, as brokers without room for more do",
-        "groups' own requests but for offsets": "they have tests of their own, with real clients",
-        "DescribeConfigs": "the model lists the settings that it knows, not a broker's hundreds",
-        "internal topics": "the model has none",
-        "null records for a partition that exists": "brokers never answer and hold the connection; so does the model",
-        "one partition twice in ListOffsets or DeleteRecords": "releases answer differently, and no client does it",
-        "replica ids from 0 on": "they are for brokers",
-        "flags other than 0 and 1": "kio refuses them, Kafka takes them for true",
-        "settings of levels of compression and of ratios with values that are refused": "the model keeps any text",
-        "more than 10,000 new partitions": "a limit of the controller's batches",
-        "times within 40 s after the trace's start": "they could not be told from those of appends",
-        "waiting for retention, compaction, expiry of producers": "they come when the broker likes",
-        "more nodes than one": "leaders, copies and ISR are in the model's own tests and in those on three nodes",
-    }
-)
-"""What no trace contains, and why."""
+# Not sent in any trace:
+# - the time while a transaction is completing: the player waits until it is complete
+# - transactions that are open for too long, epochs used up: they have stories of their own in `contracts/`
+# - Produce 0-2, Fetch 0-3 and the like on 3.9.1: message formats 0 and 1 are not served
+# - Fetch sessions: the model declines them by session id 0, as brokers without room for more do
+# - groups' own requests but for offsets: they have tests of their own, with real clients
+# - DescribeConfigs: the model lists the settings that it knows, not a broker's hundreds
+# - internal topics: the model has none
+# - null records for a partition that exists: brokers never answer and hold the connection; so does the model
+# - one partition twice in ListOffsets or DeleteRecords: releases answer differently, and no client does it
+# - replica ids from 0 on: they are for brokers
+# - flags other than 0 and 1: kio refuses them, Kafka takes them for true
+# - settings of levels of compression and of ratios with values that are refused: the model keeps any text
+# - more than 10,000 new partitions: a limit of the controller's batches
+# - times within 40 s after the trace's start: they could not be told from those of appends
+# - waiting for retention, compaction, expiry of producers: they come when the broker likes
+# - more nodes than one: leaders, copies and ISR are in the model's own tests and in those on three nodes
 
 
 def without_exclusions(step: Step, profile: VersionProfile, answer: object) -> object:

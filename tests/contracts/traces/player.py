@@ -25,7 +25,6 @@ from tests.contracts.traces.transaction_watch import TransactionWatch
 from tests.kafka_releases import profile_of
 
 _BARRIER: Step = {"api": "API_VERSIONS", "v": 0}
-_LOADING = 14
 
 
 class Player:

@@ -8,7 +8,6 @@ from tests.contracts.traces.batches import BatchWords
 from tests.contracts.traces.message_codec import Tree
 from tests.contracts.traces.steps import PartitionWords, Step
 
-NEWEST_PRODUCE = 13
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -2, -1, -3, -4
 CODECS = (0, 0, 0, 1, 2, 3, 4)
 
@@ -66,9 +65,6 @@ class TraceWriter:
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
-
-    def any_topic(self) -> str:
-        return self.random.choice(list(self.topics))
 
     # Topics
 

@@ -95,7 +95,7 @@ class Scene:
     # What must hold
 
     async def check_at_rest(self) -> None:
-        """I1, I15: nothing is counted that is not there, on a healed cluster with no calls."""
+        """Statistics count nothing that is not there, on a healed cluster without calls."""
         async with asyncio.timeout(QUIET_S):
             while (left := self.unrest()) != (0, 0, 0, 0):
                 assert left >= (0, 0, 0, 0), f"counted below nothing: {left}"

@@ -102,7 +102,7 @@ def _accept(data: bytes) -> object:
     if len(repaired) >= HEADER_SIZE:  # or the checksum would keep all damage from what comes behind it
         struct.pack_into(">I", repaired, CRC_AT, checksum(repaired))
     batch = single_batch(memoryview(repaired), 13)
-    kept = accepted_batch(batch, TOPIC, wall_clock_ms=1_700_000_000_000, place="t-0")
+    kept = accepted_batch(batch, TOPIC, wall_clock_ms=1_700_000_000_000, partition_name="t-0")
     return decode_records(kept)
 
 

@@ -1,8 +1,12 @@
-"""Bugs of connections, logs and native records."""
+"""Bugs of connections, also authenticated and encrypted ones, of logs and of native records."""
 
 from typing import Final
 
 from tests.programs.mutants.mutant import Change, Mutant
+
+_D15: Final = ("D15",)
+_SASL: Final = "_network/sasl_connection.py"
+_OF_SASL: Final = ("tests/network/test_sasl_connection.py",)
 
 CONNECTIONS_AND_RECORDS: Final = (
     Mutant(
@@ -86,7 +90,7 @@ CONNECTIONS_AND_RECORDS: Final = (
                 "_native/append.pxd",
                 "room_for",
                 """
-                    if slot.line:
+                    if slot.waiting_count:
                         return None
                     """,
                 "",
@@ -148,6 +152,57 @@ CONNECTIONS_AND_RECORDS: Final = (
                     future.set_result(None)
                     break
                     """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="request_slips_into_an_exchange",
+        breaks="a request is sent between SaslHandshake and the last token",
+        families=_D15,
+        tests=_OF_SASL,
+        changes=(
+            Change(
+                _SASL,
+                "SaslConnection._may_pass",
+                "self._phase is not _Phase.SILENT and now < self._expires_at",
+                "now < self._expires_at",
+            ),
+        ),
+    ),
+    Mutant(
+        name="refused_token_leaves_doubt",
+        breaks="what was behind a refused token counts as perhaps written, and is not sent again without need",
+        families=_D15,
+        tests=_OF_SASL,
+        changes=(
+            Change(_SASL, "SaslConnection._advance", "self._refused_at = self._token_end", "self._refused_at = None"),
+        ),
+    ),
+    Mutant(
+        name="refused_token_loses_what_was_held",
+        breaks="a request that waited for an authentication that failed never ends",
+        families=_D15,
+        tests=_OF_SASL,
+        changes=(
+            Change(
+                _SASL,
+                "SaslConnection._ends_of_lost",
+                "ends += [(request, unprocessed) for request in self._held]",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="positions_in_ciphertext",
+        breaks="ciphertext that is not sent counts as plaintext, so what was sent counts as not written",
+        families=_D15,
+        tests=("tests/network/test_tls_transport.py",),
+        changes=(
+            Change(
+                "_network/tls.py",
+                "TlsTransport.get_write_buffer_size",
+                "self._sealed.unsent(self._raw.get_write_buffer_size())",
+                "self._raw.get_write_buffer_size()",
             ),
         ),
     ),

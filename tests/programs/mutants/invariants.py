@@ -189,8 +189,8 @@ INVARIANTS: Final = (
             Change(
                 "_sender/produce_outcome.py",
                 "decide",
-                "Fail(Outcome.UNKNOWN, answer.error_code, ErrorCode.in_words(answer.error_code))",
-                "_written(answer, facts)",
+                "Fail(Outcome.UNKNOWN, response.error_code, ErrorCode.in_words(response.error_code))",
+                "_written(response, facts)",
             ),
         ),
     ),

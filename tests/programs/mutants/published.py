@@ -115,7 +115,7 @@ PUBLISHED: Final = (
             Change("_accumulator/wait_queues.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
             Change(
                 "_accumulator/wait_queues.py",
-                "WaitQueues._placed",
+                "WaitQueues._appended",
                 "self._leave(record)",
                 """
                     self._leave(record)
@@ -141,10 +141,10 @@ PUBLISHED: Final = (
             Change(
                 "_accumulator/memory_wait_queues.py",
                 "BufferWaiters._serve_front",
-                "self._show_front(place, line)",
+                "self._show_front(owner, queue)",
                 """
                     if record is not None and record.call_order == call_order:
-                        self._show_front(place, line)
+                        self._show_front(owner, queue)
                     """,
             ),
         ),
@@ -171,13 +171,13 @@ PUBLISHED: Final = (
                 "_sender/produce_outcome.py",
                 "decide",
                 """
-                    if answer is None or answer.base_offset < NO_OFFSET:
+                    if response is None or response.base_offset < NO_OFFSET:
                         return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
                     """,
                 """
-                    if answer is None:
+                    if response is None:
                         return Complete(NO_OFFSET)
-                    if answer.base_offset < NO_OFFSET:
+                    if response.base_offset < NO_OFFSET:
                         return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
                     """,
             ),
@@ -193,11 +193,11 @@ PUBLISHED: Final = (
                 "_sequence_error",
                 """
                     if facts.maybe_written:
-                        return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
+                        return Complete(NO_OFFSET, response.log_append_time, response.log_start_offset)
                     """,
                 """
-                    if facts.maybe_written and answer.base_offset >= 0:
-                        return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
+                    if facts.maybe_written and response.base_offset >= 0:
+                        return Complete(NO_OFFSET, response.log_append_time, response.log_start_offset)
                     """,
             ),
         ),
@@ -289,7 +289,7 @@ PUBLISHED: Final = (
     ),
     Mutant(
         name="close_leaves_futures",
-        breaks="what waits in line when the producer is closed never ends",
+        breaks="what waits in a queue when the producer is closed never ends",
         families=("D16",),
         changes=(
             Change(

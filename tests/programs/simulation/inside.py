@@ -39,10 +39,10 @@ class Inside:
             violated("MEMORY", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
         if pool.unallocated_bytes < 0:
             violated("MEMORY", f"more is allocated than there is: {pool!r}")
-        lines = running.wait_queues
-        if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
-            violated("MEMORY", f"no record waits, and {lines!r} counts some that do")
-        if not lines.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
+        queues = running.wait_queues
+        if not queues.records and (queues.bytes or queues._counted_records or queues._counted_bytes):  # noqa: SLF001  # as above
+            violated("MEMORY", f"no record waits, and {queues!r} counts some that do")
+        if not queues.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
             violated("MEMORY", f"no record waits, and memory is kept for some: {running.open_batches!r}")
         states[f"producer {running.lifecycle.state.value}"] += 1
 
@@ -131,12 +131,12 @@ class Inside:
         """
         parts = self._parts()
         memory, pool = parts.wait_queues._memory, parts.pool  # noqa: SLF001  # as above
-        if not memory._lines:  # noqa: SLF001  # as above
+        if not memory._queues:  # noqa: SLF001  # as above
             return
         first = min(memory, key=attrgetter("call_order"), default=None)
         if first is None:
             return
-        is_patient = pool.is_roomy and _is_moving(first.place)
+        is_patient = pool.is_roomy and _is_moving(first.queue_owner)
         whole = parts.open_batches._settings.batch_size if is_patient else 0  # noqa: SLF001  # as above
         capacity = pool.capacity_for(max(first.size, whole))
         is_free = pool._used[None] + capacity <= pool._common_limit  # noqa: SLF001  # as above
@@ -236,11 +236,11 @@ class ReadyWatch:
         self._ready = accumulator.ready
         self._settings = accumulator._settings  # noqa: SLF001  # as above
         self._violated = violated
-        self._left: dict[int, list[PartitionQueue]] = {}  # by node, as they stood in line when a request had been made
+        self._left: dict[int, list[PartitionQueue]] = {}  # by node, as they were queued when a request had been made
 
     def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:
-        """Take the batches of one request, which must be those of the first in line."""
-        waiting = self._in_line(node_id)
+        """Take the batches of one request, which must be those of the first in the queue."""
+        waiting = self._queued(node_id)
         stayed = [queue for queue in self._left.get(node_id, ()) if queue in waiting]
         if waiting[: len(stayed)] != stayed:
             self._violated("STUCK", f"{waiting} wait for node {node_id}, and {stayed} were there before")
@@ -252,10 +252,10 @@ class ReadyWatch:
         ]
         drained = self._drain(node_id, connection, now)
         self._linger.drained(drained, now)
-        self._left[node_id] = self._in_line(node_id)
+        self._left[node_id] = self._queued(node_id)
         strays = [queue for queue in self._left[node_id] if not queue.is_offered or queue.leader_id != node_id]
         if strays:
-            self._violated("STUCK", f"{strays} stand in the line of node {node_id}, and do not know it")
+            self._violated("STUCK", f"{strays} are queued for node {node_id}, and do not know it")
         size = sum(batch.wire_size for batch in may_go[: len(drained) + 1])
         is_full = len(drained) < len(may_go) and bool(drained) and size > self._settings.max_request_size
         if drained != may_go[: len(drained)] or (len(drained) < len(may_go) and not is_full):
@@ -263,19 +263,19 @@ class ReadyWatch:
         return drained
 
     def withdraw(self, queue: PartitionQueue) -> None:
-        """Let a partition leave its line: it stands in another one now, at its end."""
-        for line in self._left.values():
-            if queue in line:
-                line.remove(queue)
+        """Let a partition leave its queue: it is in another one now, at its end."""
+        for queued in self._left.values():
+            if queue in queued:
+                queued.remove(queue)
         self._withdraw(queue)
 
-    def _in_line(self, node_id: int) -> list[PartitionQueue]:
+    def _queued(self, node_id: int) -> list[PartitionQueue]:
         return list(self._ready._by_node.get(node_id, ()))  # noqa: SLF001  # as above
 
 
-def _is_moving(place: object) -> bool:
+def _is_moving(owner: object) -> bool:
     """Whether batches of a partition, or of any of a topic's, are about to give memory back."""
-    slots = place.slots if isinstance(place, TopicInfo) else [place]
+    slots = owner.slots if isinstance(owner, TopicInfo) else [owner]
     return any(_moves(slot.queue) for slot in slots if isinstance(slot, OpenPartition))
 
 

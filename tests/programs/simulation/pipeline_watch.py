@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer.testing.fake_broker.wire.produce_wire import PartitionResult
+from aioproducer.testing.fake_broker.wire.produce_wire import ProduceResult
 from tests.programs.simulation.history import History
 
 _GOOD: Final = frozenset((int(ErrorCode.NONE), int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)))
@@ -41,7 +41,7 @@ class PipelineWatch:
             )
         self._on_wire[key].append(who)
 
-    def observed(self, key: Key, results: Sequence[PartitionResult]) -> list[int]:
+    def observed(self, key: Key, results: Sequence[ProduceResult]) -> list[int]:
         """Note what a broker answers; returns the codes."""
         self._codes[key] = {each.index: each.error_code for each in results}
         return [*self._codes[key].values()]

@@ -18,7 +18,7 @@ from tests.programs.simulation.simulated_transport import SimulatedTransport
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
-    from aioproducer._accumulator.memory_wait_queues import BufferWaiters, Place
+    from aioproducer._accumulator.memory_wait_queues import BufferWaiters, QueueOwner
     from aioproducer._accumulator.open_batches import OpenBatches
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.wait_queue import WaitingRecord
@@ -158,10 +158,10 @@ class OvertakingWatch:
         self._violated = violated
         self._claimant: WaitingRecord | None = None
         """The earliest of all waiting calls, once it was tried and got no memory."""
-        self._placing: WaitingRecord | None = None
-        self._serve, self._place, self._make_room = memory.serve, memory._place, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
+        self._appending: WaitingRecord | None = None
+        self._serve, self._append, self._make_room = memory.serve, memory._append, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
         memory.serve = self.serve  # type: ignore[method-assign]  # to see which waiters are left
-        memory._place = self.place  # type: ignore[method-assign]  # noqa: SLF001  # to see which record is placed
+        memory._append = self.append  # type: ignore[method-assign]  # noqa: SLF001  # to see which record is appended
         open_batches.make_room = self.make_room  # type: ignore[method-assign]  # to see what is lent
 
     def serve(self) -> None:
@@ -169,16 +169,16 @@ class OvertakingWatch:
         self._serve()
         self._claimant = min(self._memory, key=_by_call, default=None)
 
-    def place(self, record: WaitingRecord, place: Place) -> bool:
-        """Place a record, which must be the first of its line."""
-        first = min(self._memory._lines[place], key=_by_call)  # noqa: SLF001  # as above
+    def append(self, record: WaitingRecord, owner: QueueOwner) -> bool:
+        """Append a record, which must be the first of its queue."""
+        first = min(self._memory._queues[owner], key=_by_call)  # noqa: SLF001  # as above
         if record is not first:
-            self._violated("OVERTAKEN", f"call {record.call_order} is placed before {first.call_order} of its line")
-        self._placing = record
+            self._violated("OVERTAKEN", f"call {record.call_order} is appended before {first.call_order} of its queue")
+        self._appending = record
         try:
-            return self._place(record, place)
+            return self._append(record, owner)
         finally:
-            self._placing = None
+            self._appending = None
 
     def make_room(self, slot: OpenPartition, size: int) -> bool:
         """Lend memory to a batch: common memory only to callers before the one with the first claim."""
@@ -187,8 +187,8 @@ class OvertakingWatch:
         taken = self._pool._used[None] - before  # noqa: SLF001  # as above
         if claimant is None or not claimant.is_waiting or taken <= 0:
             return is_made
-        if self._placing is None or self._placing.call_order > claimant.call_order:
-            who = "a record that did not wait" if self._placing is None else f"call {self._placing.call_order}"
+        if self._appending is None or self._appending.call_order > claimant.call_order:
+            who = "a record that did not wait" if self._appending is None else f"call {self._appending.call_order}"
             text = f"{who} takes {taken} bytes that call {claimant.call_order} with {claimant.size} bytes waits for"
             self._violated("OVERTAKEN", text)
         return is_made

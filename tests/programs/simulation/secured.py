@@ -93,7 +93,7 @@ class Secured:
         return options
 
     def heal(self) -> None:
-        self.passwords.is_silent = False
+        self.passwords.is_silent = self.passwords.is_failing = False
         self.tokens.heal()
 
 
@@ -103,12 +103,18 @@ class Passwords:
     def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
         self.newest = PASSWORD
         self.is_silent = False  # the client's function does not return
+        self.is_failing = False  # it raises
         self._clients = PASSWORD
         self._until: dict[str, float] = {}  # when a former password was replaced
         self._clock = clock
         self._chance = Random(f"passwords-{plan.seed}")
         self._changes = bool({"password changes", "slow password"} & set(plan.enabled))
         self._is_async = self._chance.random() < 0.5
+        self._troubles = Random(f"password-troubles-{plan.seed}")
+
+    def next_trouble(self) -> str:
+        """Return what the client's function does next instead of giving the password."""
+        return self._troubles.choice(("is_silent", "is_failing"))
 
     def option(self) -> object:
         """Return the value of `sasl_password`: a function, or text where it never changes."""
@@ -127,12 +133,14 @@ class Passwords:
         return password == self._clients or self._clock() - self._until.get(password, -1e9) <= within_s
 
     def _at_once(self) -> str:
+        if self.is_failing:
+            raise OSError("the vault is sealed")
         return self._clients
 
     async def _in_a_while(self) -> str:
         await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3)) * self._chance.random())
         await _once_over(lambda: self.is_silent)
-        return self._clients
+        return self._at_once()
 
 
 class SimulatedProvider:

@@ -36,10 +36,11 @@ def password_changes(nemesis: Nemesis, chance: Random) -> None:
 
 
 def slow_password(nemesis: Nemesis, chance: Random) -> None:
-    """The function that is asked for the password does not return for a while."""
+    """The function that is asked for the password does not return for a while, or fails."""
     passwords = nemesis.secured.passwords
-    passwords.is_silent = True
-    nemesis.later(nemesis.a_while(chance), lambda: setattr(passwords, "is_silent", False))
+    trouble = passwords.next_trouble()
+    setattr(passwords, trouble, True)
+    nemesis.later(nemesis.a_while(chance), lambda: setattr(passwords, trouble, False))
 
 
 def token_trouble(nemesis: Nemesis, chance: Random) -> None:

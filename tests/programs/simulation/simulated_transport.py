@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from aioproducer._network.connection import BrokerConnection
+
 if TYPE_CHECKING:
     from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
     from tests.programs.simulation.simulated_tls import TlsEnd
@@ -177,8 +179,14 @@ class SimulatedTransport(asyncio.Transport):  # noqa: PLR0904  # both ends of it
 
     @property
     def connection(self) -> Any:  # of the producer's connections; the simulation sees more than they show
-        """The producer's connection: above TLS, where there is TLS and its handshake is done."""
-        return self.protocol if self.tls is None else getattr(self.protocol, "_inner", None)
+        """The producer's connection: above TLS, where there is TLS and its handshake is done.
+
+        None also for a connection that only looks at the names of a certificate.
+        """
+        if self.tls is None:
+            return self.protocol
+        inner = getattr(self.protocol, "_inner", None)
+        return inner if isinstance(inner, BrokerConnection) else None
 
     def reset(self, reason: str) -> None:
         if not self._is_closing:

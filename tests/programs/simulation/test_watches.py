@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
-from aioproducer.testing.fake_broker.wire.produce_wire import PartitionResult
+from aioproducer.testing.fake_broker.wire.produce_wire import ProduceResult
 from tests.programs.simulation.asking_watch import AskingWatch
 from tests.programs.simulation.excuses import check_excuses
 from tests.programs.simulation.fencing_by_chance import Claim, FencingByChance
@@ -155,7 +155,7 @@ def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
         if step == "send":
             watch.sent(key, WHO, is_v1=is_v1)
         else:
-            watch.observed(key, [PartitionResult(None, None, 0, error_code=int(step))])
+            watch.observed(key, [ProduceResult(None, None, 0, error_code=int(step))])
             watch.answered(key)
     return [violation.invariant for violation in history.violations]
 

@@ -23,7 +23,7 @@ from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.exchange import Exchange, read_payload, read_request_header
 from aioproducer.testing.fake_broker.log.record_batch import BatchHeader, decode_records, read_header
 from aioproducer.testing.fake_broker.wire.primitives import Reader
-from aioproducer.testing.fake_broker.wire.produce_wire import PartitionResult, ProduceRequest, decode_produce
+from aioproducer.testing.fake_broker.wire.produce_wire import DecodedProduce, ProduceResult, decode_produce
 from tests.programs.simulation.history import History
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.resend_watch import COUNTED, ResendWatch
@@ -87,7 +87,7 @@ class Fate(Enum):
 class WireWatch:
     """Sees the frames of one run."""
 
-    def __init__(  # noqa: PLR0915  # one line a fact
+    def __init__(  # noqa: PLR0915  # one line per fact
         self, history: History, plan: Plan, clock: Callable[[], float]
     ) -> None:
         self.violated = history.violated
@@ -234,7 +234,7 @@ class WireWatch:
             self.violated("PACE", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
         self._refreshes.append(now)
 
-    def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
+    def _look_at_batches(self, request: DecodedProduce, key: tuple[int, int], transport: SimulatedTransport) -> None:
         size = sum(len(produced.records or b"") for produced in request.partitions)
         if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
             self.violated("TIMEOUT", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
@@ -313,7 +313,7 @@ class WireWatch:
             told = [code for code in codes if code]
             self._history.note("broker", "node %d answers %s: errors %s", exchange.broker.node_id, name, told)
 
-    def _observe_results(self, exchange: Exchange, results: Sequence[PartitionResult]) -> None:
+    def _observe_results(self, exchange: Exchange, results: Sequence[ProduceResult]) -> None:
         key = (exchange.connection_id, exchange.header.correlation_id)
         is_appended = True
         for each in results:
@@ -378,13 +378,13 @@ class _Batch:
 
 
 @lru_cache(maxsize=1)
-def produce_in(frame: bytes, version: int) -> ProduceRequest:
+def produce_in(frame: bytes, version: int) -> DecodedProduce:
     header, reader = read_request_header(memoryview(frame)[4:])
     api = ApiKey.PRODUCE
     return decode_produce(Reader(read_payload(api, header, reader), flexible=api.is_flexible(version)), version)
 
 
-def _results(answer: object) -> Sequence[PartitionResult]:
+def _results(answer: object) -> Sequence[ProduceResult]:
     assert isinstance(answer, list)
     return answer
 

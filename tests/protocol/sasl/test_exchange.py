@@ -9,7 +9,7 @@ from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session, exchange
 from aioproducer._protocol.sasl.oauthbearer import OAuthBearer
 from aioproducer._protocol.sasl.plain import Plain
-from aioproducer._protocol.sasl.steps import Bearer, BearerWanted, NextAnswer, PasswordWanted, Send, Step
+from aioproducer._protocol.sasl.steps import Bearer, BearerWanted, NextResponse, PasswordWanted, Send, Step
 from aioproducer.errors import (
     AuthenticationError,
     CredentialsError,
@@ -71,7 +71,7 @@ def test_first_authentication_awaits_each_answer() -> None:
     assert result_of(run, answer(lifetime_ms=60_000)) == Session(60_000)
 
 
-def test_renewal_sends_all_in_one_write_when_the_password_is_there() -> None:
+def test_renewal_is_one_write_when_the_password_is_known() -> None:
     run = renewal(is_patient=False)
 
     assert isinstance(next(run), PasswordWanted)
@@ -79,11 +79,11 @@ def test_renewal_sends_all_in_one_write_when_the_password_is_there() -> None:
     assert kinds(step) == [17, 36]
     assert isinstance(step, Send)
     assert step.is_last
-    assert isinstance(run.send(hello(0, "PLAIN")), NextAnswer)
+    assert isinstance(run.send(hello(0, "PLAIN")), NextResponse)
     assert result_of(run, answer(lifetime_ms=5)) == Session(5)
 
 
-def test_patient_renewal_asks_for_the_password_before_the_handshake() -> None:
+def test_patient_renewal_gets_the_password_before_the_handshake() -> None:
     run = renewal(is_patient=True)
 
     assert isinstance(next(run), PasswordWanted)
@@ -100,7 +100,7 @@ def test_renewal_that_comes_too_soon_changes_nothing(is_patient: bool) -> None: 
     next(run)
     run.send(PASSWORD)
     if not is_patient:
-        assert isinstance(run.send(hello(34)), NextAnswer)
+        assert isinstance(run.send(hello(34)), NextResponse)
 
     assert result_of(run, hello(34) if is_patient else answer(34)) is None
 
@@ -126,7 +126,7 @@ def test_list_of_mechanisms_is_cut() -> None:
     assert len(str(refusal_of(started(), hello(33, *("x" * 300 for _ in range(200)))))) < 1000
 
 
-def test_broker_that_offers_nothing_is_told_from_one_that_offers_others() -> None:
+def test_no_offered_mechanism_differs_from_other_mechanisms() -> None:
     assert "nor any other" in str(refusal_of(started(), hello(33)))
 
 
@@ -161,7 +161,7 @@ def test_token_refused_with_another_code_names_it() -> None:
     assert "ILLEGAL_SASL_STATE" in str(refusal_of(asked(), answer(34, "why")))
 
 
-def test_changed_principal_is_told_from_refused_credentials_when_a_session_is_renewed() -> None:
+def test_changed_principal_at_renewal_is_no_refused_credential() -> None:
     words = "Cannot change principals during re-authentication from User.alice: User.bob"
     run = renewal(is_patient=False)
     next(run)

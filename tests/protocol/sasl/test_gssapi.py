@@ -77,7 +77,7 @@ def test_no_layer_is_chosen_among_those_that_are_offered() -> None:
     assert messages[-1].token == b"wrapped \x01\0\0\0"  # no layer, no longest message, no other user
 
 
-def test_context_that_is_established_at_once_needs_no_empty_token() -> None:
+def test_context_established_at_once_needs_no_empty_token() -> None:
     messages = converse(FakeContext(answers=0), lambda _: b"wrapped \x01\0\0\0")
 
     assert [message.token for message in messages] == [b"ticket", b"wrapped \x01\0\0\0"]

@@ -1,16 +1,12 @@
 """SaslHandshake and SaslAuthenticate, compared with Kafka's own descriptions."""
 
 import datetime as dt
-import importlib
-import io
 from functools import partial
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader, entity_writer
 
 from aioproducer._protocol.sasl.messages import (
     SaslAuthenticateResponse,
@@ -21,32 +17,17 @@ from aioproducer._protocol.sasl.messages import (
     encode_sasl_handshake_request,
 )
 from aioproducer.errors import ProtocolError
-
-
-def schema(message: str, version: int, side: str) -> Any:
-    return importlib.import_module(f"kio.schema.{message}.v{version}.{side}")
-
-
-def written(entity: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
-
-
-def read(kind: Any, data: bytes) -> Any:
-    entity, size = entity_reader(kind)(data, 0)
-    assert size == len(data)
-    return entity
+from tests.testing.kio_classes import module_of, read, written
 
 
 def test_handshake_request_names_the_mechanism() -> None:
-    kind = schema("sasl_handshake", 1, "request").SaslHandshakeRequest
+    kind = module_of("sasl_handshake", 1, "request").SaslHandshakeRequest
 
     assert read(kind, encode_sasl_handshake_request("SCRAM-SHA-512")).mechanism == "SCRAM-SHA-512"
 
 
 def test_handshake_response_lists_mechanisms() -> None:
-    kind = schema("sasl_handshake", 1, "response").SaslHandshakeResponse
+    kind = module_of("sasl_handshake", 1, "response").SaslHandshakeResponse
     data = written(kind(error_code=ErrorCode.unsupported_sasl_mechanism, mechanisms=("PLAIN", "GSSAPI")))
 
     assert decode_sasl_handshake_response(data) == SaslHandshakeResponse(33, ("PLAIN", "GSSAPI"))
@@ -55,14 +36,14 @@ def test_handshake_response_lists_mechanisms() -> None:
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("token", [b"", b"\x00u\x00p", b"x" * 300_000])
 def test_authenticate_request_has_the_token(version: int, token: bytes) -> None:
-    kind = schema("sasl_authenticate", version, "request").SaslAuthenticateRequest
+    kind = module_of("sasl_authenticate", version, "request").SaslAuthenticateRequest
 
     assert read(kind, encode_sasl_authenticate_request(version, token)).auth_bytes == token
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_authenticate_response_has_token_words_and_lifetime(version: int) -> None:
-    kind = schema("sasl_authenticate", version, "response").SaslAuthenticateResponse
+    kind = module_of("sasl_authenticate", version, "response").SaslAuthenticateResponse
     lifetime = {"session_lifetime": dt.timedelta(seconds=60)} if version else {}
     data = written(
         kind(error_code=ErrorCode.sasl_authentication_failed, error_message="no", auth_bytes=b"token", **lifetime)

@@ -95,7 +95,7 @@ def test_scram_escapes_the_user_name() -> None:
     assert first.token == b"n,,n=a=3Db=2Cc,r=rOprNGfwEbeRWgbNEkqO"
 
 
-def test_scram_says_when_user_and_password_are_a_delegation_token() -> None:
+def test_scram_says_when_it_uses_a_delegation_token() -> None:
     conversation = Scram("SCRAM-SHA-256", "id", nonce=NONCE, is_token=True).converse()
     next(conversation)
     first = conversation.send("hmac")
@@ -170,7 +170,7 @@ def test_scram_requires_the_signature_of_the_server(verdict: bytes) -> None:
     assert isinstance(error_of(verdict=verdict), AuthenticationError)
 
 
-def test_scram_reports_an_error_of_the_server_as_refused_credentials() -> None:
+def test_scram_reports_a_server_error_as_refused_credentials() -> None:
     error = error_of(verdict=b"e=other-error\x1b[31m")
 
     assert isinstance(error, CredentialsError)

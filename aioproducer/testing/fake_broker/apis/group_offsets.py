@@ -138,7 +138,7 @@ def answer_offset_fetch(exchange: Exchange) -> None:
 
 
 _Asked: TypeAlias = Sequence[tuple[_Named, Sequence[int]]] | None
-"""Topics and their partitions; None: everything the group has committed."""
+"""Topics and their partitions; None for everything that the group has committed."""
 
 
 def _fetched_groups(exchange: Exchange) -> list[tuple[str, _Asked]]:
@@ -227,19 +227,25 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
         for topic in request.topics
         for partition in topic.partitions
     }
-    there = {place: _offset(partition) for place, partition in offered.items() if _is_there(exchange, place)}
+    there = {
+        topic_partition: _offset(partition)
+        for topic_partition, partition in offered.items()
+        if _is_there(exchange, topic_partition)
+    }
     if there and not error:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         error = _transaction_error(exchange, request) or _group_error(exchange, request)
-        fitting = {place: committed for place, committed in there.items() if not committed.is_too_large}
+        fitting = {
+            topic_partition: committed for topic_partition, committed in there.items() if not committed.is_too_large
+        }
         if fitting and not error:
             groups.hold(request.group_id, producer, fitting)
         elif error == codes.INVALID_PRODUCER_EPOCH and exchange.cluster.settings.profile.forgets_offsets:
             groups.forget(request.group_id, producer, there)
     answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
-    for place in offered:
-        code = _code(there.get(place), error)
-        answers[place.topic].append({"partition_index": place.partition, "error_code": code})
+    for topic_partition in offered:
+        code = _code(there.get(topic_partition), error)
+        answers[topic_partition.topic].append({"partition_index": topic_partition.partition, "error_code": code})
     topics = [{"name": name, "partitions": partitions} for name, partitions in answers.items()]
     exchange.reply_tree({"topics": topics}, exchange.now)
 
@@ -255,9 +261,9 @@ def _code(committed: CommittedOffset | None, error: int) -> int:
     return error or (codes.OFFSET_METADATA_TOO_LARGE if committed.is_too_large else codes.NONE)
 
 
-def _is_there(exchange: Exchange, place: TopicPartition) -> bool:
-    topic = exchange.cluster.topics.named(place.topic)
-    return topic is not None and topic.partition(place.partition) is not None
+def _is_there(exchange: Exchange, topic_partition: TopicPartition) -> bool:
+    topic = exchange.cluster.topics.named(topic_partition.topic)
+    return topic is not None and topic.partition(topic_partition.partition) is not None
 
 
 def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:

@@ -34,9 +34,9 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.primitives import Writer
 from aioproducer.testing.fake_broker.wire.produce_wire import (
-    PartitionResult,
+    DecodedProduce,
     ProducedPartition,
-    ProduceRequest,
+    ProduceResult,
     decode_produce,
     encode_produce,
 )
@@ -58,7 +58,7 @@ class _Waiting:
 
     __slots__ = ("end", "min_insync_replicas", "partition", "result")
 
-    def __init__(self, result: PartitionResult, partition: Partition, *, end: int, min_insync_replicas: int) -> None:
+    def __init__(self, result: ProduceResult, partition: Partition, *, end: int, min_insync_replicas: int) -> None:
         self.result = result
         self.partition = partition
         self.end = end
@@ -79,10 +79,10 @@ class _Waiting:
 class _ProduceJob:
     """One request, from its first append to its response."""
 
-    def __init__(self, exchange: Exchange, request: ProduceRequest) -> None:
+    def __init__(self, exchange: Exchange, request: DecodedProduce) -> None:
         self._exchange = exchange
         self._request = request
-        self._results: list[PartitionResult] = []
+        self._results: list[ProduceResult] = []
         self._waiting: list[_Waiting] = []
         self._is_over = False
         self._deadline: Appointment | None = None
@@ -102,7 +102,7 @@ class _ProduceJob:
             exchange.cluster.schedule.at(now + _LOOK_FOR_MARKERS_S, self.start)
             return
         for produced in self._request.partitions:
-            result = PartitionResult(produced.topic, produced.topic_id, produced.partition_index)
+            result = ProduceResult(produced.topic, produced.topic_id, produced.partition_index)
             self._results.append(result)
             try:
                 self._append(produced, result, failure)
@@ -151,7 +151,7 @@ class _ProduceJob:
 
     # Appending
 
-    def _append(self, produced: ProducedPartition, result: PartitionResult, failure: BatchRefusedError | None) -> None:
+    def _append(self, produced: ProducedPartition, result: ProduceResult, failure: BatchRefusedError | None) -> None:
         if failure is not None:
             raise failure
         topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
@@ -169,7 +169,7 @@ class _ProduceJob:
         self._log(batch, topic, partition, result=result)
         self._apply_fault_after_append(name, result)
 
-    def _batch_of(self, produced: ProducedPartition, result: PartitionResult) -> memoryview:
+    def _batch_of(self, produced: ProducedPartition, result: ProduceResult) -> memoryview:
         """Return the batch to append: the last valid one if a partition appears more than once.
 
         If any of the others is none, that is answered, though the batch is appended; so Kafka does.
@@ -200,10 +200,10 @@ class _ProduceJob:
         if adds or (settings.transaction_partition_verification and settings.profile.verifies_transactions):
             if settings.profile.verifies_epochs and partition.producers.is_before(*producer):
                 raise BatchRefusedError(codes.INVALID_PRODUCER_EPOCH)
-            place = TopicPartition(topic.name, index)
+            topic_partition = TopicPartition(topic.name, index)
             partition.verifications.ask(producer, read_header(batch).base_sequence, is_version_2=adds)
             claim = Claim(self._request.transactional_id or "", *producer)
-            error = admit(cluster, claim, place, adds=adds, now=self._exchange.now)
+            error = admit(cluster, claim, topic_partition, adds=adds, now=self._exchange.now)
             if error:
                 code = produce_error(error, version)
                 raise BatchRefusedError(code, message=NOT_ADDED if code == codes.INVALID_TXN_STATE else None)
@@ -212,11 +212,13 @@ class _ProduceJob:
         if self._request.acks not in {0, 1, _ALL}:
             raise BatchRefusedError(codes.INVALID_REQUIRED_ACKS)
 
-    def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
+    def _is_refused_by_fault(self, name: str | None, result: ProduceResult) -> bool:
         if not self._exchange.cluster.faults._kinds:
             return False
-        place = (name, result.index)
-        fault = self._exchange.fault(FaultKind.ERROR, *place) or self._exchange.fault(FaultKind.RECORD_ERRORS, *place)
+        topic_partition = (name, result.index)
+        fault = self._exchange.fault(FaultKind.ERROR, *topic_partition) or self._exchange.fault(
+            FaultKind.RECORD_ERRORS, *topic_partition
+        )
         if fault is None:
             return False
         result.error_code, result.error_message = fault.code, fault.message
@@ -224,13 +226,13 @@ class _ProduceJob:
         result.base_offset = -1 if fault.base_offset is None else fault.base_offset
         return True
 
-    def _apply_fault_after_append(self, name: str | None, result: PartitionResult) -> None:
+    def _apply_fault_after_append(self, name: str | None, result: ProduceResult) -> None:
         fault = self._exchange.fault(FaultKind.ERROR_AFTER_APPEND, name, result.index)
         if fault is not None:
             result.error_code = fault.code
             result.base_offset = result.base_offset if fault.base_offset is None else fault.base_offset
 
-    def _check_leadership(self, topic: Topic, partition: Partition, result: PartitionResult) -> None:
+    def _check_leadership(self, topic: Topic, partition: Partition, result: ProduceResult) -> None:
         if topic.is_internal:
             raise BatchRefusedError(codes.INVALID_TOPIC_EXCEPTION)
         if partition.leader != self._exchange.broker.node_id:
@@ -240,10 +242,10 @@ class _ProduceJob:
         if self._request.acks == _ALL and len(partition.isr) < _copies_needed(topic, partition):
             raise BatchRefusedError(codes.NOT_ENOUGH_REPLICAS)
 
-    def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: PartitionResult) -> None:
+    def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: ProduceResult) -> None:
         wall_clock_ms = self._exchange.cluster.settings.wall_clock_ms(self._exchange.now)
-        place = f"{topic.name}-{result.index}"
-        batch = accepted_batch(batch, topic.config, wall_clock_ms=wall_clock_ms, place=place)
+        partition_name = f"{topic.name}-{result.index}"
+        batch = accepted_batch(batch, topic.config, wall_clock_ms=wall_clock_ms, partition_name=partition_name)
         header = read_header(batch)
         duplicate = partition.producers.duplicate_of(header) if header.producer_id >= 0 else None
         if duplicate is not None:
@@ -322,7 +324,7 @@ class _ProduceJob:
         )
         self._exchange.reply(parts, now)
 
-    def _complete(self, result: PartitionResult) -> None:
+    def _complete(self, result: ProduceResult) -> None:
         """Add the fields that go with an error found after the append, or injected by a test."""
         if result.error_code in _SILENT_ABOUT_LOG_START and result.base_offset < 0:
             result.log_start_offset = -1
@@ -331,7 +333,7 @@ class _ProduceJob:
             partition = topic.partition(result.index) if topic else None
             result.leader = leader_hint(partition, self._exchange.broker) if partition else None
 
-    def _is_omitted(self, result: PartitionResult) -> bool:
+    def _is_omitted(self, result: ProduceResult) -> bool:
         topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
         name = topic.name if topic else result.topic
         return self._exchange.fault(FaultKind.OMIT_PARTITION, name, result.index) is not None

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.faults import FaultKind
-from aioproducer.testing.fake_broker.security.mechanisms import RefusedError, UnansweredError
-from aioproducer.testing.fake_broker.security.sessions import PrincipalChangedError, SaslSession, SeenAuthentication
+from aioproducer.testing.fake_broker.security.mechanisms import TokenRefusedError, TokenUnreadableError
+from aioproducer.testing.fake_broker.security.sessions import OtherPrincipalError, SaslSession, SeenAuthentication
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.messages import Tree
@@ -56,14 +56,14 @@ def _take_token(exchange: Exchange, session: SaslSession) -> None:
     now, is_again = exchange.now, session.is_again
     try:
         answer, lifetime_ms = session.evaluate(token, now, exchange.cluster.settings.wall_clock_ms(now))
-    except UnansweredError as failure:
+    except TokenUnreadableError as failure:
         exchange.hang_up(str(failure))
-    except PrincipalChangedError as refusal:
+    except OtherPrincipalError as refusal:
         _note(exchange, session, "", is_again=True, error_code=codes.SASL_AUTHENTICATION_FAILED)
         tree = _failed(codes.SASL_AUTHENTICATION_FAILED, refusal.message)
         _later(exchange, partial(exchange.reply_late, tree))
         exchange.finish_silently(now)
-    except RefusedError as refusal:
+    except TokenRefusedError as refusal:
         text = refusal.message or f"{_INVALID} {session.mechanism}"
         _refuse(exchange, session, _failed(codes.SASL_AUTHENTICATION_FAILED, text))
     else:

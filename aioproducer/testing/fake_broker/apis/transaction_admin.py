@@ -112,9 +112,9 @@ def answer_describe_producers(exchange: Exchange) -> None:
     exchange.reply_tree({"topics": topics}, exchange.now)
 
 
-def _producers(exchange: Exchange, place: TopicPartition) -> Tree:
-    partition = _partition(exchange, place)
-    error = exchange.injected_error(*place) or leader_error(partition, exchange.broker.node_id, -1)
+def _producers(exchange: Exchange, topic_partition: TopicPartition) -> Tree:
+    partition = _partition(exchange, topic_partition)
+    error = exchange.injected_error(*topic_partition) or leader_error(partition, exchange.broker.node_id, -1)
     active: list[Tree] = []
     if partition is not None and not error:
         for producer_id, entry in partition.producers.entries().items():
@@ -130,12 +130,17 @@ def _producers(exchange: Exchange, place: TopicPartition) -> Tree:
                 }
             )
     text = NOT_HOSTED if error == codes.UNKNOWN_TOPIC_OR_PARTITION else None
-    return {"partition_index": place.partition, "error_code": error, "error_message": text, "active_producers": active}
+    return {
+        "partition_index": topic_partition.partition,
+        "error_code": error,
+        "error_message": text,
+        "active_producers": active,
+    }
 
 
-def _partition(exchange: Exchange, place: TopicPartition) -> Partition | None:
-    topic = exchange.cluster.topics.named(place.topic)
-    return topic.partition(place.partition) if topic else None
+def _partition(exchange: Exchange, topic_partition: TopicPartition) -> Partition | None:
+    topic = exchange.cluster.topics.named(topic_partition.topic)
+    return topic.partition(topic_partition.partition) if topic else None
 
 
 def answer_write_txn_markers(exchange: Exchange) -> None:
@@ -160,12 +165,12 @@ def _marked(exchange: Exchange, asked: "WritableTxnMarker", marker: Marker) -> l
     ]
 
 
-def _mark(exchange: Exchange, place: TopicPartition, marker: Marker) -> int:
+def _mark(exchange: Exchange, topic_partition: TopicPartition, marker: Marker) -> int:
     markers = exchange.cluster.markers
-    error = exchange.injected_error(*place)
-    if place.topic == OFFSETS_TOPIC:
-        return error or markers.finish_offsets(marker, offsets_partition=place.partition)
-    topic, partition = exchange.cluster.topics.named(place.topic), _partition(exchange, place)
+    error = exchange.injected_error(*topic_partition)
+    if topic_partition.topic == OFFSETS_TOPIC:
+        return error or markers.finish_offsets(marker, offsets_partition=topic_partition.partition)
+    topic, partition = exchange.cluster.topics.named(topic_partition.topic), _partition(exchange, topic_partition)
     error = error or leader_error(partition, exchange.broker.node_id, -1)
     if error or topic is None or partition is None:
         return error

@@ -73,16 +73,19 @@ def _added(
     if any(refused.values()):
         return {partition: error or codes.OPERATION_NOT_ATTEMPTED for partition, error in refused.items()}
     if verify_only:
-        return {place: exchange.cluster.transactions.verify_partition(claim, place) for place in partitions}
+        return {
+            topic_partition: exchange.cluster.transactions.verify_partition(claim, topic_partition)
+            for topic_partition in partitions
+        }
     error = _add(exchange, claim, partitions)
     code = answered_to_old_clients(error, is_old=exchange.version < _FIRST_WITH_FENCED)
     return dict.fromkeys(partitions, code)
 
 
-def _refusal(exchange: Exchange, place: TopicPartition) -> int:
-    topic = exchange.cluster.topics.named(place.topic)
-    is_there = topic is not None and topic.partition(place.partition) is not None
-    fault = exchange.injected_error_of_partition(place.topic, place.partition)
+def _refusal(exchange: Exchange, topic_partition: TopicPartition) -> int:
+    topic = exchange.cluster.topics.named(topic_partition.topic)
+    is_there = topic is not None and topic.partition(topic_partition.partition) is not None
+    fault = exchange.injected_error_of_partition(topic_partition.topic, topic_partition.partition)
     return fault or (0 if is_there else codes.UNKNOWN_TOPIC_OR_PARTITION)
 
 

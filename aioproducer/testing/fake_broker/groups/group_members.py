@@ -108,7 +108,7 @@ class GroupMembers:
         return member_id in self._pending
 
     def expect_no_more(self, member_id: str | None = None) -> None:
-        """Remove a pending id that was used, given back or has expired; None: all of them."""
+        """Remove a pending id that was used, given back or has expired; None removes all."""
         for expected in list(self._pending) if member_id is None else [member_id]:
             until = self._pending.pop(expected, None)
             if until is not None:

@@ -115,10 +115,10 @@ def _complete_batch(records: memoryview | None) -> int | None:
     return int(size) if size <= len(records) else None
 
 
-def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int, place: str) -> memoryview:
-    """Check one batch as the log of a topic does, and return it as the log keeps it; `place` is for messages."""
+def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int, partition_name: str) -> memoryview:
+    """Check one batch as the log of a topic does, and return the log's form of it; `partition_name` is for messages."""
     header = _checked_header(batch, config)
-    highest = _check_records(batch, header, config, wall_clock_ms=wall_clock_ms, place=place)
+    highest = _check_records(batch, header, config, wall_clock_ms=wall_clock_ms, partition_name=partition_name)
     if config.codec is not None and config.codec != header.codec:
         batch = in_codec_of_topic(batch, header, config.codec)
         header = read_header(batch)
@@ -159,7 +159,7 @@ def _header_error(header: BatchHeader) -> int:
 
 
 def _check_records(
-    batch: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
+    batch: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, partition_name: str
 ) -> int:
     """Check the records and return their highest timestamp, in ms."""
     section = _uncompressed(batch, header)
@@ -177,11 +177,11 @@ def _check_records(
             return highest
     except ValueError:
         """The slow walk finds out whether Kafka refuses it."""
-    return _walk_slowly(memoryview(section), header, config, wall_clock_ms=wall_clock_ms, place=place)
+    return _walk_slowly(memoryview(section), header, config, wall_clock_ms=wall_clock_ms, partition_name=partition_name)
 
 
 def _walk_slowly(
-    section: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
+    section: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, partition_name: str
 ) -> int:
     try:
         records = walk_records(section, header)
@@ -189,7 +189,7 @@ def _walk_slowly(
         raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR) from error
     except ValueError as error:
         raise BatchRefusedError(codes.INVALID_RECORD) from error
-    faults = list(record_faults(records, header, config, wall_clock_ms=wall_clock_ms, place=place))
+    faults = list(record_faults(records, header, config, wall_clock_ms=wall_clock_ms, partition_name=partition_name))
     if faults:
         _refuse(faults)
     if header.codec and any(record.offset_delta != record.batch_index for record in records):

@@ -14,7 +14,7 @@ _SALT_BYTES = 20
 
 
 class ScramVerifier(NamedTuple):
-    """What the broker keeps for one user and mechanism (RFC 5802)."""
+    """The keys that the broker keeps for one user and mechanism (RFC 5802)."""
 
     salt: bytes
     iterations: int

@@ -1,6 +1,6 @@
 """The broker's side of PLAIN, SCRAM and OAUTHBEARER: one object per exchange, which takes one token after another.
 
-    evaluate(token) -> token to answer with, until `principal` is set; or `RefusedError`, with Kafka's text
+    evaluate(token) -> token to answer with, until `principal` is set; or `TokenRefusedError`, with Kafka's text
 
 The texts are those of running brokers (3.9.1, 4.3.1), which the contract tests compare.
 """
@@ -35,12 +35,12 @@ _AUTHORIZATION = re.compile(r"(\w+) +([-_.a-zA-Z0-9]+)")
 _PLAIN_PARTS = 3
 _NONCE_BITS = 130
 _CLOCK_SKEW_MS = 30_000
-"""How much Kafka lets the clock of who signed a token differ; for unsecured tokens there is no tolerance."""
+"""Difference that Kafka allows to the clock of a token's signer, in ms; none for unsecured tokens."""
 
 _OTHER_AUTHORIZATION_ID: Final = "Client requested an authorization id that is different from username"
 
 
-class RefusedError(Exception):
+class TokenRefusedError(Exception):
     """The token is refused with 58; the message is Kafka's own, or None for the one that says nothing."""
 
     def __init__(self, message: str | None = None) -> None:
@@ -48,7 +48,7 @@ class RefusedError(Exception):
         self.message = message
 
 
-class UnansweredError(Exception):
+class TokenUnreadableError(Exception):
     """The token is one that Kafka fails on: the connection closes without an answer."""
 
 
@@ -75,16 +75,16 @@ class PlainServer:
     def evaluate(self, token: bytes) -> bytes:
         parts = token.decode("utf-8", "replace").split("\x00")
         if len(parts) != _PLAIN_PARTS:
-            raise RefusedError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise TokenRefusedError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, user, password = parts
         if not user:
-            raise RefusedError("Authentication failed: username not specified")
+            raise TokenRefusedError("Authentication failed: username not specified")
         if not password:
-            raise RefusedError("Authentication failed: password not specified")
+            raise TokenRefusedError("Authentication failed: password not specified")
         if not self._credentials.is_password(user, password):
-            raise RefusedError("Authentication failed: Invalid username or password")
+            raise TokenRefusedError("Authentication failed: Invalid username or password")
         if authorization_id not in {"", user}:
-            raise RefusedError(f"Authentication failed: {_OTHER_AUTHORIZATION_ID}")
+            raise TokenRefusedError(f"Authentication failed: {_OTHER_AUTHORIZATION_ID}")
         self.principal = user
         return b""
 
@@ -110,14 +110,14 @@ class ScramServer:
     def _begin(self, text: str) -> bytes:
         first = _CLIENT_FIRST.fullmatch(text)
         if first is None:
-            raise RefusedError
+            raise TokenRefusedError
         authorization_id, bare, user, nonce, extensions = first.groups()
         self._user = user.replace("=2C", ",").replace("=3D", "=")
         verifier = self._credentials.verifier(self._user, self._mechanism)
         if verifier is None or "tokenauth=true" in extensions:  # there are no delegation tokens here
-            raise RefusedError
+            raise TokenRefusedError
         if authorization_id is not None and authorization_id != user:
-            raise RefusedError(f"Authentication failed: {_OTHER_AUTHORIZATION_ID}")
+            raise TokenRefusedError(f"Authentication failed: {_OTHER_AUTHORIZATION_ID}")
         self._verifier = verifier
         self._nonce = nonce + self._nonce
         salt = base64.b64encode(verifier.salt).decode()
@@ -128,15 +128,15 @@ class ScramServer:
     def _finish(self, text: str, verifier: ScramVerifier) -> bytes:
         final = _CLIENT_FINAL.fullmatch(text)
         if final is None or final[2] != self._nonce:
-            raise RefusedError
+            raise TokenRefusedError
         messages = f"{self._messages},{final[1]}".encode()
         signature = hmac.digest(verifier.stored_key, messages, self._digest)
         proof = base64.b64decode(final[3])
         if len(proof) != len(signature):
-            raise UnansweredError("a proof of another length")
+            raise TokenUnreadableError("a proof of another length")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(self._digest, client_key).digest(), verifier.stored_key):
-            raise RefusedError
+            raise TokenRefusedError
         self.principal = self._user
         return b"v=" + base64.b64encode(hmac.digest(verifier.server_key, messages, self._digest))
 
@@ -152,17 +152,17 @@ class BearerServer:
 
     def evaluate(self, token: bytes) -> bytes:
         if self._failure is not None and token == b"\x01":
-            raise RefusedError(self._failure)
+            raise TokenRefusedError(self._failure)
         self._failure = None
         message = _BEARER.fullmatch(token.decode("utf-8", "replace"))
         if message is None:
-            raise RefusedError
+            raise TokenRefusedError
         pairs = dict(pair.split("=", 1) for pair in message[2].split("\x01") if pair)
         credential = _AUTHORIZATION.fullmatch(pairs.get("auth", ""))
         if credential is None:
-            raise RefusedError
+            raise TokenRefusedError
         if credential[1].lower() != "bearer":
-            raise UnansweredError(f"the scheme {credential[1]}")
+            raise TokenUnreadableError(f"the scheme {credential[1]}")
         return self._accept(credential[2], message[1])
 
     def _accept(self, token: str, authorization_id: str | None) -> bytes:
@@ -172,7 +172,7 @@ class BearerServer:
             return self._failure.encode()
         subject, ends_ms = found
         if authorization_id not in {None, subject}:
-            raise RefusedError(
+            raise TokenRefusedError(
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
                 f"from the token's principal name ({subject})"
             )

@@ -18,9 +18,9 @@ from aioproducer.testing.fake_broker.security.credentials import Credentials
 from aioproducer.testing.fake_broker.security.mechanisms import (
     BearerServer,
     PlainServer,
-    RefusedError,
     SaslServer,
     ScramServer,
+    TokenRefusedError,
     read_signed,
     read_unsecured,
 )
@@ -47,7 +47,7 @@ class SeenAuthentication(NamedTuple):
     """In seconds of the driver's clock."""
 
 
-class PrincipalChangedError(RefusedError):
+class OtherPrincipalError(TokenRefusedError):
     """The credentials are valid, and those of another user.
 
     Brokers (3.9.1, 4.3.1) take the exchange for complete: until they send the refusal, after the delay, they serve what
@@ -55,8 +55,8 @@ class PrincipalChangedError(RefusedError):
     """
 
 
-class Admission(Enum):
-    """What becomes of a request."""
+class SessionVerdict(Enum):
+    """The ways in which a request is treated."""
 
     SERVED = auto()
     REFUSED = auto()
@@ -74,7 +74,7 @@ class _Step(Enum):
 
 
 class SaslSession:
-    """What one connection has proved.
+    """The authentication of one connection.
 
     Args:
         expires: whether sessions end, as they do since Kafka 2.2 (KIP-368).
@@ -120,23 +120,23 @@ class SaslSession:
         """Whether the exchange going on is a re-authentication."""
         return bool(self.principal)
 
-    def admit(self, api: ApiKey, now: float) -> Admission:
+    def admit(self, api: ApiKey, now: float) -> SessionVerdict:
         match self._step:
             case _Step.TOKENS:
-                return Admission.SERVED if api is ApiKey.SASL_AUTHENTICATE else Admission.REFUSED
+                return SessionVerdict.SERVED if api is ApiKey.SASL_AUTHENTICATE else SessionVerdict.REFUSED
             case _Step.OPEN:
                 return self._admit_to_open(api, now)
             case _Step.FIRST if api is ApiKey.API_VERSIONS:
-                return Admission.SERVED
-        return Admission.SERVED if api is ApiKey.SASL_HANDSHAKE else Admission.CLOSED
+                return SessionVerdict.SERVED
+        return SessionVerdict.SERVED if api is ApiKey.SASL_HANDSHAKE else SessionVerdict.CLOSED
 
-    def _admit_to_open(self, api: ApiKey, now: float) -> Admission:
+    def _admit_to_open(self, api: ApiKey, now: float) -> SessionVerdict:
         if api is ApiKey.SASL_HANDSHAKE and self._may_begin_again(now):
             self._began_again_at = now
             self._step = _Step.ASKED
         elif self.ends_at is not None and now >= self.ends_at:
-            return Admission.CLOSED
-        return Admission.SERVED
+            return SessionVerdict.CLOSED
+        return SessionVerdict.SERVED
 
     def _may_begin_again(self, now: float) -> bool:
         began = self._began_again_at
@@ -168,8 +168,8 @@ class SaslSession:
         """Take a token; returns the broker's own, and the lifetime in ms of the session if it was the last token.
 
         Raises:
-            RefusedError: the credentials are not valid, or (`PrincipalChangedError`) those of another user.
-            UnansweredError: the connection closes without an answer.
+            TokenRefusedError: the credentials are not valid, or (`OtherPrincipalError`) those of another user.
+            TokenUnreadableError: the connection closes without an answer.
         """
         server = self._server
         assert server is not None
@@ -179,7 +179,7 @@ class SaslSession:
         if self.principal not in {"", server.principal}:
             text = f"Cannot change principals during re-authentication from User.{self.principal}: "
             self._step, self.ends_at = _Step.OPEN, None
-            raise PrincipalChangedError(f"{text}User.{server.principal}")
+            raise OtherPrincipalError(f"{text}User.{server.principal}")
         self.principal = server.principal
         self._step = _Step.OPEN
         return answer, self._lifetime_ms(server, now, wall_clock_ms)

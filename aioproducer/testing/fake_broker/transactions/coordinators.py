@@ -14,7 +14,7 @@ from aioproducer.testing.fake_broker.wire import codes
 
 
 class CoordinatorKind(IntEnum):
-    """What a coordinator is for, by its number in FindCoordinator."""
+    """The kind of key of a coordinator, by its number in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -29,7 +29,7 @@ class _Seat:
         self.ready_at = float("-inf")
 
 
-class Coordinators:
+class CoordinatorTable:
     """The coordinators of all keys; a new one reads for `load_s` before it serves."""
 
     def __init__(

@@ -22,7 +22,7 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     Claim,
-    ErrorAction,
+    EndAction,
     ProducerIdAndEpoch,
     TransactionEntry,
     TransactionState,
@@ -217,7 +217,7 @@ class TransactionCoordinator:
 
     def _verdict(
         self, entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_version_2: bool, now: float
-    ) -> ErrorAction:
+    ) -> EndAction:
         judge = verdict_v2 if is_version_2 else verdict_v1
         return judge(entry, claim, is_commit=is_commit, is_pending=self._is_pending(entry, now))
 

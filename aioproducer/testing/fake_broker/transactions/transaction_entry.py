@@ -57,11 +57,11 @@ class TransactionEntry:
     timeout_s: float
     epoch: int = NO_EPOCH
     last_epoch: int = NO_EPOCH
-    """What the producer had before the last bump that it asked for; a repeated request is known by it."""
+    """The epoch that the producer had before the last bump that it asked for; a repeated request is known by it."""
 
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """What it gets when the transaction that ends now is complete, since its epochs are used up."""
+    """The id that it gets when the transaction that ends now is complete, since its epochs are used up."""
 
     state: TransactionState = TransactionState.EMPTY
     partitions: dict[TopicPartition, None] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class TransactionEntry:
         self.epoch = 0
 
 
-class ErrorAction(NamedTuple):
+class EndAction(NamedTuple):
     error: int = 0
     ends: bool = False  # whether to write markers; otherwise the error, 0 for what has ended already, is the answer
 
@@ -108,15 +108,15 @@ class ErrorAction(NamedTuple):
 # that was never sent. With version 2 (KIP-890) every end takes the next epoch, so a repeated request has the epoch
 # before the current one, and an abort without a transaction is a transaction of its own, without partitions.
 # Source: TransactionCoordinator.endTransaction and endTransactionWithTV1 in Apache Kafka.
-_END = ErrorAction(ends=True)
-_DONE = ErrorAction()
-_WRONG = ErrorAction(codes.INVALID_TXN_STATE)
-_WAIT = ErrorAction(codes.CONCURRENT_TRANSACTIONS)
+_END = EndAction(ends=True)
+_DONE = EndAction()
+_WRONG = EndAction(codes.INVALID_TXN_STATE)
+_WAIT = EndAction(codes.CONCURRENT_TRANSACTIONS)
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 _COMMITTED, _ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 
-_VERSION_1: Mapping[tuple[TransactionState, bool], ErrorAction] = MappingProxyType(
+_VERSION_1: Mapping[tuple[TransactionState, bool], EndAction] = MappingProxyType(
     {
         (_EMPTY, True): _WRONG,
         (_EMPTY, False): _WRONG,
@@ -130,7 +130,7 @@ _VERSION_1: Mapping[tuple[TransactionState, bool], ErrorAction] = MappingProxyTy
 )
 """By state, and whether it is a commit."""
 
-_VERSION_2: Mapping[tuple[TransactionState, bool, bool], ErrorAction] = MappingProxyType(
+_VERSION_2: Mapping[tuple[TransactionState, bool, bool], EndAction] = MappingProxyType(
     {
         **{(*key, False): verdict for key, verdict in _VERSION_1.items()},
         **{(*key, True): verdict for key, verdict in _VERSION_1.items()},
@@ -143,25 +143,25 @@ _VERSION_2: Mapping[tuple[TransactionState, bool, bool], ErrorAction] = MappingP
 """By state, whether it is a commit, and whether it is a repeated request."""
 
 
-def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
+def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> EndAction:
     """Return the meaning of an EndTxn before version 5; `is_pending`: an earlier change is not complete."""
     if entry.producer_id != claim.producer_id:
-        return ErrorAction(codes.INVALID_PRODUCER_ID_MAPPING)
+        return EndAction(codes.INVALID_PRODUCER_ID_MAPPING)
     if entry.epoch != claim.epoch:
-        return ErrorAction(codes.PRODUCER_FENCED)
+        return EndAction(codes.PRODUCER_FENCED)
     return _WAIT if is_pending else _VERSION_1[entry.state, is_commit]
 
 
-def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
+def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> EndAction:
     """Return the meaning of an EndTxn of version 5; here `is_pending` is checked first."""
     if is_pending:
         return _WAIT
     is_before_change = entry.previous_producer_id == claim.producer_id
     is_after_overflow = is_before_change and claim.epoch == LAST_EPOCH - 1 and entry.epoch == 0
     if not is_after_overflow and entry.producer_id != claim.producer_id:
-        return ErrorAction(codes.INVALID_PRODUCER_ID_MAPPING)
+        return EndAction(codes.INVALID_PRODUCER_ID_MAPPING)
     may_be_repeated = entry.state not in {_EMPTY, _ONGOING}
     is_repeated = may_be_repeated and (is_after_overflow or entry.epoch == claim.epoch + 1)
     if not is_repeated and entry.epoch != claim.epoch:
-        return ErrorAction(codes.PRODUCER_FENCED)
+        return EndAction(codes.PRODUCER_FENCED)
     return _VERSION_2[entry.state, is_commit, is_repeated]

@@ -35,7 +35,7 @@ class ProducedPartition(NamedTuple):
     records: memoryview | None  # a slice of the frame
 
 
-class ProduceRequest(NamedTuple):
+class DecodedProduce(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
@@ -44,7 +44,7 @@ class ProduceRequest(NamedTuple):
 
 
 @dataclass(slots=True)
-class PartitionResult:
+class ProduceResult:
     """The response for one partition; -1 where there is nothing to say."""
 
     topic: str | None
@@ -74,7 +74,7 @@ class NodeEndpoint(NamedTuple):
     rack: str | None
 
 
-def decode_produce(reader: Reader, version: int) -> ProduceRequest:
+def decode_produce(reader: Reader, version: int) -> DecodedProduce:
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
     as_sent: list[ProducedPartition] = []
     for _ in range(reader.count()):
@@ -84,7 +84,7 @@ def decode_produce(reader: Reader, version: int) -> ProduceRequest:
             reader.skip_tagged_fields()
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
-    return ProduceRequest(transactional_id, acks, timeout_ms, _each_once(as_sent), as_sent)
+    return DecodedProduce(transactional_id, acks, timeout_ms, _each_once(as_sent), as_sent)
 
 
 def _each_once(as_sent: list[ProducedPartition]) -> list[ProducedPartition]:
@@ -110,7 +110,7 @@ def _topic_id(data: bytes) -> uuid.UUID:
 def encode_produce(
     writer: Writer,
     version: int,
-    results: Sequence[PartitionResult],
+    results: Sequence[ProduceResult],
     *,
     throttle_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
@@ -132,8 +132,8 @@ def encode_produce(
     return writer.finish()
 
 
-def _by_topic(results: Sequence[PartitionResult]) -> list[tuple[_TopicKey, list[PartitionResult]]]:
-    topics: list[tuple[_TopicKey, list[PartitionResult]]] = []
+def _by_topic(results: Sequence[ProduceResult]) -> list[tuple[_TopicKey, list[ProduceResult]]]:
+    topics: list[tuple[_TopicKey, list[ProduceResult]]] = []
     for result in results:
         key = (result.topic, result.topic_id)
         if not topics or topics[-1][0] != key:
@@ -142,7 +142,7 @@ def _by_topic(results: Sequence[PartitionResult]) -> list[tuple[_TopicKey, list[
     return topics
 
 
-def _write_result(writer: Writer, version: int, result: PartitionResult) -> None:
+def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
     writer.pack(_RESULT, result.index, result.error_code, result.base_offset, result.log_append_time)
     if version >= FIRST_WITH_LOG_START:
         writer.int64(result.log_start_offset)

@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkContext
-from aioproducer._network.response_budget import HeldAnswers
+from aioproducer._network.response_budget import ResponseBudget
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.memory_transport import connect_in_memory
 from tests.fakes.network import Ends, connected, network_context, nothing
@@ -40,10 +40,10 @@ def test_connection_that_is_closed_lets_go_of_the_begun_answer() -> None:
         for _ in range(20):
             pair.broker.say(bytes(MIB))
         await asyncio.sleep(0.01)
-        before, held = tracemalloc.get_traced_memory()[0], pair.context.held_answers.total
+        before, held = tracemalloc.get_traced_memory()[0], pair.context.response_budget.total
         pair.connection.close(BrokerConnectionError("enough"))
         await pair.connection.closed
-        return held, pair.context.held_answers.total, before - tracemalloc.get_traced_memory()[0]
+        return held, pair.context.response_budget.total, before - tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
     held, left, freed = run(story())
@@ -58,7 +58,7 @@ def test_connection_that_is_closed_lets_go_of_the_begun_answer() -> None:
 async def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> None:
     """Other brokers' responses go on; the error names the broker, the bytes, and the limit."""
     pieces = [("a", 900), ("b", 300)] if order == "largest first" else [("b", 400), ("a", 851)]
-    context = replace(network_context(), held_answers=HeldAnswers(1000))
+    context = replace(network_context(), response_budget=ResponseBudget(1000))
     ends, brokers = Ends(), {"a": ScriptedBroker(), "b": ScriptedBroker()}
     connections = {name: await asking(context, broker, ends=ends, name=name) for name, broker in brokers.items()}
     for name, size in pieces:
@@ -71,7 +71,7 @@ async def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str)
     errors, are_open, total = (
         ends.errors(),
         [name for name, each in connections.items() if each.is_open],
-        context.held_answers.total,
+        context.response_budget.total,
     )
 
     assert [type(error) for error in errors] == [BrokerConnectionError]
@@ -89,4 +89,4 @@ async def test_answers_that_end_hold_nothing() -> None:
     for byte in struct.pack(">ii", 9, pair.broker.requests[0].correlation_id) + b"\x00body":
         pair.broker.say(bytes((byte,)))
         await asyncio.sleep(0.01)
-    assert (ends.names(), pair.context.held_answers.total) == (["a"], 0)
+    assert (ends.names(), pair.context.response_budget.total) == (["a"], 0)

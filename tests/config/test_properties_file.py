@@ -18,7 +18,7 @@ class Sample(TypedDict):
     properties: dict[str, str] | None
 
 
-GOLDEN: list[Sample] = json.loads((Path(__file__).parent / "protocol" / "golden" / "properties.json").read_text())
+GOLDEN: list[Sample] = json.loads((Path(__file__).parents[1] / "protocol" / "golden" / "properties.json").read_text())
 """Made by Java; see make_properties.jsh beside it."""
 
 

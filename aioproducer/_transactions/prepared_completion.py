@@ -68,7 +68,7 @@ _ERRORS: Final[Mapping[tuple[int, bool], tuple[type[TransactionError], str]]] = 
     ),
     (ErrorCode.TRANSACTION_ABORTABLE, True): (TransactionAbortableError, "the transaction must be aborted"),
 }
-"""What a refusal to commit (True) or abort means."""
+"""Errors of a refusal to commit (True) or abort."""
 
 
 def end_txn_api(prepared: PreparedTransaction) -> Api:
@@ -77,7 +77,7 @@ def end_txn_api(prepared: PreparedTransaction) -> Api:
 
 
 def encode_end_txn(prepared: PreparedTransaction, version: int, *, is_commit: bool) -> bytes:
-    """Return the body of EndTxn in the name of the one who prepared.
+    """Return the body of EndTxn in the name of the producer that prepared.
 
     Raises:
         UnsupportedVersionError: the broker does not serve the version that the transaction began under.
@@ -93,7 +93,7 @@ def encode_end_txn(prepared: PreparedTransaction, version: int, *, is_commit: bo
     )
 
 
-class TransactionCompletion:
+class PreparedCompletion:
     """Ends one prepared transaction.
 
     Args:
@@ -171,13 +171,13 @@ class TransactionCompletion:
         )
         if (action := self._judge(FIND_COORDINATOR, found.error_code)) is not ErrorAction.DONE:
             return action
-        answer = await self._client.request(
+        response = await self._client.request(
             end_txn_api(self._prepared),
             partial(encode_end_txn, self._prepared, is_commit=self._is_commit),
             lambda reply: decode_end_txn_response(reply.version, reply.payload),
             node_id=found.node_id,
         )
-        return self._judge(END_TXN, answer.error_code)
+        return self._judge(END_TXN, response.error_code)
 
     def _judge(self, api: Api, code: int) -> ErrorAction:
         """Return what to do after an answer.

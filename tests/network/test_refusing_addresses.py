@@ -1,0 +1,186 @@
+"""A name with several addresses, and several bootstrap servers, of which some refuse this client."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer._network.connection_pool import NodeConnection
+from aioproducer._network.context import ConnectionSecurity, NetworkSettings
+from aioproducer._network.sasl_client import SaslClient, SaslSettings
+from aioproducer.cluster import Node
+from aioproducer.errors import BrokerConnectionError, CredentialsError, KafkaError
+from aioproducer.security import Secret
+from aioproducer.testing import ClusterSecurity, FakeCluster
+from tests.fakes.network import network_context
+from tests.fakes.sasl_broker import SaslBroker
+from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import virtual_loop
+
+SETTINGS = NetworkSettings(connection_setup_timeout_ms=2_000, connection_setup_timeout_max_ms=2_000)
+SASL = SaslSettings(mechanism="PLAIN", username="alice", password=Secret("canary-secret"))
+
+
+def accepts() -> ScriptedBroker:
+    return SaslBroker()
+
+
+def refuses() -> ScriptedBroker:
+    broker = SaslBroker()
+    broker.passwords = []
+    return broker
+
+
+def is_silent() -> ScriptedBroker:
+    return ScriptedBroker(greets=False)
+
+
+class Name:
+    """A node whose name has an address for each of these brokers, and what becomes of attempts to connect to it."""
+
+    def __init__(self, *brokers: Callable[[], ScriptedBroker] | None) -> None:
+        loop = virtual_loop()
+        self.met: list[tuple[float, int]] = []  # when, and the number of the address
+        loop.names["seed"] = [f"10.0.0.{number}" for number in range(len(brokers))]
+        for number, make in enumerate(brokers):
+            if make is not None:
+                loop.servers[f"10.0.0.{number}", 9092] = self._noting(number, make)
+        self._has_ended = asyncio.Event()
+        context = replace(network_context(SETTINGS), security=ConnectionSecurity(sasl=SaslClient(SASL, loop)))
+        self.node = NodeConnection(Node(-1, "seed", 9092), context, lambda _: self._has_ended.set())
+
+    def _noting(self, number: int, make: Callable[[], ScriptedBroker]) -> Callable[[], ScriptedBroker]:
+        def met() -> ScriptedBroker:
+            self.met.append((asyncio.get_running_loop().time(), number))
+            return make()
+
+        return met
+
+    async def attempt(self) -> KafkaError | None:
+        """Return why there is no connection."""
+        self._has_ended.clear()
+        self.node.connect()
+        await self._has_ended.wait()
+        return self.node.last_error
+
+    async def close(self) -> None:
+        await self.node.close(BrokerConnectionError("done"))
+
+
+@in_virtual_time
+async def test_address_that_refuses_is_followed_by_one_that_accepts() -> None:
+    """During a rolling change one broker of a name has the new password, and another one not yet."""
+    name = Name(refuses, refuses, accepts)
+    error = await name.attempt()
+    is_open = name.node.is_open
+    await name.close()
+
+    assert error is None
+    assert is_open
+    assert [number for _, number in name.met] == [0, 1, 2]
+
+
+@in_virtual_time
+async def test_name_refuses_when_each_of_its_addresses_has() -> None:
+    name = Name(refuses, refuses, refuses)
+    error = await name.attempt()
+    await name.close()
+
+    assert isinstance(error, CredentialsError)
+    assert name.node.has_failed_for_good
+    assert [number for _, number in name.met] == [0, 1, 2]
+
+
+@in_virtual_time
+async def test_address_without_a_listener_does_not_hide_a_refusal() -> None:
+    """`localhost` has two addresses, and brokers mostly listen at one of them."""
+    name = Name(None, refuses)
+    error = await name.attempt()
+    await name.close()
+
+    assert isinstance(error, CredentialsError)
+
+
+@in_virtual_time
+async def test_address_that_does_not_answer_may_still_accept() -> None:
+    name = Name(refuses, is_silent)
+    error = await name.attempt()
+    await name.close()
+
+    assert type(error) is BrokerConnectionError
+    assert "10.0.0.0: bootstrap broker seed:9092: the broker refused user 'alice'" in str(error)
+    assert "10.0.0.1: " in str(error)
+    assert not name.node.has_failed_for_good
+
+
+@pytest.mark.parametrize("addresses", [2, 3, 4, 12])
+@in_virtual_time
+async def test_addresses_of_a_name_are_tried_ten_times_a_minute_together(addresses: int) -> None:
+    """They may lead to one broker, which locks accounts; a name of more addresses is tried once a minute."""
+    name = Name(*[refuses] * addresses)
+    ends_at = asyncio.get_running_loop().time() + 600
+    while asyncio.get_running_loop().time() < ends_at:
+        assert isinstance(await name.attempt(), CredentialsError)
+    await name.close()
+
+    times = [when for when, _ in name.met]
+    assert max(sum(start <= at < start + 60 for at in times) for start in times) <= max(10, addresses)
+    assert len(times) >= 50
+
+
+# Several bootstrap servers
+
+
+def options_of(cluster: FakeCluster, **changes: object) -> dict[str, object]:
+    return cluster.client_options("SASL_SSL", "SCRAM-SHA-256") | changes
+
+
+async def failure_at_start(options: Mapping[str, object]) -> KafkaError:
+    producer = Producer(**options)  # type: ignore[arg-type]
+    with pytest.raises(KafkaError) as caught:
+        await producer.start()
+    await producer.close()
+    return caught.value
+
+
+async def test_start_ends_at_once_when_each_bootstrap_server_refuses() -> None:
+    async with FakeCluster(3, security=ClusterSecurity()) as cluster:
+        options = options_of(cluster, sasl_password="canary-wrong", max_block_ms=600_000)
+        servers = str(options["bootstrap_servers"])
+        error = await failure_at_start(options)
+        refusals = len(cluster.authentications)
+
+    assert servers.count(",") == 2
+    assert isinstance(error, CredentialsError)
+    assert refusals >= 3
+
+
+async def test_start_waits_for_a_bootstrap_server_that_is_away() -> None:
+    """It may accept what the other one refuses; the error of the time-out names both."""
+    async with FakeCluster(1, security=ClusterSecurity()) as cluster:
+        options = options_of(cluster, sasl_password="canary-wrong", max_block_ms=500)
+        options["bootstrap_servers"] = f"127.0.0.1:1,{options['bootstrap_servers']}"
+        error = await failure_at_start(options)
+
+    assert not isinstance(error, CredentialsError)
+    assert "Connection refused" in str(error)
+    assert "sasl_password" in str(error)
+
+
+async def test_bootstrap_server_that_accepts_is_enough() -> None:
+    way = ("SASL_PLAINTEXT", "SCRAM-SHA-256")
+    async with (
+        FakeCluster(1, security=ClusterSecurity()) as refusing,
+        FakeCluster(1, topics={"orders": 1}, security=ClusterSecurity()) as own,
+    ):
+        refusing.change_password("alice", "canary-another")
+        servers = ",".join(each.secured_servers("SASL_PLAINTEXT") for each in (refusing, own))
+        options = own.client_options(*way) | {"bootstrap_servers": servers}
+        async with Producer(**options) as producer:  # type: ignore[arg-type]
+            await producer.send_and_wait("orders", b"x")
+        received = own.records("orders", 0)
+
+    assert len(received) == 1
