@@ -174,7 +174,7 @@ def test_superseded_run_is_asked_about(load: Load, monkeypatch: pytest.MonkeyPat
     assert "[run tuesday] is decided" in line
 
 
-def test_run_that_another_has_followed_is_not_known(load: Load) -> None:
+def test_run_that_another_has_followed_is_not_known(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last decision no longer says whether this one was decided too."""
     settings = load.settings("monday")
     decision = RunDecision(settings.parsed_options(), settings.query)
@@ -183,10 +183,16 @@ def test_run_that_another_has_followed_is_not_known(load: Load) -> None:
     assert decision.after_error("Py4JNetworkError") is RunState.UNKNOWN  # its commit may still run
 
     assert load.run("other")[0] == 0
-    assert decision.after_error("UncertainCommitError") is RunState.UNKNOWN
+    assert decision.after_error("UncertainCommitError") is RunState.OVERTAKEN
     assert decision.after_error("TaskError") is RunState.UNDECIDED
-    assert decision.after_interrupt() is RunState.UNKNOWN
+    assert decision.after_interrupt() is RunState.OVERTAKEN
     assert not decision.was_decided_before
+
+    monkeypatch.setattr(RunDecision, "after_error", lambda *_: RunState.OVERTAKEN)
+    fail_at(monkeypatch, ("write_decision", 1), NO_ANSWER)
+    code, line, _ = load.run()
+    assert (code, load.outcome) == (4, "not known")
+    assert line.endswith("another run of sink s was decided since: look into t before you load again")
 
 
 def test_finished_run_that_fails_again_is_not_invisible(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

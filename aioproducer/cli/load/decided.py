@@ -23,11 +23,16 @@ _DRIVER_IS_GONE: Final = frozenset(
 
 
 class RunState(enum.Enum):
-    """Knowledge about a run: all of it is or will be visible, nothing of it ever is, or neither is known."""
+    """Knowledge about a run."""
 
     DECIDED = enum.auto()
+    """All of it is visible, or will be once its commit is finished."""
     UNDECIDED = enum.auto()
+    """Nothing of it is or will be visible."""
     UNKNOWN = enum.auto()
+    """The cluster does not answer, or the run's commit may still be running."""
+    OVERTAKEN = enum.auto()
+    """Another run under the sink was decided since, and the last decision no longer says whether this one was."""
 
 
 class RunDecision:
@@ -94,5 +99,4 @@ class RunDecision:
         _, query = last
         if query == self._query:
             return RunState.DECIDED
-        # Another run that was decided since may have followed the decision of this one.
-        return RunState.UNDECIDED if self._before in {None, last} else RunState.UNKNOWN
+        return RunState.UNDECIDED if self._before in {None, last} else RunState.OVERTAKEN

@@ -34,6 +34,7 @@ _OUTCOMES: Final = {
     RunState.DECIDED: "decided, unfinished",
     RunState.UNDECIDED: "failed",
     RunState.UNKNOWN: "not known",
+    RunState.OVERTAKEN: "not known",
 }
 
 
@@ -231,7 +232,13 @@ class LoadRun:
         """Return what is visible of a failed run, and how to go on."""
         if state is RunState.UNDECIDED:
             return "Nothing of this run is visible"
-        run, resolve = self._settings.query, f"`aioproducer txn resolve --sink {self._settings.sink}`"
+        run, sink = self._settings.query, self._settings.sink
+        if state is RunState.OVERTAKEN:
+            return (
+                f"It is not known whether [{run}] is visible, because another run of sink {sink} was decided since: "
+                f"look into {self._settings.topic} before you load again"
+            )
+        resolve = f"`aioproducer txn resolve --sink {sink}`"
         again = "a second load would send all of it again, because this one has no --run-id"
         if self._settings.run_id is not None:
             again = f"a second load with --run-id {self._settings.run_id} does the same, and sends nothing twice"
@@ -264,7 +271,7 @@ class LoadRun:
                 tell(
                     f"aioproducer: interrupted: the transaction is aborted, nothing of the input is visible in {topic}"
                 )
-            case RunState.UNKNOWN:
+            case _:
                 tell(f"aioproducer: interrupted. {self._advice(state)}")
 
     def write_report(self, code: int) -> None:
