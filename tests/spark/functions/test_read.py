@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pyspark
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import PySparkException
@@ -11,11 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from aioproducer import BlockingProducer
-from tests.spark.functions.conftest import Topics
+from tests.spark.functions.conftest import HAS_READ_LIMITS, Topics
 
 PARTITIONS = 2
-HAS_READ_LIMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
-"""Whether Spark says what limit a batch has; before, it does not say where the first one begins."""
 
 
 def fill(topics: Topics, topic: str, rows: int, *, start: int = 0) -> None:
