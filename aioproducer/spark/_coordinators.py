@@ -1,7 +1,6 @@
 """Requests of the commit to real coordinators: the methods of `_commit.TransactionCluster`."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -25,12 +24,7 @@ from aioproducer._protocol.offset_messages import (
     encode_offset_fetch_request,
     encode_txn_offset_commit_request,
 )
-from aioproducer._protocol.transaction_admin_messages import (
-    LIST_TRANSACTIONS,
-    ONGOING,
-    decode_list_transactions_response,
-    encode_list_transactions_request,
-)
+from aioproducer._protocol.transaction_admin_messages import ONGOING
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     CodeResponse,
@@ -216,22 +210,8 @@ class SinkCluster:
 
     async def ongoing_ids(self, prefix: str) -> Collection[str]:
         """See `TransactionCluster`."""
-        request = AdminRequest(
-            LIST_TRANSACTIONS,
-            lambda version: encode_list_transactions_request(
-                version, states=[ONGOING], producer_ids=[], pattern=f"{re.escape(prefix)}.*"
-            ),
-            lambda response: decode_list_transactions_response(response.version, response.payload),
-            lambda response: raise_refusal(response.error_code, "list of transactions"),
-        )
-        nodes = sorted(self._requests.cluster.nodes)
-        responses = await asyncio.gather(*(self._requests.to_node(node_id, request) for node_id in nodes))
-        return {
-            found.transactional_id
-            for response in responses
-            for found in response.transactions
-            if found.transactional_id.startswith(prefix)
-        }
+        found, _ = await self._transactions.listed([ONGOING], prefix=prefix)
+        return {each.transaction.transactional_id for each in found}
 
     async def describe(self, transactional_ids: Collection[str]) -> Mapping[str, OpenedTransaction]:
         """See `TransactionCluster`."""

@@ -17,9 +17,9 @@ from aioproducer import (
     ProducerConfig,
     ProducerFencedError,
 )
+from aioproducer._admin import transactions
 from aioproducer._admin.cluster_requests import ClusterRequests, NoResponseError
 from aioproducer._protocol.transaction_admin_messages import decode_list_transactions_response
-from aioproducer.spark import _coordinators
 from aioproducer.spark._commit import (
     LostTransactionsError,
     Preparation,
@@ -376,7 +376,7 @@ async def test_only_transactions_of_the_sink_travel(profile: str, monkeypatch: p
         listed.extend(each.transactional_id for each in found.transactions)
         return found
 
-    monkeypatch.setattr(_coordinators, "decode_list_transactions_response", decode)
+    monkeypatch.setattr(transactions, "decode_list_transactions_response", decode)
     async with FakeCluster(1, profile=profile) as fake, Sink.on(fake.bootstrap_servers) as sink:
         own = (await sink.prepared(0)).transactional_id
         async with Producer(fake.bootstrap_servers, transactional_id=f"another.{own}") as other:
