@@ -53,11 +53,15 @@ TESTS_OF_DECISIONS = [
     *("tests/accumulator", "tests/protocol", "tests/sender", "tests/timing", "tests/transactions"),
     *("tests/network/test_sealed_bytes.py", "tests/test_cluster.py", "tests/test_partitioners.py"),
     *("tests/producer/test_explain.py", "tests/journeys/test_hashes_of_other_clients.py"),
+    *(f"tests/spark/test_{name}.py" for name in ("commit", "decision", "offsets")),
 ]
 
 OLD_SPARKS = ("4.2.1", "4.0.5")
-LONG_ON_SPARK = ("tests/spark/test_commit_histories.py", "tests/spark/functions/test_load.py")
-"""Not of the gate."""
+LONG_ON_SPARK = (
+    "tests/spark/test_commit_histories.py",
+    *(f"tests/spark/functions/test_{name}.py" for name in ("event_log", "load", "pipeline")),
+)
+"""Tests that the gate leaves out."""
 
 CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed"
 
@@ -269,10 +273,11 @@ def types(session: nox.Session) -> None:
         ".ci/check_machine.py",
         *present("tests/typing"),
     ]
+    typed_programs = ["examples/demo", "examples/spark_pipeline", "tests/benchmarks"]
     run_all(
         session,
         ["mypy", "--python-executable", python, *checked_by_mypy],
-        ["mypy", "--python-executable", python, "--explicit-package-bases", "examples/demo", "tests/benchmarks"],
+        ["mypy", "--python-executable", python, "--explicit-package-bases", *typed_programs],
         ["basedpyright", "--pythonpath", python, *present("tests/typing")],
         ["basedpyright", "--pythonpath", python, "--verifytypes", "aioproducer", "--ignoreexternal"],
         env={"PYTHONPATH": str(ROOT)},  # the last one does not follow an editable install

@@ -32,11 +32,11 @@ SINK_TEXTS = {
     "decisionTopic": "Existing topic whose group offsets keep the decision. Required with `exactlyOnce` "
     "if topics come from a column.",
     "transactionTimeout": "How long a task's transaction may stay open before it is decided; longer than the slowest "
-    "batch, and at most the broker's `transaction.max.timeout.ms`.",
-    "commitTimeout": "How long the commit of a decided batch is retried before the query fails.",
+    "batch, and at most the broker's `transaction.max.timeout.ms`. With `exactlyOnce`.",
+    "commitTimeout": "How long the commit of a decided batch is retried before the query fails. With `exactlyOnce`.",
     "extraColumns": "`ignore` drops columns that are no part of a record, as Spark's sink does.",
     "maxRecordsPerSecond": "Limit of each task, not of all: a task does not know how many run.",
-    "onOversize": "`skip` leaves out rows over `kafka.max.request.size`, and counts them in the report.",
+    "onOversize": "`skip` leaves out rows over `kafka.max.request.size`; the log and the report count them.",
     "report": "File on the driver to which a line of JSON is appended for each batch: rows, bytes, batches, "
     "retries, rows per partition of Kafka, transactions, seconds of the commit.",
     "includeHeaders": "Accepted and ignored, as in Spark's sink: the column `headers` decides.",
@@ -45,13 +45,15 @@ SOURCE_TEXTS = {
     "subscribe": "Topics to read. Required.",
     "startingOffsets": "Where the first batch of a new checkpoint, or a batch job, begins. "
     "A stream begins at `latest` unless told otherwise, a batch job at `earliest`.",
-    "endingOffsets": "Where a batch job ends.",
+    "endingOffsets": "Where a batch job ends; a stream refuses it.",
     "maxOffsetsPerTrigger": "Most offsets in a batch of a stream, over all partitions in proportion. "
-    "Before Spark 4.2 the first batch after a start may have more, as Spark does not say where it begins.",
+    "Before Spark 4.2 the first batch after a start may have more, as Spark does not say where it begins. Only of a "
+    "stream.",
     "failOnDataLoss": "`false` logs a warning and goes on if records were deleted before they were read.",
     "isolation": "`read_uncommitted` also reads what is not committed or was aborted.",
-    "offsetGroup": "Group to which the offsets of finished batches are committed, so that tools show the lag. "
-    "It does not decide what is read.",
+    "offsetGroup": "Group to which the offsets of a stream's finished batches are committed, so that tools show the "
+    "lag. It does not decide what is read. The last batch of a query that ends is not committed: Spark says that a "
+    "batch is finished when it plans the next.",
     "includeHeaders": "Adds the column `headers`.",
 }
 
@@ -62,8 +64,8 @@ INTRODUCTION = """\
 
 For [`format("aioproducer")`](../how-to/spark.md).
 Names are read in any case.
-All options are checked on the driver, before any task: an unknown name, a wrong value, or an option without another
-that it needs, is a `ConfigurationError`, which names the option and what is allowed.
+All options are checked on the driver, before any task: an unknown name, a wrong value, or an option that lacks another
+or has no effect, is a `ConfigurationError`, which names the option and what is allowed.
 """
 KAFKAS_SINK = """\
 ## Kafka's own, for a write

@@ -7,6 +7,7 @@ before 3.6, or from a client that broke the protocol. Source: kafka-transactions
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -150,16 +151,24 @@ class Transactions:
         self._requests = requests
 
     async def listed(
-        self, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
+        self, states: Sequence[str] = (), producer_ids: Sequence[int] = (), *, prefix: str = ""
     ) -> tuple[list[CoordinatedTransaction], Collection[str]]:
         """Ask every broker; returns the transactions by id, and states that brokers do not know.
+
+        Args:
+            states: only transactions in one of these; all if empty.
+            producer_ids: only those of these producers; all if empty.
+            prefix: only those whose ids begin so; brokers without version 2 of the request send all.
 
         Raises:
             KafkaError: a broker does not response.
         """
+        pattern = f"{re.escape(prefix)}.*" if prefix else None
         request = AdminRequest(
             LIST_TRANSACTIONS,
-            lambda version: encode_list_transactions_request(version, states=states, producer_ids=producer_ids),
+            lambda version: encode_list_transactions_request(
+                version, states=states, producer_ids=producer_ids, pattern=pattern
+            ),
             lambda response: decode_list_transactions_response(response.version, response.payload),
             lambda response: raise_refusal(response.error_code, "list of transactions"),
         )
@@ -169,6 +178,7 @@ class Transactions:
             CoordinatedTransaction(transaction, node_id)
             for node_id, response in zip(nodes, responses, strict=True)
             for transaction in response.transactions
+            if transaction.transactional_id.startswith(prefix)
         ]
         return sorted(found), {name for response in responses for name in response.unknown_state_filters}
 

@@ -47,7 +47,7 @@ _CURES: Final = {
 }
 
 SPLIT_COLUMNS: Final = ["path", "row_group"]
-"""Of a DataFrame that `aioproducer load` writes with `input=splits`."""
+"""Columns of a DataFrame that `aioproducer load` writes with `input=splits`."""
 
 
 def sink_columns(schema: FrameSchema, options: SinkOptions) -> SinkColumns:

@@ -43,13 +43,13 @@ FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED}
 )
 ENDED: Final = FENCED | {ErrorCode.INVALID_TXN_STATE}
-"""Of the coordinator id's own transaction: another driver has initialised the id, which ended the transaction."""
+"""Answers about the coordinator id's transaction after another driver has initialised the id, which ended it."""
 RUN_PREFIX: Final = "run "
-"""Of the query of a job that is no stream."""
+"""Beginning of the query of a job that is no stream."""
 
 
 class OpenedTransaction(NamedTuple):
-    """What a coordinator says of a transactional id that is in a transaction."""
+    """A transactional id that is in a transaction, as its coordinator describes it."""
 
     producer_id: int
     epoch: int
@@ -116,11 +116,18 @@ class UndecidedBatchError(TransactionError):
 
 
 class UnfinishedCommitError(TransactionError):
-    """The batch is decided; some of its transactions are not committed yet. The next start commits them."""
+    """The batch is decided, and its commit stopped before its end. The next start does the rest."""
+
+
+class UncertainCommitError(TransactionError):
+    """The decision was sent, and no answer says whether it is written: the next start finds out."""
 
 
 class SupersededError(TransactionError):
-    """Another driver works under the same sinkId: the newest one goes on."""
+    """Another driver works under the same sinkId: the newest one goes on.
+
+    A decision that is refused may have been written before: its first answer was lost, and it was sent again.
+    """
 
 
 class SinkConflictError(TransactionError):
@@ -129,7 +136,7 @@ class SinkConflictError(TransactionError):
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What a driver has found before its tasks begin; travels to the tasks."""
+    """State of the sink before the tasks of a batch begin; travels to the tasks."""
 
     coordinator: PreparedTransaction
     last_batch: int | None
@@ -138,7 +145,7 @@ class Preparation:
 
 
 class BatchAction(enum.Enum):
-    """What a task does with its rows."""
+    """Choice of a task: write its rows or skip them."""
 
     WRITE = enum.auto()
     SKIP = enum.auto()
@@ -191,7 +198,7 @@ def has_ended(error: KafkaError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTask:
-    """What a task that has written its rows tells the driver."""
+    """Message of a task that has written its rows to the driver."""
 
     preparation: Preparation
     batch: int
@@ -241,24 +248,29 @@ class SinkCommit:
 
         Raises:
             UndecidedBatchError: a transaction was no longer open, so nothing was decided.
-            SupersededError: a newer driver works under the same sinkId.
+            SupersededError: a newer driver works under the same sinkId, and the decision was refused.
+            UncertainCommitError: the decision was sent, and no answer came.
             LostTransactionsError: rows of the decided batch are missing.
-            UnfinishedCommitError: decided, but not all was committed in time.
-            KafkaError: the cluster did not answer in time, or refused.
+            UnfinishedCommitError: decided, but not all was done in time.
+            KafkaError: the cluster did not answer in time, or refused; nothing was decided.
         """
         decision, coordinator = self._decision_of(tasks)
         await self._check_all_open(decision)
-        offsets = encode_decision(decision, self._partitions)
+        coordinator = await self._decide(decision, coordinator)
         try:
-            coordinator = await self._cluster.write_decision(coordinator, offsets)
-        except ProducerFencedError as error:
-            raise self._superseded("its decision was refused") from error
-        await self._commit_all(decision, coordinator)
-        # Ids of the other parity may be those of a newer driver's next batch.
-        await self._abort_strays(coordinator, [decision.batch % 2])
-        if is_last and decision.entries:
-            finished = encode_decision(Decision(decision.batch, decision.query), self._partitions)
-            await self._cluster.write_decision(coordinator, finished)
+            await self._commit_all(decision, coordinator)
+            # Ids of the other parity may be those of a newer driver's next batch.
+            await self._abort_strays(coordinator, [decision.batch % 2])
+            if is_last and decision.entries:
+                finished = encode_decision(Decision(decision.batch, decision.query), self._partitions)
+                await self._cluster.write_decision(coordinator, finished)
+        except (LostTransactionsError, UnfinishedCommitError):
+            raise
+        except KafkaError as error:  # no error from here on may read as if nothing was decided
+            raise UnfinishedCommitError(
+                f"{self._named(decision)} is decided, but its commit did not come to its end: {error}. "
+                f"{self._cure_of_unfinished()}"
+            ) from error
 
     async def abort(self, tasks: Sequence[WrittenTask]) -> None:
         """Abort the transactions of tasks, unless their batch turns out to be decided: then commit it.
@@ -299,6 +311,14 @@ class SinkCommit:
         await self._cluster.write_decision(preparation.coordinator, {0: OffsetAndMetadata(0, "")})
         return Decision(preparation.last_batch, preparation.last_query or "")
 
+    async def last_decision(self) -> Decision | None:
+        """Return the last decision, and change nothing; wait while one is being written.
+
+        Raises:
+            KafkaError: the cluster did not answer in time, or refused.
+        """
+        return decode_decision(await self._cluster.fetch_decision())
+
     async def accept_loss(self) -> None:
         """Mark the last decided batch as finished although rows of it are missing, so that its query may go on.
 
@@ -335,21 +355,33 @@ class SinkCommit:
             raise UndecidedBatchError(
                 f"sinkId {self._ids.sink_id!r}, batch {decision.batch}: {len(ended)} of {len(transactions)} "
                 "transactions ended before the batch was decided, by their transactionTimeout or by another driver; "
-                f"nothing of it is visible and it will be redone: {described_tasks(ended, self._ids, decision.batch)}"
+                "nothing of them is visible, and the batch will be redone: "
+                f"{described_tasks(ended, self._ids, decision.batch)}"
             )
+
+    async def _decide(self, decision: Decision, coordinator: PreparedTransaction) -> PreparedTransaction:
+        offsets = encode_decision(decision, self._partitions)
+        try:
+            return await self._cluster.write_decision(coordinator, offsets)
+        except ProducerFencedError as error:
+            raise self._superseded("its decision was refused") from error
+        except KafkaError as error:
+            raise UncertainCommitError(
+                f"{self._named(decision)}: no answer says whether the batch is decided: {error}. The next start of "
+                "the query finds out"
+            ) from error
 
     async def _commit_all(self, decision: Decision, coordinator: PreparedTransaction) -> None:
         results = await self._cluster.end_transactions(decision.transactions(self._ids), commit=True)
         failed = [(entry, error) for entry, error in zip(decision.entries, results, strict=True) if error is not None]
         if not failed:
             return
-        where = f"sinkId {self._ids.sink_id!r}, batch {decision.batch} of [{decision.query}]"
+        where = self._named(decision)
         lost = [entry for entry, error in failed if has_ended(error)]
         if not lost:
             raise UnfinishedCommitError(
                 f"{where} is decided, and {len(failed)} of its {len(results)} transactions could not be committed: "
-                f"{failed[0][1]}. The next start of the query commits them, or `aioproducer txn resolve --sink "
-                f"{self._ids.sink_id}`, if done before their transactionTimeout"
+                f"{failed[0][1]}. {self._cure_of_unfinished()}, if done before their transactionTimeout"
             ) from failed[0][1]
         # A driver that was asleep sees ids which the newest has used again: it must not cry for rows that are there.
         await self._check_newest(coordinator)
@@ -373,6 +405,12 @@ class SinkCommit:
         current = described.get(coordinator.transactional_id)
         if current is None or (current.producer_id, current.epoch) != (coordinator.producer_id, coordinator.epoch):
             raise self._superseded("it has been overtaken")
+
+    def _named(self, decision: Decision) -> str:
+        return f"sinkId {self._ids.sink_id!r}, batch {decision.batch} of [{decision.query}]"
+
+    def _cure_of_unfinished(self) -> str:
+        return f"The next start of the query does the rest, or `aioproducer txn resolve --sink {self._ids.sink_id}`"
 
     def _superseded(self, what: str) -> SupersededError:
         return SupersededError(

@@ -1,7 +1,6 @@
-"""The requests of the commit, to real coordinators: what `commit.TransactionCluster` asks for."""
+"""Requests of the commit to real coordinators: the methods of `_commit.TransactionCluster`."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -25,12 +24,7 @@ from aioproducer._protocol.offset_messages import (
     encode_offset_fetch_request,
     encode_txn_offset_commit_request,
 )
-from aioproducer._protocol.transaction_admin_messages import (
-    LIST_TRANSACTIONS,
-    ONGOING,
-    decode_list_transactions_response,
-    encode_list_transactions_request,
-)
+from aioproducer._protocol.transaction_admin_messages import ONGOING
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     CodeResponse,
@@ -87,7 +81,7 @@ class SinkCluster:
 
     @property
     def partitions(self) -> int:
-        """Of the decision's topic."""
+        """Number of partitions of the decision's topic."""
         return self._requests.cluster.partition_count(self._topic) or 0
 
     async def init_producer_id(self, transactional_id: str) -> PreparedTransaction:
@@ -216,22 +210,8 @@ class SinkCluster:
 
     async def ongoing_ids(self, prefix: str) -> Collection[str]:
         """See `TransactionCluster`."""
-        request = AdminRequest(
-            LIST_TRANSACTIONS,
-            lambda version: encode_list_transactions_request(
-                version, states=[ONGOING], producer_ids=[], pattern=f"{re.escape(prefix)}.*"
-            ),
-            lambda response: decode_list_transactions_response(response.version, response.payload),
-            lambda response: raise_refusal(response.error_code, "list of transactions"),
-        )
-        nodes = sorted(self._requests.cluster.nodes)
-        responses = await asyncio.gather(*(self._requests.to_node(node_id, request) for node_id in nodes))
-        return {
-            found.transactional_id
-            for response in responses
-            for found in response.transactions
-            if found.transactional_id.startswith(prefix)
-        }
+        found, _ = await self._transactions.listed([ONGOING], prefix=prefix)
+        return {each.transaction.transactional_id for each in found}
 
     async def describe(self, transactional_ids: Collection[str]) -> Mapping[str, OpenedTransaction]:
         """See `TransactionCluster`."""
@@ -241,11 +221,18 @@ class SinkCluster:
         }
 
 
-def with_sink(options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[ResultT]]) -> ResultT:
+def with_sink(
+    options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[ResultT]], *, finds_topic: bool = False
+) -> ResultT:
     """Connect to the cluster, let a sink's commit do something, and return what it returns.
 
+    Args:
+        options: of the write.
+        ask: is given the commit.
+        finds_topic: look up the option `topic` too, beside the topic of the decision.
+
     Raises:
-        ConfigurationError: the decision's topic does not exist.
+        ConfigurationError: a topic does not exist.
         KafkaError: the cluster did not answer in time, or what `ask` raises.
     """
 
@@ -254,7 +241,9 @@ def with_sink(options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[Result
         ids, topic = SinkIds(options.sink_id), options.topic_of_decision
         async with _connected(options) as requests:
             await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
-            await _find_topic(requests, topic)
+            if finds_topic and options.topic != topic:
+                await _find_topic(requests, options.topic)
+            await _find_topic(requests, topic, "decisionTopic" if options.decision_topic else "topic")
             cluster = SinkCluster(
                 requests,
                 ids,
@@ -275,13 +264,12 @@ def prepared(options: SinkOptions) -> Preparation | None:
         KafkaError: no broker answered in 10 s; or as `SinkCommit.prepare`.
     """
     if options.exactly_once:
-        return with_sink(options, SinkCommit.prepare)
+        return with_sink(options, SinkCommit.prepare, finds_topic=True)
 
     async def look() -> None:
         async with _connected(options) as requests:
             await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
-            if options.topic is not None:
-                await _find_topic(requests, options.topic)
+            await _find_topic(requests, options.topic)
 
     asyncio.run(look())
     return None
@@ -293,10 +281,12 @@ def _connected(options: SinkOptions) -> ClusterRequests:
     return ClusterRequests(config.bootstrap, REQUEST_TIMEOUT_S, client_id="aioproducer-spark", access=access)
 
 
-async def _find_topic(requests: ClusterRequests, topic: str) -> None:
+async def _find_topic(requests: ClusterRequests, topic: str | None, option: str = "topic") -> None:
+    if topic is None:
+        return
     cluster = await requests.refresh([topic])
     if not cluster.partition_count(topic):
-        raise ConfigurationError(f"topic {topic!r} does not exist, or may not be described", option="topic")
+        raise ConfigurationError(f"{option} {topic!r} does not exist, or may not be described", option=option)
 
 
 def _identity(transaction: PreparedTransaction) -> TransactionIdentity:

@@ -1,4 +1,4 @@
-"""The decision: which tasks' transactions make up a batch, kept as group offsets of the sink.
+"""Decision about a batch: which tasks' transactions make up a batch, kept as group offsets of the sink.
 
 A decision is one set of offsets of the group `aioproducer.<sinkId>`, committed in one transaction of the sink's
 coordinator id: the offset is the batch's number + 1, and the metadata is the manifest, cut into a chunk per partition
@@ -70,7 +70,7 @@ class TaskEntry(NamedTuple):
     """A task's prepared transaction, as the manifest keeps it."""
 
     partition: int
-    """Of Spark, not of Kafka."""
+    """Number of Spark's partition, not of Kafka's."""
     attempt: int
     producer_id: int
     epoch: int
@@ -86,7 +86,7 @@ class TaskEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided last."""
+    """Last batch that was decided."""
 
     batch: int
     query: str
@@ -162,7 +162,7 @@ def _chunks(first: OffsetAndMetadata, offsets: Mapping[int, OffsetAndMetadata]) 
 
 
 def described_tasks(entries: Sequence[TaskEntry], ids: SinkIds, batch: int) -> str:
-    """Name tasks in an error: their transactional ids with their rows, twenty at most."""
+    """Return the transactional ids of tasks with their rows, for an error; those after twenty are only counted."""
     named = [f"{ids.data_id(batch, each.partition, each.attempt)} ({each.rows:,} rows)" for each in entries[:20]]
     more = len(entries) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")

@@ -1,4 +1,4 @@
-"""Loads row groups into a topic in this process, without Spark: one task, and the same commit. Needs no pyspark."""
+"""Load of row groups into a topic in this process, without Spark: one task, and the same commit. Needs no pyspark."""
 
 import contextlib
 import time
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from aioproducer.errors import KafkaError
-from aioproducer.spark._commit import BatchAction, Preparation, SinkCommit, WrittenTask, run_action
+from aioproducer.spark._commit import RUN_PREFIX, BatchAction, Preparation, WrittenTask, run_action
 from aioproducer.spark._coordinators import prepared, with_sink
 from aioproducer.spark._decision import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
@@ -40,7 +40,7 @@ class LocalLoad:
         self._splits = splits
         self._told = told
         self._watch = watch
-        self.query = f"run {options.run_id or uuid.uuid4()}"
+        self.query = f"{RUN_PREFIX}{options.run_id or uuid.uuid4()}"
 
     def dry_run(self) -> TaskCounts:
         """Read all and make the records; send nothing and ask no broker.
@@ -60,7 +60,7 @@ class LocalLoad:
         Raises:
             ConfigurationError: the topic does not exist, or a file cannot be read.
             KafkaError: the cluster did not answer, or a row was refused or not delivered.
-            LostTransactionsError, UnfinishedCommitError: as `SinkCommit.commit`.
+            LostTransactionsError, UnfinishedCommitError, UncertainCommitError: as `SinkCommit.commit`.
         """
         preparation = prepared(self._options)
         if preparation is not None:
@@ -101,12 +101,3 @@ class LocalLoad:
             for batch in records_of(split.path, split.row_group, self._shape):
                 self._told(batch.num_rows, batch.nbytes)
                 yield batch
-
-
-def is_decided(options: SinkOptions, query: str) -> bool:
-    """Finish what is decided of a sink, abort the rest, and return whether this run was decided.
-
-    Raises:
-        KafkaError: as `SinkCommit.prepare`.
-    """
-    return with_sink(options, SinkCommit.prepare).last_query == query

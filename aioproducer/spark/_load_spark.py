@@ -1,4 +1,4 @@
-"""Loads files into a topic on Spark: Parquet by its row groups, which tasks read with pyarrow; else a DataFrame."""
+"""Load of files into a topic on Spark: Parquet by its row groups, which tasks read with pyarrow; else a DataFrame."""
 
 import logging
 import os
@@ -16,6 +16,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from aioproducer.errors import ConfigurationError
+from aioproducer.spark._commit import (
+    LostTransactionsError,
+    SupersededError,
+    UncertainCommitError,
+    UnfinishedCommitError,
+)
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._row_groups import Split, records_of
 from aioproducer.spark._session import CONF_OF_ROW_GROUPS, check, recommended_conf
@@ -28,6 +34,10 @@ _SPLITS: Final = StructType(
     [StructField("path", StringType(), nullable=False), StructField("row_group", IntegerType(), nullable=False)]
 )
 _ERROR = re.compile(r"(?:^|[\s:(])(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception)): (\S.*)", re.MULTILINE)
+_OF_COMMIT: Final = frozenset(
+    each.__name__ for each in (LostTransactionsError, SupersededError, UncertainCommitError, UnfinishedCommitError)
+)
+"""Errors of a commit; they say more than one of the abort that Spark asks for after it."""
 _SPARK_CLASS = re.compile(r"^\[([A-Z_.0-9]+)\] (.+)", re.MULTILINE)
 
 
@@ -219,7 +229,7 @@ def in_one_line(error: Exception) -> tuple[str, str]:
     text = text.replace("Could not serialize object: ", "\n")  # what a driver's check raises comes so
     if found := _ERROR.findall(text):
         ours = [each for each in found if each[0] not in {"PythonException", "SparkException", "Py4JJavaError"}]
-        name, line = (ours or found)[-1]
+        name, line = ([each for each in ours if each[0] in _OF_COMMIT] or ours or found)[-1]
         return str(name), str(line)
     if (of_spark := _SPARK_CLASS.search(text)) is not None:
         return of_spark[1], of_spark[2]

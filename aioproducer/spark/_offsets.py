@@ -1,14 +1,25 @@
 """Offsets of a read: from where to where, cut to a limit, as ranges that tasks read. No I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from aioproducer.spark._options import EARLIEST, OffsetsChoice
+EARLIEST: Final = -2
+"""Stands for the earliest offset of a partition; -1, the other negative one, for the latest."""
 
 Place: TypeAlias = tuple[str, int]
 """A topic and the number of a partition."""
 
 Offsets: TypeAlias = dict[Place, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsChoice:
+    """Offsets to begin or to end at: the earliest, the latest, or given ones."""
+
+    word: Literal["earliest", "latest", "json"]
+    offsets: Mapping[str, Mapping[int, int]]
+    """Topic -> partition -> offset; -2 is the earliest, -1 the latest."""
 
 
 class OffsetRange(NamedTuple):

@@ -6,15 +6,19 @@ the documentation spells it, and what is allowed. No I/O.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 from aioproducer.config import ProducerConfig
+from aioproducer.config._java_classes import PARTITIONERS
+from aioproducer.config._kafka_properties import kafka_name, python_name
+from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.integrations._aiokafka_security import check_readable
 from aioproducer.spark._decision import SinkIds
+from aioproducer.spark._offsets import EARLIEST, OffsetsChoice
 from aioproducer.spark._record_parts import RowShape
 
 ValueT = TypeVar("ValueT")
@@ -25,7 +29,7 @@ OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "trigger
 """Options that Spark itself reads and passes on."""
 
 BATCH_SIZE: Final = 262_144
-"""Of a task's producer unless `kafka.batch.size` is given: a task sends at once all it has."""
+"""`kafka.batch.size` of a task's producer unless given: a task sends at once all it has."""
 LINGER_MS: Final = 20
 FIRST_ANSWER_TIMEOUT_S: Final = 10.0
 """How long the driver waits for any broker to answer, before any task."""
@@ -39,6 +43,8 @@ NOT_SETTABLE: Final = {
     "transaction.timeout.ms": "give transactionTimeout",
     "interceptor.classes": "transform the DataFrame",
 }
+OF_COMMIT: Final = ("sinkId", "runId", "decisionTopic", "transactionTimeout", "commitTimeout")
+"""Options without effect unless `exactlyOnce=true` is given."""
 NOT_READABLE: Final = {
     "group.id": "no consumer group decides what is read; offsetGroup=NAME commits what was read, for the tools",
     "auto.offset.reset": "give startingOffsets",
@@ -148,6 +154,16 @@ class OptionReader:
         except ValueError as error:
             raise ConfigurationError(f"{name}={given!r}: must be {error}", option=name) from None
 
+    def refuse(self, names: Collection[str], why: str) -> None:
+        """Do nothing if none of these options is given.
+
+        Raises:
+            ConfigurationError: one is, and would have no effect.
+        """
+        for name in names:
+            if name.lower() in self._given:
+                raise ConfigurationError(f"{name} {why}", option=name)
+
     def take_prefixed(self, prefix: str) -> dict[str, str]:
         """Return the options whose names begin so, without the prefix."""
         return {name[len(prefix) :]: value for name, value in self._given.items() if name.startswith(prefix)}
@@ -170,7 +186,7 @@ class OptionReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What a write is told; the fields are the options, whose names are the same in camel case."""
+    """Options of a write; the fields have their names, which are in camel case there."""
 
     kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
     """Kafka's properties: checked, with the defaults of a task's producer."""
@@ -189,7 +205,7 @@ class SinkOptions:
     skips_oversize: bool
     report: str | None
     input: RowShape | None = None
-    """Of `aioproducer load`: the rows name row groups of Parquet files, which the tasks read."""
+    """Columns of the row groups that the rows name, which the tasks of `aioproducer load` read."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
@@ -219,7 +235,18 @@ class SinkOptions:
         reader.take("includeHeaders", boolean, default=False)  # Spark's sink accepts it too; the column decides
         reader.check_all_taken(KAFKA_PREFIX, HEADER_PREFIX)
         options.check()
+        if not options.exactly_once:
+            reader.refuse(OF_COMMIT, "is for exactlyOnce=true, which is not given")
         return options
+
+    def check_of_stream(self) -> None:
+        """Do nothing if the options are for the batches of a stream.
+
+        Raises:
+            ConfigurationError: one has no effect there.
+        """
+        if self.run_id is not None:
+            raise ConfigurationError("runId is for batch jobs: the batches of a stream have numbers", option="runId")
 
     def check(self) -> None:
         """Do nothing if the options fit together.
@@ -235,9 +262,8 @@ class SinkOptions:
             )
         if self.sink_id is not None:
             SinkIds(self.sink_id)
-        for name, value in (("sinkId", self.sink_id), ("runId", self.run_id), ("decisionTopic", self.decision_topic)):
-            if value is not None and not self.exactly_once:
-                raise ConfigurationError(f"{name} is for exactlyOnce=true, which is not given", option=name)
+        if self.batch_id is not None:
+            self.check_of_stream()
         if any(not name for name, _ in self.headers):
             raise ConfigurationError("header.: must be header.<name>", option="header.")
         if self.exactly_once:
@@ -252,9 +278,18 @@ class SinkOptions:
         try:
             ProducerConfig.from_kafka_properties(self.task_properties("any"))
         except ConfigurationError as error:
-            is_timeout = error.option == "transaction_timeout_ms"
-            place = "transactionTimeout" if is_timeout else f"{_kafka_option(error)} with exactlyOnce=true"
-            raise ConfigurationError(f"{place}: {error}", option=error.option) from None
+            if error.option == "transaction_timeout_ms":
+                text = _in_kafkas_spelling(str(error)).removeprefix("kafka.transaction.timeout.ms ")
+                raise ConfigurationError(f"transactionTimeout: {text}", option="transactionTimeout") from None
+            against = [name for name, fits in _AGAINST_TRANSACTIONS.items() if not fits(self.kafka.get(name))]
+            if not against:
+                raise _of_data_source(error, self.kafka) from None
+            given = " and ".join(f"{KAFKA_PREFIX}{name}={self.kafka[name]}" for name in against)
+            raise ConfigurationError(
+                f"{given} cannot be had with exactlyOnce=true: it needs kafka.enable.idempotence=true, and so "
+                "kafka.acks=all and kafka.retries above 0",
+                option=f"{KAFKA_PREFIX}{against[0]}",
+            ) from None
 
     def task_properties(self, transactional_id: str | None = None) -> dict[str, str]:
         """Return Kafka's properties of a task's producer; with an id, of one that has a transaction."""
@@ -280,6 +315,14 @@ class SinkOptions:
         return topic
 
 
+_AGAINST_TRANSACTIONS: Final[Mapping[str, Callable[[str | None], bool]]] = {
+    "acks": lambda given: given in {None, "all", "-1"},
+    "enable.idempotence": lambda given: given != "false",
+    "retries": lambda given: given != "0",
+}
+"""Kafka's properties that may forbid a transaction -> whether a value does not."""
+
+
 def row_shape(reader: OptionReader) -> RowShape | None:
     """Return what `input=splits` reads from files; None for rows of the DataFrame.
 
@@ -302,30 +345,40 @@ def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
             raise ConfigurationError(f"kafka.{name} cannot be set: {instead}", option=f"kafka.{name}")
     if "bootstrap.servers" not in properties:
         raise ConfigurationError("kafka.bootstrap.servers is missing", option="kafka.bootstrap.servers")
+    for name in ("partitioner.class", "partitioner"):
+        if (given := properties.get(name, "")).strip() not in PARTITIONERS:
+            raise ConfigurationError(
+                f"kafka.{name}={given!r}: classes of Java do not run here, but for "
+                f"{', '.join(filter(None, PARTITIONERS))}; put the numbers of partitions into the column partition",
+                option=f"kafka.{name}",
+            )
     complete = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS), **properties}
     try:
         ProducerConfig.from_kafka_properties(complete)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{_kafka_option(error)}: {error}", option=error.option) from None
+        raise _of_data_source(error, complete) from None
     return complete
 
 
-def _kafka_option(error: ConfigurationError) -> str:
-    """Return the option of this data source that an error of the producer's configuration is about."""
-    return KAFKA_PREFIX + (error.option.replace("_", ".") if error.option else "*")
+def _of_data_source(error: ConfigurationError, properties: Mapping[str, str]) -> ConfigurationError:
+    """Return an error of the producer's configuration with the names that options have here."""
+    text = _in_kafkas_spelling(str(error))
+    if error.option is None:
+        return ConfigurationError(text)
+    given = next((name for name in properties if python_name(name) == error.option), kafka_name(error.option))
+    option = f"{KAFKA_PREFIX}{given}"
+    return ConfigurationError(text if text.startswith(option) else f"{option}: {text}", option=option)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsChoice:
-    """Where to begin or to end: at the earliest or latest offset, or at given ones."""
+def _in_kafkas_spelling(text: str) -> str:
+    """Return a text with `kafka.linger.ms` for `linger_ms`.
 
-    word: Literal["earliest", "latest", "json"]
-    offsets: Mapping[str, Mapping[int, int]]
-    """Topic -> partition -> offset; -2 is the earliest, -1 the latest."""
-
-
-EARLIEST: Final = -2
-LATEST: Final = -1
+    Names of one word are words of the text too, and stay, as do arguments of a Python call: `client_id=...`.
+    """
+    names = sorted((name for name in option_kinds() if "_" in name), key=len, reverse=True)
+    pattern = "|".join(name.replace("_", "[._]") for name in (*names, "bootstrap_servers"))
+    in_text = rf"(?<![\w.])'?({pattern})\b(?![.]\w|=(?:[.]|,|[A-Z]\w*\())'?"
+    return re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]), text)
 
 
 def offsets_choice(given: str) -> OffsetsChoice:
@@ -366,7 +419,7 @@ def topic_names(given: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a read is told; the fields are the options, whose names are the same in camel case."""
+    """Options of a read; the fields have their names, which are in camel case there."""
 
     kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
     subscribe: tuple[str, ...]
@@ -379,14 +432,18 @@ class SourceOptions:
     includes_headers: bool
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], *, is_stream: bool) -> "SourceOptions":
+    def parse(cls, given: Mapping[str, str], *, is_stream: bool | None) -> "SourceOptions":
         """Return the options of a read; a stream begins at the latest offset unless told otherwise, as Spark's own.
 
+        Args:
+            given: by Spark.
+            is_stream: None if that is not known yet.
+
         Raises:
-            ConfigurationError: an option is unknown, wrong or missing.
+            ConfigurationError: an option is unknown, wrong or missing, or has no effect.
         """
         reader = OptionReader(given)
-        default = OffsetsChoice("latest" if is_stream else "earliest", {})
+        default = OffsetsChoice("earliest" if is_stream is False else "latest", {})
         options = cls(
             kafka=source_properties(reader.take_prefixed(KAFKA_PREFIX)),
             subscribe=reader.take("subscribe", topic_names, ()),
@@ -400,9 +457,13 @@ class SourceOptions:
         )
         reader.check_all_taken(KAFKA_PREFIX)
         options.check(is_stream=is_stream)
+        if is_stream:
+            reader.refuse(["endingOffsets"], "is for batch reads: a stream has no end")
+        if is_stream is False:
+            reader.refuse(["maxOffsetsPerTrigger", "offsetGroup"], "is for streams: Spark reads a batch as a whole")
         return options
 
-    def check(self, *, is_stream: bool) -> None:
+    def check(self, *, is_stream: bool | None) -> None:
         """Do nothing if the options fit together.
 
         Raises:
@@ -410,7 +471,7 @@ class SourceOptions:
         """
         if not self.subscribe:
             raise ConfigurationError("subscribe is missing: the names of topics to read", option="subscribe")
-        if not is_stream and self.starting_offsets.word == "latest":
+        if is_stream is False and self.starting_offsets.word == "latest":
             raise ConfigurationError("startingOffsets=latest reads nothing in a batch", option="startingOffsets")
         if self.ending_offsets.word == "earliest":
             raise ConfigurationError("endingOffsets must be latest or JSON", option="endingOffsets")
@@ -442,7 +503,7 @@ def connection_config(properties: Mapping[str, str]) -> ProducerConfig:
         )
         check_readable(config)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{_kafka_option(error)}: {error}", option=error.option) from None
+        raise _of_data_source(error, given) from None
     return config
 
 

@@ -51,7 +51,7 @@ _HEADERS_FIELD: Final = ("headers", pa.list_(pa.struct([("key", pa.string()), ("
 
 
 class RangeReader:
-    """What both readers do in tasks and on the driver.
+    """Part that both readers have in common, in tasks and on the driver.
 
     Args:
         options: of the read.
@@ -156,6 +156,11 @@ class RangeReader:
                 )
 
     def note_loss(self, what: str) -> None:
+        """Log that records are gone.
+
+        Raises:
+            KafkaError: unless failOnDataLoss=false.
+        """
         text = f"{what}: written later than the query read, or the topic was made anew"
         if self._options.fails_on_data_loss:
             raise KafkaError(f"{text}. To go on without them: failOnDataLoss=false")

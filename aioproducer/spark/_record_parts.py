@@ -1,4 +1,4 @@
-"""Which parts of a record have a column, and which columns of a file become a record. Needs no pyspark; no I/O."""
+"""Parts of a record that have a column, and columns of a file that become a record. Needs no pyspark; no I/O."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Which parts of a record have a column."""
+    """Parts of a record that have a column."""
 
     present: frozenset[str]
     has_seconds: bool
@@ -26,5 +26,5 @@ class RowShape(NamedTuple):
 
     @property
     def columns(self) -> SinkColumns:
-        """Of the batches that are sent."""
+        """Columns of the batches that are sent."""
         return SinkColumns(frozenset({"value"} if self.key is None else {"key", "value"}), has_seconds=False)

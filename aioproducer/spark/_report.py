@@ -1,4 +1,4 @@
-"""What a batch has sent, for the log and for `report`."""
+"""Figures of a batch, for the log and for `report`."""
 
 import json
 import logging
@@ -55,9 +55,12 @@ def publish(report: Mapping[str, object], path: str | None) -> None:
         log.addHandler(handler)
         log.setLevel(logging.INFO)
     log.info(
-        "%s, batch %s: %s rows in %s batches, %s bytes, %s transactions, committed in %s s",
-        *(report[name] for name in ("query", "batch", "rows", "batches", "bytes", "transactions", "commit_seconds")),
+        "%s, batch %s: %s rows in %s batches, %s bytes, %s retries, %s transactions, committed in %s s",
+        *(report[name] for name in ("query", "batch", "rows", "batches", "bytes", "retries", "transactions")),
+        report["commit_seconds"],
     )
+    if report["skipped"]:
+        log.warning("%s, batch %s: %s rows too large were skipped", *(report[n] for n in ("query", "batch", "skipped")))
     if path is None:
         return
     try:

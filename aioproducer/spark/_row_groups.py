@@ -24,7 +24,7 @@ from aioproducer.spark._record_parts import RowShape
 MAX_BATCH_ROWS: Final = 65_536
 MIN_BATCH_ROWS: Final = 256
 BATCH_BYTES: Final = 8 << 20
-"""Of decoded rows that are in memory at once, about: two or three batches are on the way."""
+"""Size of the decoded rows of a batch, about; two or three batches are in memory at once."""
 SUFFIXES: Final = (".parquet", ".parq", ".pq")
 
 

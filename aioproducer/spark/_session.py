@@ -1,6 +1,8 @@
 """Functions for a Spark session: settings, registration, threads, `foreachBatch`, and a check of the executors."""
 
 import importlib
+import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
@@ -15,8 +17,15 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "aioproducer"
 
-_SECRETS: Final = "(?i)secret|password|token|access[.]?key|jaas|credential"
-"""Options whose values Spark hides in plans and on its pages: its own pattern, and Kafka's `sasl.jaas.config`."""
+_SECRETS: Final = (
+    "(?i)secret|password|token|access[.]?key"  # Spark's own
+    "|jaas|credential|keystore[._]key|certificate[._]chain|private key"
+)
+"""Names and values of options that Spark hides in plans and on its pages."""
+_KEY_AS_TEXT: Final = "kafka.ssl.keystore.key"
+"""A secret whose name and value Spark's own patterns do not match."""
+
+log: Final = logging.getLogger("aioproducer.spark")
 
 _INSTALL: Final = "pip install 'aioproducer[spark]'"
 
@@ -33,7 +42,8 @@ def recommended_conf() -> dict[str, str]:
     """Return settings of a session that writes and reads with this format.
 
     Rows reach Python through a Unix socket and in batches of at most 4 MB, which is faster; speculative copies of tasks
-    are off, because Spark counts each copy that loses as a failure of its task; options that hold secrets are hidden.
+    are off, because Spark counts each copy that loses as a failure of its task; options that hold secrets are hidden in
+    plans, on pages and in event logs, also those that Spark shows by itself, such as `kafka.ssl.keystore.key`.
 
     Example:
         spark = SparkSession.builder.config(map=recommended_conf()).getOrCreate()
@@ -92,7 +102,7 @@ def foreach_batch(
         totals.writeStream.outputMode("update").foreachBatch(foreach_batch(conf, topic="totals")).start()
     """
     texts = {name: _as_text(value) for name, value in {**(options or {}), **more_options}.items()}
-    SinkOptions.parse(texts)
+    SinkOptions.parse(texts).check_of_stream()
 
     def write(batch: "DataFrame", batch_id: int) -> None:
         batch.write.format(FORMAT).mode("append").options(**texts).option("batchId", str(batch_id)).save()
@@ -105,7 +115,7 @@ def _as_text(value: object) -> str:
 
 
 class PythonOfExecutor(NamedTuple):
-    """What one Python of the session has installed."""
+    """Packages of one Python of the session."""
 
     host: str
     executable: str
@@ -120,7 +130,8 @@ class PythonOfExecutor(NamedTuple):
 def check(spark: "SparkSession") -> list[PythonOfExecutor]:
     """Compare the Python of each executor with that of this program.
 
-    A short job runs on the executors; those that Spark starts later are not seen.
+    A short job runs on the executors; those that Spark starts later are not seen. Logs a warning if plans of this
+    session show private keys (see `recommended_conf`).
 
     Returns:
         What was found, one element per Python.
@@ -149,7 +160,21 @@ def check(spark: "SparkSession") -> list[PythonOfExecutor]:
             f"executors do not have what this program has; {'; '.join(problems)}. Install the same there "
             f"(pip install 'aioproducer[spark]=={VERSION}'), or set PYSPARK_PYTHON to a Python that has it"
         )
+    if _shows_keys(spark):
+        log.warning(
+            "plans, pages and event logs of this session show %s: it matches neither spark.redaction.regex nor "
+            "spark.sql.redaction.options.regex. recommended_conf() has patterns that hide it",
+            _KEY_AS_TEXT,
+        )
     return distinct
+
+
+def _shows_keys(spark: "SparkSession") -> bool:
+    patterns = [spark.conf.get(f"spark.{name}.regex", None) for name in ("redaction", "sql.redaction.options")]
+    try:
+        return not any(pattern and re.search(pattern, _KEY_AS_TEXT) for pattern in patterns)
+    except re.error:  # of Java's own language
+        return False
 
 
 def _probe() -> Callable[[Iterable[int]], Iterator[tuple[str | None, ...]]]:

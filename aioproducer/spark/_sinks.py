@@ -1,4 +1,4 @@
-"""What `aioproducer txn --sink` asks of a sink: its last decision and its transactions. Needs no pyspark."""
+"""Search for a sink of a cluster, for `aioproducer txn --sink`: its decision and transactions. Needs no pyspark."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from aioproducer._protocol.transaction_messages import CoordinatorType
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._commit import SinkCommit
 from aioproducer.spark._coordinators import SinkCluster
-from aioproducer.spark._decision import Decision, SinkIds, decode_decision
+from aioproducer.spark._decision import Decision, SinkIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class FoundSink:
 
     @property
     def commit(self) -> SinkCommit:
-        """Of the sink."""
+        """Commit of the sink's batches."""
         return SinkCommit(self.ids, self.cluster, self.cluster.partitions)
 
     async def decision(self) -> Decision | None:
@@ -43,7 +43,7 @@ class FoundSink:
         Raises:
             KafkaError: the cluster did not answer in time, or refused.
         """
-        return decode_decision(await self.cluster.fetch_decision())
+        return await self.commit.last_decision()
 
 
 async def find_sink(requests: ClusterRequests, sink_id: str, topic: str | None) -> FoundSink:

@@ -1,4 +1,4 @@
-"""The data source `aioproducer`, as Spark finds it.
+"""Data source `aioproducer`, as Spark finds it.
 
 The modules of the writer and the reader are imported when they are used: Spark imports this one in every session of
 every user, also where pyarrow or aiokafka is missing.
@@ -35,7 +35,7 @@ class AioproducerDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of a read, in Spark's language."""
-        options = SourceOptions.parse(self.options, is_stream=True)
+        options = SourceOptions.parse(self.options, is_stream=None)  # Spark asks for both before it says which
         return f"{COLUMNS}, {HEADERS_COLUMN}" if options.includes_headers else COLUMNS
 
     def reader(self, schema: "StructType") -> "KafkaReader":  # noqa: ARG002  # Spark's signature
@@ -74,4 +74,5 @@ class AioproducerDataSource(DataSource):
         from aioproducer.spark._writer import SinkStreamWriter  # noqa: PLC0415  # see above
 
         options = SinkOptions.parse(self.options)
+        options.check_of_stream()
         return SinkStreamWriter(options, sink_columns(schema, options))

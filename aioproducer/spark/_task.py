@@ -1,4 +1,4 @@
-"""Sends the rows of one task: a producer of its own, on an event loop in a thread of its own.
+"""Sending of one task's rows: a producer of its own, on an event loop in a thread of its own.
 
 Spark's thread takes Arrow batches from the JVM and hands each over; two may be on the way, so that one is appended
 while the next arrives. Back-pressure is the append itself: it waits for room, then Spark's thread waits, then the JVM.
@@ -44,7 +44,7 @@ class PartitionRows(NamedTuple):
 
 
 class TaskCounts(NamedTuple):
-    """What a task has sent."""
+    """Figures of what a task has sent."""
 
     rows: int = 0
     bytes: int = 0

@@ -1,4 +1,4 @@
-"""The writers that Spark calls: on the driver before the tasks, in each task, and on the driver after them.
+"""Writers that Spark calls: on the driver before the tasks, in each task, and on the driver after them.
 
     writer(), streamWriter()      options and columns are checked (driver; the latter again in the commit's process)
     __getstate__                  Spark pickles the writer for the tasks, once: topics are looked up, and a sink that is
@@ -41,7 +41,7 @@ QUERY_ID: Final = "sql.streaming.queryId"
 
 @dataclass
 class SinkMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """Message of a task to the driver."""
 
     counts: TaskCounts
     written: WrittenTask | None

@@ -65,7 +65,7 @@ def mean_delays(last: Mapping[str, Mapping[str, object]]) -> dict[str, dict[int,
         departed[carrier][hour] += float(str(record["departed"]))
         minutes[carrier][hour] += float(str(record["minutes"]))
     largest = sorted(departed, key=lambda carrier: sum(departed[carrier].values()), reverse=True)[:CARRIERS]
-    return {
+    means = {
         carrier: {
             hour: minutes[carrier][hour] / flights
             for hour, flights in departed[carrier].items()
@@ -73,3 +73,4 @@ def mean_delays(last: Mapping[str, Mapping[str, object]]) -> dict[str, dict[int,
         }
         for carrier in largest
     }
+    return {carrier: points for carrier, points in means.items() if points}

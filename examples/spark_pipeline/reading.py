@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 @dataclass(slots=True)
 class Found:
-    """What the topics hold."""
+    """Counts of what the topics hold."""
 
     flights: int = 0
     distinct_flights: int = 0

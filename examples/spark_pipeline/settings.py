@@ -1,4 +1,4 @@
-"""What the jobs of the pipeline are told, through one environment variable."""
+"""Settings of the pipeline's jobs, which find them in one environment variable."""
 
 import json
 import os
@@ -10,13 +10,16 @@ VARIABLE = "SPARK_PIPELINE"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of one run; paths are absolute."""
+    """Settings of one run; paths are absolute."""
 
     bootstrap_servers: str
     folder: str
-    """Of the source files, the checkpoint and the report."""
+    """Folder of the source files, the checkpoint and the report."""
 
     cores: int
+    records_per_batch: int
+    """Most records that the stream reads in a batch."""
+
     kill_at: str = "never"
     """`task`, `decision`, `round`: where this driver kills itself."""
 

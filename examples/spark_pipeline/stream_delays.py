@@ -13,7 +13,6 @@ from examples.spark_pipeline.settings import Settings
 
 TOPIC = "delays"
 FLIGHT = "carrier string, time_hour timestamp, dep_delay double"
-RECORDS_PER_BATCH = 90_000
 
 
 def main() -> None:
@@ -34,7 +33,7 @@ def main() -> None:
         batch.write.format("aioproducer-killed").mode("append").options(**sink).option("batchId", batch_id).save()
 
     query = (
-        delays(spark, settings.bootstrap_servers)
+        delays(spark, settings)
         .writeStream.outputMode("update")  # Spark writes this mode to a Python data source only by foreachBatch
         .foreachBatch(write)
         .option("checkpointLocation", str(Path(settings.folder) / "checkpoint"))
@@ -45,14 +44,14 @@ def main() -> None:
     spark.stop()
 
 
-def delays(spark: SparkSession, bootstrap_servers: str) -> DataFrame:
+def delays(spark: SparkSession, settings: Settings) -> DataFrame:
     """Return flights and their delays by carrier and hour, as records; the carrier and the hour are the key."""
     flights = (
         spark.readStream.format("aioproducer")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
         .option("subscribe", "flights")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", RECORDS_PER_BATCH)
+        .option("maxOffsetsPerTrigger", settings.records_per_batch)
         .option("offsetGroup", "delays-v1")
         .load()
     )

@@ -1,22 +1,29 @@
 """Single steps of the commit, over the model of the coordinator."""
 
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 import pytest
 
 from aioproducer._transactions.prepared import PreparedTransaction
-from aioproducer.errors import ProducerFencedError
+from aioproducer.errors import KafkaError, ProducerFencedError
+from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._commit import (
     BatchAction,
+    LostTransactionsError,
     Preparation,
     SinkCommit,
     SinkConflictError,
+    SupersededError,
+    UncertainCommitError,
     UndecidedBatchError,
+    UnfinishedCommitError,
     WrittenTask,
     batch_action,
+    run_action,
 )
 from aioproducer.spark._decision import SinkIds, TaskEntry, decode_decision
-from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, finished, run
+from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, NoAnswerError, finished, run
 
 IDS = SinkIds("sink")
 
@@ -67,7 +74,26 @@ def test_a_batch_is_skipped_only_if_it_is_the_last_decided_one(
         batch_action(after, sink_id="sink", batch=batch, query="q")
 
 
-def test_prepare_aborts_what_is_open_also_when_nothing_was_ever_decided(model: CoordinatorModel) -> None:
+@pytest.mark.parametrize(
+    "last, expected",
+    [
+        ((None, None), (BatchAction.WRITE, 0)),
+        ((4, "run monday"), (BatchAction.SKIP, 4)),
+        ((4, "run sunday"), (BatchAction.WRITE, 5)),
+    ],
+)
+def test_run_is_skipped_only_if_it_is_the_last_decided_one(
+    last: tuple[int | None, str | None], expected: tuple[BatchAction, int]
+) -> None:
+    assert run_action(preparation_after(*last), sink_id="sink", query="run monday") == expected
+
+
+def test_run_under_the_sink_of_a_stream_is_refused() -> None:
+    with pytest.raises(SinkConflictError, match=r"belongs to \[stream q\], which is a stream: .*reset --sink sink"):
+        run_action(preparation_after(4, "stream q"), sink_id="sink", query="run monday")
+
+
+def test_prepare_aborts_what_is_open_if_nothing_was_decided(model: CoordinatorModel) -> None:
     for batch in (0, 1):
         model.add_rows(model.initialise(IDS.data_id(batch, 5, 0)), [(batch, 0)])
     other = model.initialise("sink.else")
@@ -83,7 +109,7 @@ def test_a_batch_without_rows_is_decided_too(model: CoordinatorModel) -> None:
     assert batch_action(run(commit.prepare()), sink_id="sink", batch=1, query="stream q") is BatchAction.WRITE
 
 
-def test_a_transaction_that_has_ended_before_the_decision_leaves_the_batch_undecided(model: CoordinatorModel) -> None:
+def test_batch_is_undecided_if_a_transaction_ended_before(model: CoordinatorModel) -> None:
     commit = commit_of(model)
     task = written(model, run(commit.prepare()), 0)
     model.time_out("sink.0.0.0")
@@ -92,7 +118,7 @@ def test_a_transaction_that_has_ended_before_the_decision_leaves_the_batch_undec
     assert decode_decision(model.offsets) is None
 
 
-def test_the_last_batch_of_a_job_is_marked_as_finished_so_that_its_ids_may_expire(model: CoordinatorModel) -> None:
+def test_last_batch_is_marked_as_finished_for_its_ids_to_expire(model: CoordinatorModel) -> None:
     commit = commit_of(model)
     run(commit.commit([written(model, run(commit.prepare()), 0, query="run 1")], is_last=True))
     del model.identities["sink.0.0.0"]
@@ -122,6 +148,84 @@ def test_abort_without_tasks_does_nothing(model: CoordinatorModel) -> None:
     assert not model.identities
 
 
+def test_abort_of_an_undecided_batch_aborts_its_tasks(model: CoordinatorModel) -> None:
+    """And refuses a decision that is still on its way."""
+    commit = commit_of(model)
+    task = written(model, run(commit.prepare()), 0)
+    run(commit.abort([task]))
+    assert (model.ongoing("sink."), model.visible) == ([], [])
+    with pytest.raises(ProducerFencedError):
+        model.add_offsets(task.preparation.coordinator, {})
+
+
+@pytest.mark.parametrize("is_redone", [True, False])
+def test_abort_of_an_overtaken_driver_leaves_the_sink_alone(model: CoordinatorModel, *, is_redone: bool) -> None:
+    """Unless the newer driver has decided the same batch: then its transactions are committed once more."""
+    old, new = commit_of(model), commit_of(model)
+    late = written(model, run(old.prepare()), 0)
+    again = written(model, run(new.prepare()), 0)
+    if is_redone:
+        run(new.commit([again]))
+    run(old.abort([late]))
+    assert model.visible == ([(0, 0)] if is_redone else [])
+    assert model.ongoing("sink.") == ([] if is_redone else ["sink.0.0.0"])
+
+
+def test_commit_that_gets_no_answer_is_unfinished(model: CoordinatorModel) -> None:
+    """The next start finishes it."""
+
+    class Silent(ModelCluster):
+        async def end_transactions(
+            self,
+            transactions: Sequence[PreparedTransaction],
+            *,
+            commit: bool,  # noqa: ARG002  # of the protocol
+        ) -> Sequence[KafkaError | None]:
+            return [NoAnswerError("no answer in 5 min") for _ in transactions]
+
+    commit = SinkCommit(IDS, Silent(model, impatience=0), 3)
+    task = written(model, run(commit.prepare()), 0)
+    with pytest.raises(UnfinishedCommitError, match="1 of its 1 transactions could not be committed: no answer in 5"):
+        run(commit.commit([task]))
+    assert run(commit_of(model).prepare()).last_batch == 0
+    assert model.visible == [(0, 0)]
+
+
+def test_loss_that_is_accepted_is_not_told_again(model: CoordinatorModel) -> None:
+    commit = commit_of(model)
+    run(commit.accept_loss())  # nothing was decided
+    task = written(model, run(commit.prepare()), 0)
+    decision = commit.commit([task])
+    while not model.offsets:
+        assert not finished(decision)
+    decision.close()
+    model.time_out("sink.0.0.0")
+    with pytest.raises(LostTransactionsError, match="1 rows are missing"):
+        run(commit.prepare())
+    run(commit.accept_loss())
+    assert run(commit.prepare()).last_batch == 0
+
+
+def test_loss_that_another_has_forgotten_needs_no_mark(model: CoordinatorModel) -> None:
+    """`txn reset` came between."""
+    commit = commit_of(model)
+    task = written(model, run(commit.prepare()), 0)
+    decision = commit.commit([task])
+    while not model.offsets:
+        assert not finished(decision)
+    decision.close()
+    model.time_out("sink.0.0.0")
+
+    class Forgetting(ModelCluster):
+        async def fetch_decision(self) -> Mapping[int, OffsetAndMetadata]:
+            found = await super().fetch_decision()
+            model.offsets.clear()
+            return found
+
+    run(SinkCommit(IDS, Forgetting(model, impatience=0), 3).accept_loss())
+    assert model.offsets == {}
+
+
 def test_the_decision_of_an_older_driver_is_refused(model: CoordinatorModel) -> None:
     old, new = commit_of(model), commit_of(model)
     task = written(model, run(old.prepare()), 0)
@@ -133,3 +237,106 @@ def test_the_decision_of_an_older_driver_is_refused(model: CoordinatorModel) -> 
         run(decision)
     assert isinstance(raised.value.__cause__, ProducerFencedError)
     assert not model.visible
+
+
+# Errors from the decision on: none may read as if nothing was decided
+
+
+class FailingCluster(ModelCluster):
+    """Loses answers from one step of a commit on.
+
+    Args:
+        model: of the cluster.
+        step: `decision`: of the decision, which is written; `sweep`: of the search for strays after the round;
+            `mark`: of the mark that the batch is finished.
+    """
+
+    def __init__(self, model: CoordinatorModel, step: str) -> None:
+        super().__init__(model, impatience=0)
+        self._step = step
+        self._decisions = 0
+
+    async def write_decision(
+        self, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
+    ) -> PreparedTransaction:
+        self._decisions += 1
+        if self._step == "mark" and self._decisions == 2:
+            raise NoAnswerError("no answer in 15 s")
+        found = await super().write_decision(coordinator, offsets)
+        if self._step == "decision":
+            raise NoAnswerError("no answer in 15 s")
+        return found
+
+    async def ongoing_ids(self, prefix: str) -> Collection[str]:
+        if self._step == "sweep" and self._decisions:
+            raise NoAnswerError("no answer in 15 s")
+        return await super().ongoing_ids(prefix)
+
+
+def test_decision_without_an_answer_is_uncertain(model: CoordinatorModel) -> None:
+    """It is found by the abort that follows, which commits then."""
+    commit = SinkCommit(IDS, FailingCluster(model, "decision"), 3)
+    task = written(model, run(commit.prepare()), 0)
+    with pytest.raises(UncertainCommitError, match="no answer says whether the batch is decided: no answer in 15 s"):
+        run(commit.commit([task]))
+    assert not model.visible
+    run(commit.abort([task]))
+    assert model.visible == [(0, 0)]
+    last = run(commit.last_decision())
+    assert last is not None
+    assert (last.batch, last.query) == (0, "stream q")
+
+
+@pytest.mark.parametrize("step", ["sweep", "mark"])
+def test_error_after_the_round_says_that_the_batch_is_decided(model: CoordinatorModel, step: str) -> None:
+    commit = SinkCommit(IDS, FailingCluster(model, step), 3)
+    task = written(model, run(commit.prepare()), 0, query="run 1")
+    with pytest.raises(
+        UnfinishedCommitError, match=r"batch 0 of \[run 1\] is decided, but .*no answer in 15 s.*resolve"
+    ):
+        run(commit.commit([task], is_last=True))
+    assert model.visible == [(0, 0)]
+
+
+def test_overtaken_commit_says_that_the_batch_is_decided(model: CoordinatorModel) -> None:
+    """A newer driver comes between the decision and the sweep, which finds a stray."""
+    commit = commit_of(model)
+    task = written(model, run(commit.prepare()), 0)
+    model.add_rows(model.initialise(IDS.data_id(0, 7, 0)), [(0, 7)])
+
+    class Overtaken(ModelCluster):
+        async def ongoing_ids(self, prefix: str) -> Collection[str]:
+            model.initialise(IDS.coordinator)
+            return await super().ongoing_ids(prefix)
+
+    with pytest.raises(
+        UnfinishedCommitError, match=r"is decided, but .*another driver works under this sinkId"
+    ) as caught:
+        run(SinkCommit(IDS, Overtaken(model, impatience=0), 3).commit([task]))
+    assert isinstance(caught.value.__cause__, SupersededError)
+    assert model.visible == [(0, 0)]
+
+
+def test_lost_tasks_after_twenty_are_counted(model: CoordinatorModel) -> None:
+    """The error has them all; its text the rows of all, and the ids of twenty."""
+    preparation = run(commit_of(model).prepare())
+    tasks = []
+    for number in range(25):
+        transaction = model.initialise(IDS.data_id(0, number, 0))
+        model.add_rows(transaction, [(0, number)])
+        entry = TaskEntry.of(transaction, partition=number, attempt=0, rows=3)
+        tasks.append(WrittenTask(preparation, 0, "stream q", entry))
+
+    class Late(ModelCluster):
+        async def write_decision(
+            self, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
+        ) -> PreparedTransaction:
+            found = await super().write_decision(coordinator, offsets)
+            for number in range(2, 25):
+                model.time_out(IDS.data_id(0, number, 0))
+            return found
+
+    with pytest.raises(LostTransactionsError, match=r"23 of its 25 .* 69 rows are missing.* and 3 more$") as caught:
+        run(SinkCommit(IDS, Late(model, impatience=0), 3).commit(tasks))
+    assert [each.partition for each in caught.value.entries] == list(range(2, 25))
+    assert str(caught.value).count("(3 rows)") == 20

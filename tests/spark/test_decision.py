@@ -1,5 +1,7 @@
 """The manifest in the metadata of group offsets."""
 
+import base64
+import zlib
 from random import Random
 
 import pytest
@@ -39,7 +41,7 @@ def test_chunks_of_an_older_longer_manifest_are_not_read() -> None:
     assert decode_decision(offsets) == newer
 
 
-def test_too_many_tasks_for_the_partitions_are_refused_with_advice() -> None:
+def test_more_tasks_than_the_partitions_hold_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"manifest of 2,000 tasks .* 1 partitions .*coalesce"):
         encode_decision(of_tasks(2_000), 1)
 
@@ -68,9 +70,15 @@ def test_a_sink_id_that_cannot_name_a_group_is_refused(sink_id: str) -> None:
         SinkIds(sink_id)
 
 
-def test_ids_of_a_sink_whose_name_begins_like_this_one_are_not_its_own() -> None:
+def test_ids_of_a_sink_with_a_longer_name_are_not_its_own() -> None:
     ids = SinkIds("orders")
     assert ids.parity_of(ids.data_id(7, 3, 1)) == 1
     for other in ("orders.0", "orders.0.1", "orders-2", "order"):
         assert ids.parity_of(SinkIds(other).data_id(7, 3, 1)) is None
     assert ids.parity_of(ids.coordinator) is None
+
+
+def test_manifest_of_a_later_format_is_not_read() -> None:
+    text = base64.b85encode(zlib.compress(b'{"v": 2}')).decode()
+    with pytest.raises(UnreadableDecisionError, match="format 2 of a later aioproducer; this one reads 1"):
+        decode_decision({0: OffsetAndMetadata(7, f"1:{text}")})

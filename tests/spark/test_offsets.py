@@ -2,8 +2,16 @@
 
 import pytest
 
-from aioproducer.spark._offsets import OffsetRange, chosen, from_json, limited, lost_ranges, ranges, to_json
-from aioproducer.spark._options import OffsetsChoice
+from aioproducer.spark._offsets import (
+    OffsetRange,
+    OffsetsChoice,
+    chosen,
+    from_json,
+    limited,
+    lost_ranges,
+    ranges,
+    to_json,
+)
 
 EARLIEST = {("t", 0): 5, ("t", 1): 0}
 LATEST = {("t", 0): 10, ("t", 1): 100}

@@ -1,13 +1,16 @@
 """Functions for a session, where neither Spark nor its session is there."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark import foreach_batch, recommended_conf
+from aioproducer.spark._session import _shows_keys
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,10 +45,56 @@ def test_imports_are_light() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_foreach_batch_checks_its_options_at_once() -> None:
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({}, "exactlyOnce=true needs sinkId"),
+        ({"sinkId": "s", "runId": "monday"}, "runId is for batch jobs: the batches of a stream have numbers"),
+    ],
+)
+def test_foreach_batch_checks_its_options_at_once(options: dict[str, str], said: str) -> None:
     """Before a query starts."""
-    with pytest.raises(ConfigurationError, match="exactlyOnce=true needs sinkId"):
-        foreach_batch({"kafka.bootstrap.servers": "b1:9092"}, topic="t", exactlyOnce=True)
+    with pytest.raises(ConfigurationError, match=said):
+        foreach_batch({"kafka.bootstrap.servers": "b1:9092", **options}, topic="t", exactlyOnce=True)
+
+
+@pytest.mark.parametrize("separator", [".", "_"])
+def test_secrets_are_hidden_by_the_recommended_patterns(separator: str) -> None:
+    """Each option that the configuration marks as one; Spark's own patterns leave the private key."""
+    conf = recommended_conf()
+    recommended = [conf["spark.redaction.regex"], conf["spark.sql.redaction.options.regex"]]
+    of_spark = ["(?i)secret|password|token|access[.]?key", "(?i)url"]
+    names = [name for name, kind in option_kinds().items() if getattr(kind, "is_secret", False)]
+    shown = [name for name in names if not matches(recommended, f"kafka.{name.replace('_', separator)}")]
+    assert shown == []
+    assert "ssl_keystore_key" in names
+    assert not matches(of_spark, "kafka.ssl.keystore.key")
+    assert matches(recommended, "-----BEGIN RSA PRIVATE KEY-----")
+
+
+class BareSession:
+    """Stands in for a session, with these settings."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.conf = settings
+
+
+@pytest.mark.parametrize(
+    "settings, shows",
+    [
+        ({}, True),
+        ({"spark.redaction.regex": "(?i)password", "spark.sql.redaction.options.regex": "(?i)url"}, True),
+        (recommended_conf(), False),
+        ({"spark.sql.redaction.options.regex": "keystore"}, False),
+        ({"spark.redaction.regex": "(?<name>"}, False),  # no pattern of Python's
+    ],
+)
+def test_session_that_shows_private_keys_is_known(settings: dict[str, str], *, shows: bool) -> None:
+    assert _shows_keys(BareSession(settings)) is shows
+
+
+def matches(patterns: list[str], text: str) -> bool:
+    return any(re.search(pattern, text) for pattern in patterns)
 
 
 def test_settings_are_text() -> None:

@@ -17,7 +17,9 @@ from aioproducer import (
     ProducerConfig,
     ProducerFencedError,
 )
+from aioproducer._admin import transactions
 from aioproducer._admin.cluster_requests import ClusterRequests, NoResponseError
+from aioproducer._protocol.transaction_admin_messages import decode_list_transactions_response
 from aioproducer.spark._commit import (
     LostTransactionsError,
     Preparation,
@@ -176,7 +178,7 @@ async def test_transactions_are_ended_once_and_for_all(sink: Sink) -> None:
     assert await sink.committed() == [b"0", b"1"]
 
 
-async def test_transaction_that_another_producer_ended_cannot_be_committed(sink: Sink) -> None:
+async def test_transaction_ended_by_another_cannot_be_committed(sink: Sink) -> None:
     transaction = await sink.prepared(0)
     async with sink.cluster() as cluster:
         await cluster.init_producer_id(transaction.transactional_id)
@@ -365,14 +367,26 @@ async def test_coordinator_that_has_moved_is_looked_up_again(code: int) -> None:
 
 
 @pytest.mark.parametrize("profile", ["3.9.1", "4.3.1"])
-async def test_only_transactions_of_the_sink_travel(profile: str) -> None:
-    """Where the broker filters by a pattern."""
+async def test_only_transactions_of_the_sink_travel(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the broker filters by a pattern; before that, what it lists is filtered here."""
+    listed: list[str] = []
+
+    def decode(version: int, payload: bytes) -> object:
+        found = decode_list_transactions_response(version, payload)
+        listed.extend(each.transactional_id for each in found.transactions)
+        return found
+
+    monkeypatch.setattr(transactions, "decode_list_transactions_response", decode)
     async with FakeCluster(1, profile=profile) as fake, Sink.on(fake.bootstrap_servers) as sink:
-        await sink.prepared(0)
-        async with sink.cluster() as cluster:
-            assert len(await cluster.ongoing_ids(sink.ids.prefix)) == 1
-        (listing,) = [seen for seen in fake.requests if seen.api is ApiKey.LIST_TRANSACTIONS]
-        assert listing.version == (2 if profile == "4.3.1" else 1)
+        own = (await sink.prepared(0)).transactional_id
+        async with Producer(fake.bootstrap_servers, transactional_id=f"another.{own}") as other:
+            await other.begin_transaction()
+            await other.enqueue(sink.topic, b"v", partition=0)
+            await other.flush()
+            async with sink.cluster() as cluster:
+                assert await cluster.ongoing_ids(sink.ids.prefix) == {own}
+            await other.abort_transaction()
+        assert sorted(listed) == ([own] if profile == "4.3.1" else sorted([own, f"another.{own}"]))
 
 
 async def test_strays_are_aborted_side_by_side() -> None:

@@ -14,12 +14,33 @@ WRONG = {
     "unknown": ({"topics": "t"}, "unknown option topics; did you mean topic"),
     "unknown, nothing near": ({"zzz": "t"}, "unknown option zzz; known are topic, exactlyOnce"),
     "kafka without prefix": ({"linger.ms": "5"}, "unknown option linger.ms; did you mean kafka.linger.ms"),
-    "unknown kafka": ({"kafka.linger.msec": "5"}, "linger"),
-    "kafka of a consumer": ({"kafka.group.id": "g"}, "group.id"),
-    "no servers": ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers: bootstrap_servers is empty"),
-    "kafka type": ({"kafka.linger.ms": "soon"}, "kafka.linger.ms: linger_ms must be a whole number, not 'soon'"),
-    "kafka range": ({"kafka.batch.size": "-1"}, "kafka.batch.size: batch_size must be between 0 and 2147483647"),
-    "java class": ({"kafka.partitioner.class": "com.acme.Mine"}, "com.acme.Mine"),
+    "unknown kafka": (
+        {"kafka.linger.msec": "5"},
+        "kafka.linger.msec: there is no option 'linger.msec'; did you mean kafka.linger.ms?",
+    ),
+    "unknown kafka without a dot": (
+        {"kafka.lingerms": "5"},
+        "kafka.lingerms: there is no option 'lingerms'; did you mean kafka.",
+    ),
+    "kafka of another client": (
+        {"kafka.batch.num.messages": "5"},
+        "kafka.batch.num.messages: there is no option 'batch.num.messages'; use kafka.batch.size",
+    ),
+    "kafka of a consumer": (
+        {"kafka.group.id": "g"},
+        "kafka.group.id: aioproducer has no option 'group.id': it is an option of consumers",
+    ),
+    "no servers": ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is empty"),
+    "kafka type": ({"kafka.linger.ms": "soon"}, "kafka.linger.ms must be a whole number, not 'soon'"),
+    "kafka range": ({"kafka.batch.size": "-1"}, "kafka.batch.size must be between 0 and 2147483647"),
+    "kafka of two": (
+        {"kafka.delivery.timeout.ms": "5"},
+        "kafka.delivery.timeout.ms must be at least kafka.linger.ms + kafka.request.timeout.ms",
+    ),
+    "java class": (
+        {"kafka.partitioner.class": "com.acme.Mine"},
+        "kafka.partitioner.class='com.acme.Mine': classes of Java do not run here, but for org.apache.kafka.",
+    ),
     "serializer": ({"kafka.value.serializer": "x"}, "kafka.value.serializer cannot be set"),
     "transactional id": ({"kafka.transactional.id": "x"}, "give exactlyOnce=true and a sinkId"),
     "boolean": ({"exactlyOnce": "2pc"}, "exactlyOnce='2pc': must be true or false"),
@@ -32,10 +53,22 @@ WRONG = {
     "sinkId without exactlyOnce": ({"sinkId": "s"}, "sinkId is for exactlyOnce=true"),
     "runId without exactlyOnce": ({"runId": "s"}, "runId is for exactlyOnce=true"),
     "sinkId with a space": ({"exactlyOnce": "true", "sinkId": "a b"}, "sinkId='a b'"),
-    "acks": ({"exactlyOnce": "true", "sinkId": "s", "kafka.acks": "1"}, "acks"),
+    "time-out without exactlyOnce": ({"commitTimeout": "5m"}, "commitTimeout is for exactlyOnce=true"),
+    "run of a stream": (
+        {"exactlyOnce": "true", "sinkId": "s", "runId": "monday", "batchId": "7"},
+        "runId is for batch jobs",
+    ),
+    "acks": (
+        {"exactlyOnce": "true", "sinkId": "s", "kafka.acks": "1"},
+        "kafka.acks=1 cannot be had with exactlyOnce=true: it needs kafka.enable.idempotence=true",
+    ),
+    "idempotence": (
+        {"exactlyOnce": "true", "sinkId": "s", "kafka.acks": "all", "kafka.enable.idempotence": "false"},
+        "kafka.enable.idempotence=false cannot be had with exactlyOnce=true",
+    ),
     "time-out over Kafka's": (
         {"exactlyOnce": "true", "sinkId": "s", "transactionTimeout": "900h"},
-        "transactionTimeout",
+        "transactionTimeout: must be between 1 and 2147483647, not 3240000000",
     ),
     "empty topic": ({"topic": ""}, "topic='': must be text"),
     "header": ({"header.": "x"}, "must be header.<name>"),
@@ -46,8 +79,23 @@ WRONG = {
 def test_wrong_option_is_named(case: str) -> None:
     """With what is allowed, or what was probably meant."""
     options, said = WRONG[case]
-    with pytest.raises(ConfigurationError, match=re.escape(said)):
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
         SinkOptions.parse({**SERVERS, **options})
+    assert "linger_ms" not in str(caught.value)
+
+
+def test_partitioner_of_kafka_is_known_by_its_class() -> None:
+    """As property files name it."""
+    name = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+    assert SinkOptions.parse({**SERVERS, "kafka.partitioner.class": name}).kafka["partitioner.class"] == name
+
+
+def test_run_of_a_stream_is_refused() -> None:
+    """Spark numbers its batches; a runId would have no effect."""
+    options = SinkOptions.parse({**EXACTLY_ONCE, "runId": "monday"})
+    with pytest.raises(ConfigurationError, match="runId is for batch jobs"):
+        options.check_of_stream()
+    SinkOptions.parse(EXACTLY_ONCE).check_of_stream()
 
 
 def test_missing_servers_are_named() -> None:

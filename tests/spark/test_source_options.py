@@ -5,7 +5,8 @@ import re
 import pytest
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.spark._options import OffsetsChoice, SinkOptions, SourceOptions, connection_config, consumer_arguments
+from aioproducer.spark._offsets import OffsetsChoice
+from aioproducer.spark._options import SinkOptions, SourceOptions, connection_config, consumer_arguments
 
 READ = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders,visits"}
 
@@ -49,6 +50,18 @@ def test_batch_that_would_read_nothing() -> None:
         SourceOptions.parse({**READ, "startingOffsets": "latest"}, is_stream=False)
 
 
+@pytest.mark.parametrize(
+    "is_stream, name, value",
+    [(True, "endingOffsets", "latest"), (False, "maxOffsetsPerTrigger", "5"), (False, "offsetGroup", "g")],
+)
+def test_option_without_effect_is_refused(is_stream: bool, name: str, value: str) -> None:  # noqa: FBT001  # a parameter
+    """A stream has no end, and a batch is read as a whole; when Spark asks for the columns, it does not say which."""
+    with pytest.raises(ConfigurationError, match=f"{name} is for {'batch reads' if is_stream else 'streams'}"):
+        SourceOptions.parse({**READ, name: value}, is_stream=is_stream)
+    for other in (not is_stream, None):
+        SourceOptions.parse({**READ, name: value}, is_stream=other)
+
+
 @pytest.mark.parametrize("is_stream, word", [(True, "latest"), (False, "earliest")])
 def test_begins_as_sparks_own(is_stream: bool, word: str) -> None:  # noqa: FBT001  # a parameter
     """Where nothing is said."""
@@ -89,15 +102,15 @@ def test_connections_have_the_options_of_a_write() -> None:
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"kafka.sasl.jaas.config": JAAS}, "security_protocol"),
+        ({"kafka.sasl.jaas.config": JAAS}, "kafka.security.protocol"),
         ({**SECURED, "kafka.sasl.mechanism": "MD5"}, "kafka.sasl.mechanism"),
-        ({**SECURED, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allow_plaintext_credentials"),
+        ({**SECURED, "kafka.security.protocol": "SASL_PLAINTEXT"}, "kafka.allow.plaintext.credentials"),
         ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore": "a"}, "kafka.ssl.truststore"),
-        ({"kafka.proxy.url": "socks5h://p:1"}, "kafka.proxy.url: proxy_url cannot be used here"),
-        ({"kafka.address.map": "a:1=b:1"}, "kafka.address.map: address_map cannot be used here"),
+        ({"kafka.proxy.url": "socks5h://p:1"}, "kafka.proxy.url cannot be used here"),
+        ({"kafka.address.map": "a:1=b:1"}, "kafka.address.map cannot be used here"),
     ],
 )
-def test_wrong_option_of_a_connection_is_named_without_its_secret(options: dict[str, str], said: str) -> None:
+def test_wrong_option_of_a_connection_is_named_not_its_secret(options: dict[str, str], said: str) -> None:
     """On the driver, before any task."""
     with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
         SourceOptions.parse({**READ, **options}, is_stream=False)

@@ -4,10 +4,12 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
+from aioproducer.spark import _task
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._report import batch_report
@@ -74,6 +76,12 @@ def test_rows_are_counted_by_partition_of_kafka(cluster: ThreadedFakeCluster) ->
     report = batch_report([counts, counts], query="q", batch=None, transactions=0, commit_s=0.0)
     assert report["partitions"] == {"a": {"0": 2}, "b": {"0": 4}}
     assert (report["rows"], report["skipped"]) == (6, 2)
+
+
+def test_retries_are_counted(cluster: ThreadedFakeCluster) -> None:
+    cluster.faults.error(ErrorCode.NOT_LEADER_OR_FOLLOWER, Where(api=ApiKey.PRODUCE), times=1)
+    counts = send(cluster, [values(5)])
+    assert (counts.rows, counts.retries) == (5, 5)
 
 
 def test_nothing_is_started_for_no_rows(cluster: ThreadedFakeCluster) -> None:
@@ -209,10 +217,25 @@ def test_no_thread_is_left(cluster: ThreadedFakeCluster) -> None:
     assert threading.active_count() <= before
 
 
-def test_rate_cuts_batches(cluster: ThreadedFakeCluster) -> None:
-    """So that none takes longer than a second."""
-    counts = send(cluster, [values(50)], maxRecordsPerSecond="1000000")
-    assert counts.rows == 50
+def test_rate_cuts_batches_and_holds_them(cluster: ThreadedFakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part takes a second at most, and waits for its turn."""
+    clock = [0.0]
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(round(seconds, 6))
+        clock[0] += seconds
+
+    monkeypatch.setattr(_task, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    counts = send(cluster, [values(50), values(5, start=50)], maxRecordsPerSecond="20")
+    assert counts.rows == 55
+    assert [int(record.value or b"") for record in sent(cluster)] == list(range(55))
+    assert waits == [1.0, 1.0, 0.5]  # before the second 20, before 10, before 5
+
+
+def test_no_rate_holds_nothing(cluster: ThreadedFakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_task.time, "sleep", pytest.fail)
+    assert send(cluster, [values(50)]).rows == 50
 
 
 def test_failing_task_aborts_what_it_has_written(cluster: ThreadedFakeCluster) -> None:

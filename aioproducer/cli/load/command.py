@@ -81,10 +81,10 @@ def load(  # one for each argument
     """Load Parquet files into a topic, or with --master anything that Spark reads.
 
     Exit code 0: everything was delivered, or this run was finished before.
-    1: not everything; with --exactly-once nothing of it is visible.
+    1: not everything; with --exactly-once this run has made nothing visible.
     2: invalid usage, such as a file that is not there; nothing was sent.
     3: with --exactly-once: decided, but rows were lost; the line names them.
-    4: with --exactly-once: decided, but not finished; txn resolve finishes it.
+    4: with --exactly-once: decided, but not finished, or perhaps decided; txn resolve finishes it.
     130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP.
     """
     file = file_properties(config_file)

@@ -16,18 +16,26 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT_UNFINISHED, EXIT_USAGE
 from aioproducer.cli.inspecting import inspected
+from aioproducer.cli.load.decided import RunDecision, RunState
 from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import NARROW_COLUMNS, tell
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
-from aioproducer.spark._load_local import LocalLoad, is_decided
+from aioproducer.spark._load_local import LocalLoad
 from aioproducer.spark._row_groups import Split, find_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EXIT_CODES: Final = {UnfinishedCommitError.__name__: EXIT_UNFINISHED, LostTransactionsError.__name__: EXIT_LOST}
+_OF_COMMIT: Final = {UnfinishedCommitError.__name__: EXIT_UNFINISHED, LostTransactionsError.__name__: EXIT_LOST}
+"""Exit codes of errors about a decided run."""
+_OUTCOMES: Final = {
+    RunState.DECIDED: "decided, unfinished",
+    RunState.UNDECIDED: "failed",
+    RunState.UNKNOWN: "not known",
+    RunState.OVERTAKEN: "not known",
+}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -80,8 +88,8 @@ class LoadRun:
         self._read_bytes = 0
         self._result: Mapping[str, object] = {}
         self._outcome = "failed"
-        self._query = ""
         self._connects = False
+        self._decision: RunDecision | None = None
 
     def to_end(self) -> None:
         """Run.
@@ -103,19 +111,28 @@ class LoadRun:
             load = LocalLoad(
                 self._settings.parsed_options(), self._splits, told, watch=partial(inspected, listener=self._listener)
             )
-            self._query = load.query
             self._cold_s = time.monotonic() - self._begun
             if self._settings.dry_run:
                 self._finish({**load.dry_run()._asdict()}, "dry run")
                 return
-            self._connects = True
+            self._connect()
             self._finish(load.run())
+
+    def _connect(self) -> None:
+        """Note that the run is about to send, and the last decision of its sink.
+
+        Raises:
+            KafkaError: as `RunDecision.look`.
+        """
+        self._connects = True
+        if self._settings.exactly_once:
+            self._decision = RunDecision(self._settings.parsed_options(), self._settings.query)
+            self._decision.look()
 
     def _on_spark(self, master: str) -> None:
         from aioproducer.spark import _load_spark as load_spark  # noqa: PLC0415  # pyspark may not be installed
 
         settings = self._settings
-        self._query = f"run {settings.run_id}" if settings.run_id else ""
         conf = settings.pairs_of_conf()
         started = load_spark.session(
             master, conf, is_verbose=self._is_verbose, reads_row_groups=settings.reads_row_groups
@@ -148,23 +165,26 @@ class LoadRun:
             self._finish({"rows": load_spark.counted(records)}, "dry run")
             return
         with self._report_of_spark(tasks) as options:
-            load_spark.load_frame(records, settings.tasks, options)
+            # Each task has its share of the rate, so no more tasks may run than there are shares.
+            load_spark.load_frame(records, settings.tasks if settings.rate is None else tasks, options)
 
     @contextmanager
     def _report_of_spark(self, tasks: int) -> Iterator[dict[str, str]]:
         """Give a write its options; afterwards, finish with what the data source has reported."""
         with tempfile.TemporaryDirectory(prefix="aioproducer-load-") as folder:
             report = Path(folder) / "report.jsonl"
-            self._connects = True
+            self._connect()
             yield {**self._settings.sink_options(tasks), "report": str(report)}
             self._finish(self._reported(report))
 
     def _reported(self, report: Path) -> Mapping[str, object] | None:
         """Return the data source's report of the batch; None if the run was finished before."""
         lines = report.read_text("utf-8").splitlines() if report.exists() else []
+        was_done = self._decision is not None and self._decision.was_decided_before
+        if was_done:
+            return None
         found: dict[str, object] = json.loads(lines[-1]) if lines else {"rows": 0}
-        was_done = self._settings.run_id is not None and not found["rows"] and not found.get("transactions")
-        return None if was_done else found
+        return found
 
     def _finish(self, result: Mapping[str, object] | None, outcome: str = "done") -> None:
         settings = self._settings
@@ -194,12 +214,37 @@ class LoadRun:
     def tell_failed(self, name: str, text: str) -> int:
         """Print why the run failed, and return the exit code."""
         is_input_wrong = name == ConfigurationError.__name__ and not self._connects
-        code = EXIT_USAGE if is_input_wrong else _EXIT_CODES.get(name, EXIT_FAILED)
-        nothing = self._settings.exactly_once and self._connects and code == EXIT_FAILED
-        tell(f"aioproducer: {text}{'. Nothing of this run is visible' if nothing else ''}")
-        if name in _EXIT_CODES:
-            self._outcome = "decided, unfinished" if code == EXIT_UNFINISHED else "decided, rows lost"
-        return code
+        code = EXIT_USAGE if is_input_wrong else _OF_COMMIT.get(name, EXIT_FAILED)
+        if self._decision is None or not self._decision.is_begun:
+            tell(f"aioproducer: {text}")
+            return code
+        state = self._decision.after_error(name)
+        if state is RunState.DECIDED and code == EXIT_LOST:
+            self._outcome = "decided, rows lost"
+            tell(f"aioproducer: {text}")
+            return code
+        tell(f"aioproducer: {text}. {self._advice(state)}")
+        self._outcome = _OUTCOMES[state]
+        # Of an earlier run under this sink, whose commit is still to be finished, the code is its error's.
+        return code if state is RunState.UNDECIDED else EXIT_UNFINISHED
+
+    def _advice(self, state: RunState) -> str:
+        """Return what is visible of a failed run, and how to go on."""
+        if state is RunState.UNDECIDED:
+            return "Nothing of this run is visible"
+        run, sink = self._settings.query, self._settings.sink
+        if state is RunState.OVERTAKEN:
+            return (
+                f"It is not known whether [{run}] is visible, because another run of sink {sink} was decided since: "
+                f"look into {self._settings.topic} before you load again"
+            )
+        resolve = f"`aioproducer txn resolve --sink {sink}`"
+        again = "a second load would send all of it again, because this one has no --run-id"
+        if self._settings.run_id is not None:
+            again = f"a second load with --run-id {self._settings.run_id} does the same, and sends nothing twice"
+        if state is RunState.DECIDED:
+            return f"[{run}] is decided: {resolve} makes all of it visible; {again}"
+        return f"It is not known whether [{run}] is visible: {resolve} says which run is committed; {again}"
 
     def tell_interrupted(self) -> None:
         """Print what a signal has left."""
@@ -212,16 +257,22 @@ class LoadRun:
             read = f" after {self._read_rows:,} of {sum(each.rows for each in self._splits):,} rows were read"
             tell(f"aioproducer: interrupted{read if self._read_rows else ''}: a part of the input is in {topic}")
             return
+        decision = self._decision or RunDecision(self._settings.parsed_options(), self._settings.query)
         try:
-            decided = is_decided(self._settings.parsed_options(), self._query)
+            state = decision.after_interrupt()
         except KafkaError as error:
             sink = self._settings.sink
             tell(f"aioproducer: interrupted, and what is open is not known: {error}; later: txn resolve --sink {sink}")
             return
-        if decided:
-            tell(f"aioproducer: interrupted after the commit: all of the input is in {topic}")
-        else:
-            tell(f"aioproducer: interrupted: the transaction is aborted, nothing of the input is visible in {topic}")
+        match state:
+            case RunState.DECIDED:
+                tell(f"aioproducer: interrupted after the commit: all of the input is in {topic}")
+            case RunState.UNDECIDED:
+                tell(
+                    f"aioproducer: interrupted: the transaction is aborted, nothing of the input is visible in {topic}"
+                )
+            case _:
+                tell(f"aioproducer: interrupted. {self._advice(state)}")
 
     def write_report(self, code: int) -> None:
         """Write the report's file if one is wanted; a file that cannot be written is one line more."""

@@ -1,11 +1,14 @@
-"""What `aioproducer load` is told, checked before anything is read or sent. Imports neither pyarrow nor pyspark."""
+"""Settings of `aioproducer load`, checked before anything is read or sent. Imports neither pyarrow nor pyspark."""
 
 import math
+import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import check_topic_name
+from aioproducer.spark._commit import RUN_PREFIX
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import RowShape
 
@@ -42,10 +45,17 @@ class LoadSettings:
     dry_run: bool
     report: str | None
     inspect: int | None = None
+    unnamed_run: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """`runId` of a load that was given none: with it the command finds the decision of its own run."""
+
+    @property
+    def query(self) -> str:
+        """Name of the run in the decision of its sink."""
+        return f"{RUN_PREFIX}{self.run_id or self.unnamed_run}"
 
     @property
     def shape(self) -> RowShape:
-        """Which columns become the records."""
+        """Columns that become the records."""
         return RowShape(self.key, None if self.is_json else self.value or DEFAULT_VALUE)
 
     @property
@@ -113,9 +123,8 @@ class LoadSettings:
         options = {f"kafka.{name}": value for name, value in properties.items()}
         options["topic"] = self.topic
         if self.exactly_once:
-            options |= {"exactlyOnce": "true", "sinkId": self.sink or ""}
-            if self.run_id is not None:
-                options["runId"] = self.run_id
+            run = self.unnamed_run if self.run_id is None else self.run_id
+            options |= {"exactlyOnce": "true", "sinkId": self.sink or "", "runId": run}
         if self.rate is not None:
             options["maxRecordsPerSecond"] = str(max(1, int(self.rate / tasks)))
         if self.reads_row_groups:
@@ -130,7 +139,11 @@ class LoadSettings:
         Raises:
             ConfigurationError: an option is wrong.
         """
-        return SinkOptions.parse(self.sink_options(tasks))
+        try:
+            return SinkOptions.parse(self.sink_options(tasks))
+        except ConfigurationError as error:
+            # The data source's options are `kafka.linger.ms`, those of the command `--property linger.ms`.
+            raise ConfigurationError(re.sub(r"(?<![\w.])kafka\.", "", str(error)), option=error.option) from None
 
 
 def _pair(option: str, argument: str) -> tuple[str, str]:

@@ -70,7 +70,7 @@ async def list_sink(sink: str, topic: str | None, requests: ClusterRequests, *, 
     """Print a sink's last decision and its transactional ids; changes nothing."""
     found = await find_sink(requests, sink, topic)
     decision = await found.decision()
-    every, _ = await Transactions(requests).listed(states=[])
+    every, _ = await Transactions(requests).listed(prefix=found.ids.prefix)
     own = [each for each in every if _is_of(found.ids, each)]
     if as_json:
         say_json(

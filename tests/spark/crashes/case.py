@@ -73,8 +73,7 @@ class Case:
         given = {
             "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
             "topic": self.name,
-            "transactionTimeout": "5m",
-            **({"exactlyOnce": "true", "sinkId": self.name} if self.exactly_once else {}),
+            **({"exactlyOnce": "true", "sinkId": self.name, "transactionTimeout": "5m"} if self.exactly_once else {}),
             **(self.options or {}),
         }
         return given if faults is None else {**given, OPTION: faults.text()}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pyspark
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -18,6 +19,8 @@ from aioproducer.testing.fake_cluster import ThreadedFakeCluster
 from tests.kafka_releases import FAKE
 
 ROOT = Path(__file__).parents[3]
+HAS_READ_LIMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+"""Whether Spark says what limit a batch has; before, `availableNow` may read all in one."""
 CORES = "local[2,4]"
 """Two tasks at a time, and each attempted four times."""
 

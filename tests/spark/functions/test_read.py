@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from aioproducer import BlockingProducer
-from tests.spark.functions.conftest import Topics
+from tests.spark.functions.conftest import HAS_READ_LIMITS, Topics
 
 PARTITIONS = 2
 
@@ -49,7 +49,7 @@ def test_empty_topic(spark: SparkSession, topics: Topics) -> None:
 
 
 def test_open_and_aborted_transactions(spark: SparkSession, topics: Topics) -> None:
-    """Are not read, unless asked for."""
+    """Are not read, unless asked for; a read beside an open one ends before it, and does not wait for it."""
     topic = topics.create_own(PARTITIONS)
     with BlockingProducer(topics.servers, transactional_id=topic) as producer:
         for number, ends_well in enumerate((False, True)):
@@ -57,8 +57,14 @@ def test_open_and_aborted_transactions(spark: SparkSession, topics: Topics) -> N
             producer.enqueue(topic, str(number).encode(), partition=0)
             producer.flush()
             producer.commit_transaction() if ends_well else producer.abort_transaction()
-    assert numbers(reader(spark, topics, topic)) == [1]
-    assert numbers(reader(spark, topics, topic, isolation="read_uncommitted")) == [0, 1]
+        producer.begin_transaction()
+        producer.enqueue(topic, b"2", partition=0)
+        producer.enqueue(topic, b"3", partition=1)
+        producer.flush()
+        assert numbers(reader(spark, topics, topic)) == [1]
+        assert numbers(reader(spark, topics, topic, isolation="read_uncommitted")) == [0, 1, 2, 3]
+        producer.commit_transaction()
+    assert numbers(reader(spark, topics, topic)) == [1, 2, 3]
 
 
 def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
@@ -80,6 +86,8 @@ def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
 
         writer = source.load().writeStream.foreachBatch(keep).trigger(availableNow=True)
         writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(180)
+        if HAS_READ_LIMITS:
+            assert batches == [30] * (rows // 30) + [rows % 30]
     assert sorted(read) == list(range(140))
     committed = Consumer({"bootstrap.servers": topics.servers, "group.id": f"{topic}-group"}).committed(
         [TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=20

@@ -38,9 +38,7 @@ def options_of(cluster: KafkaCluster, way: tuple[str, str]) -> dict[str, str]:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_records_are_read_with_the_options_that_they_were_written_with(
-    secured: KafkaCluster, way: tuple[str, str]
-) -> None:
+def test_records_are_read_with_the_options_of_a_write(secured: KafkaCluster, way: tuple[str, str]) -> None:
     topic, options = "-".join(part for part in way if part).lower().replace("_", "-"), options_of(secured, way)
     written = SinkOptions.parse({**options, "topic": topic})
     with BlockingProducer(ProducerConfig.from_kafka_properties(written.task_properties())) as producer:
@@ -48,7 +46,7 @@ def test_records_are_read_with_the_options_that_they_were_written_with(
             producer.enqueue(topic, str(row).encode(), partition=0)
         producer.flush()
 
-    reader = KafkaReader(SourceOptions.parse({**options, "subscribe": topic, "offsetGroup": "seen"}, is_stream=False))
+    reader = KafkaReader(SourceOptions.parse({**options, "subscribe": topic}, is_stream=False))
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     values = [value for batch in batches for value in batch.column("value").to_pylist()]
 

@@ -3,6 +3,9 @@
 import logging
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql.datasource import InputPartition
 
 from aioproducer import BlockingProducer
 from aioproducer.errors import KafkaError
@@ -15,6 +18,11 @@ def reader(topics: Topics, **options: str) -> KafkaStreamReader:
     """Return the reader of the test's own topic."""
     given = {"kafka.bootstrap.servers": topics.servers, "subscribe": topics.own, **options}
     return KafkaStreamReader(SourceOptions.parse(given, is_stream=True))
+
+
+def values(asked: KafkaStreamReader, partition: InputPartition) -> list[bytes]:
+    """Return what a task reads."""
+    return [value for batch in asked.read(partition) for value in batch.column("value").to_pylist()]
 
 
 @pytest.fixture
@@ -69,6 +77,38 @@ def test_topic_that_was_made_anew(filled: Topics, caplog: pytest.LogCaptureFixtu
     assert "was read to 50" in caplog.text
 
 
+def delete_before(topics: Topics, offset: int) -> None:
+    """Delete the first records of the test's topic."""
+    admin = AdminClient({"bootstrap.servers": topics.servers})
+    for future in admin.delete_records([TopicPartition(topics.own, 0, offset)]).values():
+        future.result(20)
+
+
+def test_deleted_records_are_found_before_the_tasks(filled: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    """An error, or a warning and the records that are left; no partition if none is."""
+    delete_before(filled, 4)
+    start, end = {filled.own: {"0": 2}}, {filled.own: {"0": 7}}
+    with pytest.raises(KafkaError, match=rf"offsets 2 to 4 of {filled.own}-0 are deleted.*failOnDataLoss=false"):
+        reader(filled).partitions(start, end)
+    asked = reader(filled, failOnDataLoss="false")
+    (partition,) = asked.partitions(start, end)
+    assert values(asked, partition) == [b"4", b"5", b"6"]
+    assert "offsets 2 to 4" in caplog.text
+    assert asked.partitions(start, {filled.own: {"0": 3}}) == []
+    assert "offsets 2 to 3" in caplog.text
+
+
+def test_deleted_records_are_found_by_a_task(filled: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    """They were there when the batch was planned."""
+    place = {filled.own: {"0": 2}}, {filled.own: {"0": 7}}
+    (strict,), (lenient,) = (reader(filled).partitions(*place) for _ in range(2))
+    delete_before(filled, 4)
+    with pytest.raises(KafkaError, match=rf"offset 2 of {filled.own}-0 is gone; it begins at 4.*failOnDataLoss=false"):
+        values(reader(filled), strict)
+    assert values(reader(filled, failOnDataLoss="false"), lenient) == [b"4", b"5", b"6"]
+    assert "is gone; it begins at 4" in caplog.text
+
+
 def test_available_now_ends_where_the_topic_ended(filled: Topics) -> None:
     """What comes later is for the next query."""
     asked = reader(filled, startingOffsets="earliest")
@@ -91,5 +131,4 @@ def test_ranges_are_read(filled: Topics) -> None:
     """To their end and not further."""
     asked = reader(filled)
     (partition,) = asked.partitions({filled.own: {"0": 3}}, {filled.own: {"0": 6}})
-    rows = [value for batch in asked.read(partition) for value in batch.column("value").to_pylist()]
-    assert rows == [b"3", b"4", b"5"]
+    assert values(asked, partition) == [b"3", b"4", b"5"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from aioproducer.errors import ConfigurationError
 from aioproducer.spark import activate, check, foreach_batch, register
 from aioproducer.spark._load_spark import load_row_groups
 from aioproducer.spark._record_parts import RowShape
@@ -81,6 +83,18 @@ def test_topic_column(spark: SparkSession, embedded_topics: Topics) -> None:
     rows = spark.range(10).select(named, sql.col("id").cast("string").alias("value"))
     rows.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", embedded_topics.servers).save()
     assert embedded_topics.values(f"{embedded_topics.own}-odd") == ["1", "3", "5", "7", "9"]
+
+
+def test_topic_column_exactly_once(spark: SparkSession, topics: Topics) -> None:
+    """The decision is kept by the offsets of a topic of its own, and found again by the second run."""
+    names = [topics.create(f"{topics.own}-{name}", 1) for name in ("even", "odd")]
+    decisions = topics.create(f"{topics.own}-decisions", 1)
+    named = sql.expr(f"'{topics.own}-' || CASE WHEN id % 2 = 0 THEN 'even' ELSE 'odd' END").alias("topic")
+    rows = spark.range(0, 10, 1, 2).select(named, sql.col("id").cast("string").alias("value"))
+    for _ in range(2):
+        writer = rows.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", topics.servers)
+        writer.options(exactlyOnce="true", sinkId=topics.own, decisionTopic=decisions, runId="monday").save()
+    assert [topics.values(name) for name in names] == [["0", "2", "4", "6", "8"], ["1", "3", "5", "7", "9"]]
 
 
 def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
@@ -315,9 +329,28 @@ def test_thread_that_is_activated(spark: SparkSession, embedded_topics: Topics) 
     assert embedded_topics.values(topic) == expected(10)
 
 
-def test_check_and_register(spark: SparkSession) -> None:
-    """The executors here have what this program has."""
-    register(spark)
+PYTHONS = {
+    sys._base_executable: r"aioproducer is missing, and \S+ here.*pip install 'aioproducer\[spark\]==",  # type: ignore[attr-defined]  # noqa: SLF001
+    "/nowhere/python": "no Python of this session's executors could be asked: .*set PYSPARK_PYTHON",
+}
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=["without the package", "not there"])
+def test_python_of_the_executors_is_checked(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+    """It lacks the package, or does not start."""
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    with pytest.raises(ConfigurationError, match=PYTHONS[python]):
+        check(spark)
+
+
+def test_check_and_register(spark: SparkSession, embedded_topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    """The executors here have what this program has, and the session's settings hide secrets."""
+    topic = embedded_topics.create_own()
+    for _ in range(2):  # the second time Spark knows the format
+        register(spark)
+        numbers(spark, 5).write.format("aioproducer").mode("append").options(**embedded_topics.options(topic)).save()
+    assert len(embedded_topics.values(topic)) == 10
     (found,) = check(spark)
+    assert "recommended_conf" not in caplog.text
     assert found.aioproducer is not None
     assert found.pyarrow is not None

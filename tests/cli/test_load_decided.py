@@ -1,0 +1,267 @@
+"""`aioproducer load --exactly-once` that fails: it says that nothing is visible only if that is known."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aioproducer import OffsetAndMetadata, PreparedTransaction
+from aioproducer._admin.cluster_requests import NoResponseError
+from aioproducer.cli.load import run
+from aioproducer.cli.load.decided import RunDecision, RunState
+from aioproducer.cli.load.settings import LoadSettings
+from aioproducer.cli.standard_streams import tell
+from aioproducer.errors import KafkaError, ProducerFencedError
+from aioproducer.spark import _coordinators
+from aioproducer.spark._commit import SinkCommit
+from aioproducer.spark._coordinators import SinkCluster
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from aioproducer.testing.fake_cluster import ThreadedFakeCluster
+
+ROWS = 20
+
+
+@pytest.fixture
+def cluster() -> Iterator[ThreadedFakeCluster]:
+    with FakeCluster.in_thread(1, topics={"t": 1}, auto_create_topics=False) as cluster:
+        yield cluster
+
+
+class Load:
+    """A load of one file; its errors and what is visible afterwards."""
+
+    def __init__(self, cluster: ThreadedFakeCluster, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._capsys = capsys
+        pq.write_table(pa.table({"value": [str(number) for number in range(ROWS)]}), folder / "rows.parquet")
+
+    def settings(self, run_id: str | None) -> LoadSettings:
+        return LoadSettings(
+            paths=[str(self._folder / "rows.parquet")],
+            topic="t",
+            bootstrap_server=self._cluster.bootstrap_servers,
+            key=None,
+            value=None,
+            is_json=False,
+            format="parquet",
+            master=None,
+            conf=[],
+            tasks=None,
+            sql=None,
+            properties=[],
+            exactly_once=True,
+            sink="s",
+            run_id=run_id,
+            rate=None,
+            dry_run=False,
+            report=str(self._folder / "report.json"),
+        )
+
+    def run(self, run_id: str | None = "monday") -> tuple[int, str, int]:
+        """Return the exit code, the last line, and how many records are visible."""
+        code = run.run_load(self.settings(run_id), is_verbose=False)
+        line = self._capsys.readouterr().err.splitlines()[-1]
+        return code, line, len(self._cluster.committed_records("t", 0))
+
+    @property
+    def outcome(self) -> str:
+        outcome: str = json.loads((self._folder / "report.json").read_text("utf-8"))["outcome"]
+        return outcome
+
+
+@pytest.fixture
+def load(cluster: ThreadedFakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Load:
+    return Load(cluster, tmp_path, capsys)
+
+
+def fail_at(
+    monkeypatch: pytest.MonkeyPatch, place: tuple[str, int], error: KafkaError, *, is_done: bool = False
+) -> None:
+    """Let the n-th call of a method of `SinkCluster` fail, before or after it has done its work."""
+    method, call = place
+    real = getattr(SinkCluster, method)
+    calls = 0
+
+    async def failing(*arguments: object, **named: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls != call:
+            return await real(*arguments, **named)
+        if is_done:
+            await real(*arguments, **named)
+        raise error
+
+    monkeypatch.setattr(SinkCluster, method, failing)
+
+
+NO_ANSWER = NoResponseError("no answer in 15 s")
+
+
+def test_decision_whose_answers_are_lost_is_found(
+    load: Load, cluster: ThreadedFakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker decides, and the connection breaks each time before its answer."""
+    monkeypatch.setattr(_coordinators, "REQUEST_TIMEOUT_S", 0.4)
+    coordinator = Where(api=ApiKey.END_TXN, client_id="aioproducer-spark")
+    fault = cluster.faults.drop_connection(coordinator, after_append=True, times=None)
+    real = SinkCluster.fence
+
+    async def fence(sink: SinkCluster, coordinator: PreparedTransaction) -> None:
+        cluster.faults.remove(fault)  # the network works again when the load aborts
+        await real(sink, coordinator)
+
+    monkeypatch.setattr(SinkCluster, "fence", fence)
+    code, line, visible = load.run()
+    assert (code, visible, load.outcome) == (4, ROWS, "decided, unfinished")
+    assert "no answer says whether the batch is decided: no answer in 0.4 s" in line
+    assert line.endswith(
+        "[run monday] is decided: `aioproducer txn resolve --sink s` makes all of it visible; a second load with "
+        "--run-id monday does the same, and sends nothing twice"
+    )
+    assert load.run() == (0, "aioproducer: run monday of sink s was finished before: nothing was sent", ROWS)
+
+
+@pytest.mark.parametrize(
+    "place", [("ongoing_ids", 3), ("write_decision", 2)], ids=["sweep after the round", "mark as finished"]
+)
+def test_failure_after_the_round_is_no_failure_before_it(
+    load: Load, monkeypatch: pytest.MonkeyPatch, place: tuple[str, int]
+) -> None:
+    """As of a node that has just died."""
+    fail_at(monkeypatch, place, NO_ANSWER)
+    code, line, visible = load.run(None)
+    assert (code, visible, load.outcome) == (4, ROWS, "decided, unfinished")
+    assert "is decided, but its commit did not come to its end: no answer in 15 s" in line
+    assert line.endswith("a second load would send all of it again, because this one has no --run-id")
+
+
+def test_decision_that_was_never_written_leaves_nothing(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster says so when it is asked again."""
+    fail_at(monkeypatch, ("write_decision", 1), NO_ANSWER)
+    code, line, visible = load.run()
+    assert (code, visible, load.outcome) == (1, 0, "failed")
+    assert line.endswith("Nothing of this run is visible")
+
+
+def test_unknown_is_said_if_no_one_answers(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the decision nor the question afterwards."""
+    fail_at(monkeypatch, ("write_decision", 1), NO_ANSWER, is_done=True)
+    fail_at(monkeypatch, ("fetch_decision", 3), NO_ANSWER)  # of the abort
+    fail_at(monkeypatch, ("fetch_decision", 4), NO_ANSWER)  # of the question
+    code, line, _ = load.run()
+    assert (code, load.outcome) == (4, "not known")
+    assert "It is not known whether [run monday] is visible: `aioproducer txn resolve --sink s` says" in line
+    assert "Nothing" not in line
+
+
+def test_superseded_run_is_asked_about(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its refused decision may be the repetition of one that was written."""
+    refused = ProducerFencedError("fenced")
+    fail_at(monkeypatch, ("write_decision", 1), refused)
+    code, line, visible = load.run()
+    assert (code, visible) == (1, 0)
+    assert "another driver works under this sinkId" in line
+    assert line.endswith("Nothing of this run is visible")
+
+    monkeypatch.undo()
+    fail_at(monkeypatch, ("write_decision", 1), refused, is_done=True)
+    code, line, _ = load.run("tuesday")
+    assert code == 4
+    assert "[run tuesday] is decided" in line
+
+
+def test_run_that_another_has_followed_is_not_known(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last decision no longer says whether this one was decided too."""
+    settings = load.settings("monday")
+    decision = RunDecision(settings.parsed_options(), settings.query)
+    decision.look()
+    assert decision.after_error("UncertainCommitError") is RunState.UNDECIDED
+    assert decision.after_error("Py4JNetworkError") is RunState.UNKNOWN  # its commit may still run
+
+    assert load.run("other")[0] == 0
+    assert decision.after_error("UncertainCommitError") is RunState.OVERTAKEN
+    assert decision.after_error("TaskError") is RunState.UNDECIDED
+    assert decision.after_interrupt() is RunState.OVERTAKEN
+    assert not decision.was_decided_before
+
+    monkeypatch.setattr(RunDecision, "after_error", lambda *_: RunState.OVERTAKEN)
+    fail_at(monkeypatch, ("write_decision", 1), NO_ANSWER)
+    code, line, _ = load.run()
+    assert (code, load.outcome) == (4, "not known")
+    assert line.endswith("another run of sink s was decided since: look into t before you load again")
+
+
+def test_finished_run_that_fails_again_is_not_invisible(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is there from the first time."""
+    assert load.run()[0] == 0
+    fail_at(monkeypatch, ("init_producer_id", 2), NO_ANSWER)
+    code, line, visible = load.run()
+    assert (code, visible) == (4, ROWS)
+    assert "Nothing" not in line
+
+
+def test_decision_of_a_dead_load_is_not_waited_for(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It died between its two requests: until the coordinator's transaction ends, no one can read the decision."""
+    real = SinkCluster._commit_offsets  # noqa: SLF001  # the first of them
+
+    async def commit_and_die(*arguments: object) -> None:
+        await real(*arguments)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    async def nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(SinkCluster, "_commit_offsets", commit_and_die)
+    monkeypatch.setattr(run.LoadRun, "tell_interrupted", lambda _: tell("killed"))
+    monkeypatch.setattr(SinkCommit, "abort", nothing)
+    assert load.run("sunday")[0] == 130
+    monkeypatch.undo()
+    assert load.run("monday")[::2] == (0, ROWS)
+
+
+def test_lost_rows_are_named(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program uses the transactional id between the decision and the commit."""
+    real = SinkCluster.write_decision
+
+    async def decide_and_lose(
+        sink: SinkCluster, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
+    ) -> PreparedTransaction:
+        found = await real(sink, coordinator, offsets)
+        await sink.init_producer_id("s.0.0.0")
+        return found
+
+    monkeypatch.setattr(SinkCluster, "write_decision", decide_and_lose)
+    code, line, visible = load.run()
+    assert (code, visible, load.outcome) == (3, 0, "decided, rows lost")
+    assert line.endswith("20 rows are missing: s.0.0.0 (20 rows)")
+
+
+def test_earlier_run_that_is_unfinished_is_not_this_one(load: Load, cluster: ThreadedFakeCluster) -> None:
+    """The error is about the run before; nothing of this one was sent, and so it says nothing of it."""
+    fault = cluster.faults.error(53, Where(api=ApiKey.END_TXN, client_id="aioproducer-spark"), times=None, skip=1)
+    code, line, visible = load.run("sunday")
+    assert (code, visible) == (4, 0)
+    assert "[run sunday] is decided: `aioproducer txn resolve --sink s` makes all of it visible" in line
+    code, line, visible = load.run("monday")
+    assert (code, visible, load.outcome) == (4, 0, "failed")
+    assert "batch 0 of [run sunday] is decided" in line
+    assert "monday" not in line
+    cluster.faults.remove(fault)
+    assert [load.run(run_id)[::2] for run_id in ("sunday", "monday")] == [(0, ROWS), (0, 2 * ROWS)]
+
+
+def test_failure_before_anything_was_sent_says_nothing_of_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an earlier run under this id is visible is not known."""
+    fail_at(monkeypatch, ("fetch_decision", 1), NO_ANSWER)
+    assert load.run() == (1, "aioproducer: no answer in 15 s", 0)
+
+
+def test_failure_of_a_task_leaves_nothing(load: Load, cluster: ThreadedFakeCluster) -> None:
+    """No question to the cluster is needed."""
+    cluster.faults.error(29, Where(api=ApiKey.PRODUCE), times=None)
+    code, line, visible = load.run()
+    assert (code, visible, load.outcome) == (1, 0, "failed")
+    assert line.endswith("Nothing of this run is visible")
