@@ -206,8 +206,13 @@ class NodeConnection:
     def _start(self, _now: float) -> None:
         self._timer = None
         refusals, now = self._context.refusals, self._context.loop.time()
-        if now < refusals.not_before(self.place):  # the place was tried meanwhile, as a bootstrap server or as a node
-            self._timer = self._context.schedule(refusals.not_before(self.place), self._start)
+        if now < refusals.turn_ends(self.place):
+            self._timer = self._context.schedule(refusals.turn_ends(self.place), self._start)
+            return
+        refusal = refusals.error(self.place)
+        if refusal is not None and now < refusals.not_before(self.place):  # another connection has met it meanwhile
+            self._note_failure(refusal.fresh())
+            self._on_change(self)
             return
         refusals.begin(self.place, now)
         name = f"aioproducer-connect | {self._context.client_id} | {_label(self.node)}"
@@ -238,7 +243,8 @@ class NodeConnection:
         if is_refusal(error):
             context = self._context
             addresses = max(1, self._refusing_addresses)
-            context.refusals.note(self.place, context.loop.time(), random=context.random, addresses=addresses)
+            now = context.loop.time()
+            context.refusals.note(self.place, now, error, random=context.random, addresses=addresses)
         else:
             self._failed_attempts_in_a_row += 1
         self._note_failure(error)

@@ -13,6 +13,7 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.errors import (
     AuthenticationError,
     ConfigurationError,
+    KafkaError,
     TlsRefusedError,
     TlsVerificationError,
     UnsupportedVersionError,
@@ -49,18 +50,22 @@ class Refusals:
         self._latest: dict[Hashable, deque[float]] = {}
         self._in_a_row: dict[Hashable, int] = {}
         self._not_before: dict[Hashable, float] = {}
+        self._turn_ends: dict[Hashable, float] = {}
+        self._errors: dict[Hashable, KafkaError] = {}
         self._has_answer = False
         self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
 
-    def note(self, place: Hashable, now: float, *, random: RandomSource, addresses: int = 1) -> None:
+    def note(self, place: Hashable, now: float, error: KafkaError, *, random: RandomSource, addresses: int = 1) -> None:
         """Note a refusal.
 
         Args:
+            error: the reason.
             random: for the jitter of the pause.
             addresses: of the name, each of which has refused; so many attempts will the next one be.
         """
         in_a_row = self._in_a_row.get(place, 0)
         self._in_a_row[place] = in_a_row + 1
+        self._errors[place] = error
         latest = self._latest.setdefault(place, deque(maxlen=_MOST_A_MINUTE))
         latest.extend([now] * addresses)
         not_before = now + ExponentialBackoff(FIRST_PAUSE_MS, self._max_pause_ms, random=random).delay_s(in_a_row)
@@ -70,14 +75,22 @@ class Refusals:
         self._not_before[place] = not_before
 
     def begin(self, place: Hashable, now: float) -> None:
-        """Let a broker that has refused be tried by one connection at a time."""
+        """Let a broker that has refused be tried by one connection at a time, as a bootstrap server or as a node."""
         if place in self._in_a_row:
-            self._not_before[place] = now + FIRST_PAUSE_MS / 1000
+            self._turn_ends[place] = now + FIRST_PAUSE_MS / 1000
+
+    def turn_ends(self, place: Hashable) -> float:
+        """Return until when another connection tries this broker; monotonic seconds."""
+        return self._turn_ends.get(place, 0.0)
+
+    def error(self, place: Hashable) -> KafkaError | None:
+        """Return why a broker that is not to be tried now has refused; None if it has accepted since."""
+        return self._errors.get(place)
 
     def end(self, place: Hashable) -> None:
         """Forget the refusals of a broker that has accepted this client."""
-        self._in_a_row.pop(place, None)
-        self._not_before.pop(place, None)
+        for each in (self._in_a_row, self._not_before, self._turn_ends, self._errors):
+            each.pop(place, None)
 
     def is_unwelcome(self, label: str) -> bool:
         """Note a connection that was closed at its first request; tell whether it was the third in a row.

@@ -34,7 +34,7 @@ def test_pause_grows_to_its_maximum() -> None:
     refusals, now = Refusals(10_000), 0.0
     pauses = []
     for _ in range(9):
-        refusals.note(PLACE, now, random=random.Random(1))
+        refusals.note(PLACE, now, CredentialsError("x"), random=random.Random(1))
         pauses.append(refusals.not_before(PLACE) - now)
         now = refusals.not_before(PLACE)
 
@@ -49,7 +49,7 @@ def test_broker_is_tried_at_most_ten_times_a_minute(max_pause_ms: int) -> None:
     attempts = []
     while now < 600:
         attempts.append(now)
-        refusals.note(PLACE, now, random=random.Random(1))
+        refusals.note(PLACE, now, CredentialsError("x"), random=random.Random(1))
         now = max(refusals.not_before(PLACE), now + 0.001)
 
     assert max(sum(start <= at < start + 60 for at in attempts) for start in attempts) <= 10
@@ -58,7 +58,7 @@ def test_broker_is_tried_at_most_ten_times_a_minute(max_pause_ms: int) -> None:
 
 def test_acceptance_ends_the_pause() -> None:
     refusals = Refusals(10_000)
-    refusals.note(PLACE, 5.0, random=random.Random(1))
+    refusals.note(PLACE, 5.0, CredentialsError("x"), random=random.Random(1))
     refusals.end(PLACE)
 
     assert refusals.not_before(PLACE) == 0.0

@@ -184,3 +184,30 @@ async def test_bootstrap_server_that_accepts_is_enough() -> None:
         received = own.records("orders", 0)
 
     assert len(received) == 1
+
+
+async def is_refused(producer: Producer) -> bool:
+    with pytest.raises(CredentialsError):
+        await producer.partitions_for("unknown")
+    return True
+
+
+@in_virtual_time
+async def test_wait_for_metadata_ends_with_a_later_refusal() -> None:
+    """The broker is a bootstrap server and a node, which are tried in turn, and fail together."""
+    loop = asyncio.get_running_loop()
+    async with FakeCluster(1, topics={"orders": 1}, security=ClusterSecurity()) as cluster:
+        options = cluster.client_options("SASL_PLAINTEXT", "SCRAM-SHA-256") | {"max_block_ms": 600_000}
+        async with Producer(**options) as producer:  # type: ignore[arg-type]
+            await producer.send_and_wait("orders", b"x")
+            cluster.change_password("alice", "canary-another")
+            cluster.end_sessions()
+            began_at = loop.time()
+            questions = [await is_refused(producer) for _ in range(3)]
+            took_s = loop.time() - began_at
+            cluster.change_password("alice", "alice-secret")
+            await asyncio.sleep(60)
+            await producer.send_and_wait("orders", b"y")
+
+    assert questions == [True] * 3
+    assert took_s < 15

@@ -1,4 +1,4 @@
-"""Credentials that are refused while a producer runs, and mended, on real brokers with sessions of three seconds."""
+"""Credentials that are refused while a producer runs, on real brokers with sessions of three seconds."""
 
 import asyncio
 from typing import cast
@@ -8,6 +8,7 @@ import pytest
 from aioproducer import CredentialsError, DeliveryTimeoutError, Outcome, Producer
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.testing.kafka import KafkaCluster
+from tests.secured.ways import deliver, producer_of
 
 pytestmark = pytest.mark.kafka
 
@@ -51,3 +52,19 @@ async def test_refused_producer_fails_records_at_their_deadline(
     assert isinstance(late.value.last_broker_error, CredentialsError)
     assert late.value.outcome is Outcome.NOT_WRITTEN
     assert result.offset >= 0
+
+
+async def test_records_of_a_deleted_user_end_with_the_refusal(kafka_with_sessions: KafkaCluster) -> None:
+    await kafka_with_sessions.change_password("leaver", "canary-leaver")
+    right = kafka_with_sessions.client_options("SASL_SSL", "SCRAM-SHA-512")
+    leaver = {"sasl_username": "leaver", "sasl_password": "canary-leaver"}
+    async with producer_of(right | leaver, request_timeout_ms=1_000, delivery_timeout_ms=3_000) as producer:
+        await producer.send_and_wait("sasl", b"first")
+        await kafka_with_sessions.delete_user("leaver")
+        await asyncio.sleep(4)  # past the end of the session
+        with pytest.raises(DeliveryTimeoutError) as late:
+            await producer.send_and_wait("sasl", b"late")
+
+    assert isinstance(late.value.last_broker_error, CredentialsError)
+    assert late.value.outcome is Outcome.NOT_WRITTEN
+    await deliver(right)

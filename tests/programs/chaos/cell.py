@@ -142,6 +142,7 @@ async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
         await asyncio.wait([watching])
     _describe(plan, arena)
     result.problems += await _end_senders(arena)
+    result.problems += secured_brokers.files_with_the_password(arena.folder)
     await asyncio.sleep(LATE_APPENDS_S)
     for topic in arena.topics.values():
         await arena.read_log(topic)

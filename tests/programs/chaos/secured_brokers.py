@@ -35,6 +35,14 @@ async def make_user(cluster: KafkaCluster) -> None:
     await cluster.change_password(USER, PASSWORD)
 
 
+def files_with_the_password(folder: Path) -> list[str]:
+    """Return what is wrong with the files that processes wrote: each that shows the password of the producers."""
+    found = [
+        path.name for path in sorted(folder.iterdir()) if path.is_file() and PASSWORD.encode() in path.read_bytes()
+    ]
+    return [f"{name} shows the password" for name in found]
+
+
 def client_options(folder: Path) -> dict[str, str]:
     return {
         "security_protocol": "SASL_SSL",
