@@ -39,12 +39,6 @@ class RawClient:  # noqa: PLR0904 - a verb per request
     def abort(self) -> None:
         self._writer.transport.abort()
 
-    async def close(self) -> None:
-        """Close as TLS wants it: with a close_notify, and the broker's awaited."""
-        self._writer.close()
-        async with asyncio.timeout(TIMEOUT_S):
-            await self._writer.wait_closed()
-
     @property
     def tls_version(self) -> str:
         return str(self._writer.get_extra_info("ssl_object").version())

@@ -161,15 +161,6 @@ async def test_closed_or_garbled_tls_handshake_spares_the_next_one(secured: Fake
     assert await (await connect(secured, "SSL")).metadata()
 
 
-@pytest.mark.timeout(30)  # a broker that read on behind the close_notify would not let this loop go on
-async def test_client_that_closes_with_a_close_notify_is_gone(secured: FakeCluster) -> None:
-    client = await connect(secured, "SASL_SSL")
-    assert await login(client) is not None
-
-    await client.close()
-    assert await login(await connect(secured, "SASL_SSL")) is not None
-
-
 async def test_stalled_tls_handshake_waits_until_the_cluster_stops(secured: FakeCluster) -> None:
     fault = secured.faults.stall_tls(ANYWHERE)
     secured.faults.delay_tls(0.01, ANYWHERE)

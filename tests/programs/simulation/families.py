@@ -348,6 +348,7 @@ _ROWS = (
         delivery_timeout_ms=(3_000, 30_000),
         profiles=("4.3.1", "4.3.1", "3.9.1", "2.4", "2.1"),
         acks=(-1, -1, -1, 1, 0),
+        rare=("slow reads",),
         mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
     ),
     Family(

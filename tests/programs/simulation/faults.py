@@ -97,6 +97,13 @@ def stalled_reads(nemesis: Nemesis, chance: Random) -> None:
     nemesis.later(nemesis.a_while(chance), lambda: nemesis.network.clear_up(node))
 
 
+def slow_reads(nemesis: Nemesis, chance: Random) -> None:
+    """Nodes read few bytes at a time, and answer what they have while more of the same connection waits."""
+    for node in nemesis.network.nodes.values():
+        nemesis.network.trickle(node, chance.randint(1, 30), every_s=0.005)
+    nemesis.fired("slow reads")
+
+
 def fragments(nemesis: Nemesis, chance: Random) -> None:
     """Bytes arrive one by one."""
     nemesis.node(chance).fragment_times += chance.randint(1, 6)
@@ -370,6 +377,7 @@ FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "slow node": uneven_ways,
     "repeated requests": ghosts,
     "stalled reads": stalled_reads,
+    "slow reads": slow_reads,
     "fragments": fragments,
     "wrong leader": wrong_leader,
     "stale metadata": stale_metadata,

@@ -182,6 +182,16 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
             connection.is_seen_late |= connection.node is node and connection.tls is not None
         self.loop.call_later(0.01, self._fill_window, node, window)
 
+    def trickle(self, node: Node, size: int, *, every_s: float) -> None:
+        """Let a node read only so many bytes of each connection at a time, until its trouble is over."""
+        self.stall(node, size)
+        self.loop.call_later(every_s, self._trickle_on, node, size, every_s)
+
+    def _trickle_on(self, node: Node, size: int, every_s: float) -> None:
+        if node.is_stalled:
+            self._fill_window(node, size)
+            self.loop.call_later(every_s, self._trickle_on, node, size, every_s)
+
     def _fill_window(self, node: Node, window: int) -> None:
         for connection in list(self.connections.values()):
             if connection.node is node:
