@@ -23,6 +23,10 @@ MAX_FUNCTION_LINES = 60
 MAX_FILE_LINES = 600
 ROWS = {"errors.py", "error_codes.py"}  # files of one short class or table row after another: they may be longer
 
+MAX_TEST_NAME = 60
+LONG_TEST_NAME = re.compile(rf"\bdef (test_\w{{{MAX_TEST_NAME - len('test_') + 1},}})")
+HALF_SENTENCE = re.compile(r"(What|Where|Which|Who|Of)\b")
+
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LOADED_LAZILY = {
     "aiokafka",
@@ -62,6 +66,16 @@ def cython_functions(path: Path) -> Iterator[tuple[str, int]]:
         )
         text = re.sub(r'""".*?"""', "", "\n".join(rest[1:end]), count=1, flags=re.DOTALL)
         yield f"{lines[number].strip()} at line {number + 1}", len([line for line in text.splitlines() if line.strip()])
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    text = path.read_text("utf-8")
+    if path.suffix == ".pyx":
+        yield from re.findall(r'^\s*"""(.+)', text, re.MULTILINE)
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
 
 
 def layer_of(path: Path) -> str:
@@ -109,6 +123,18 @@ def test_file_says_what_it_is(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
 
     assert docstring
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_docstrings_stand_alone(path: Path) -> None:
+    """They begin with a verb or a noun."""
+    assert [text for text in docstrings(path) if HALF_SENTENCE.match(text)] == []
+
+
+def test_names_of_tests_are_short() -> None:
+    too_long = {relative(path): LONG_TEST_NAME.findall(path.read_text("utf-8")) for path in TESTS}
+
+    assert {path: names for path, names in too_long.items() if names} == {}
 
 
 def imported_at_run_time(path: Path) -> set[str]:
