@@ -40,7 +40,7 @@ def test_partitioner_is_asked_once() -> None:
     assert ([getattr(owner, "partition", None) for owner in owners], answers) == ([1, 1], [0])
 
 
-def test_partition_that_the_topic_does_not_have_has_no_wait_queue() -> None:
+def test_partition_beyond_its_topic_has_no_wait_queue() -> None:
     queue = full()
 
     with pytest.raises(InvalidPartitionError):
