@@ -91,7 +91,7 @@ def test_error_in_the_file_is_a_usage_error_with_its_line(tmp_path: Path, comman
     result = CliRunner().invoke(command_line(arguments), arguments)
 
     assert result.exit_code == 2
-    assert "proxy_url must be like socks5h://" in result.stderr
+    assert re.search(r"proxy[._]url must be like socks5h://", result.stderr)
     assert "canary-hunter2" not in result.output + result.stderr
     if "load" not in command:
         assert f"{path}, line 3: " in result.stderr

@@ -19,7 +19,7 @@ import pytest
 
 import aioproducer
 from aioproducer.testing import FakeCluster
-from tests.docs.code_blocks import PAGES, code_blocks, is_tutorial, page_name
+from tests.docs.code_blocks import CLOUDS, PAGES, code_blocks, is_tutorial, page_name
 from tests.fakes.schema_registry import FakeSchemaRegistry
 
 
@@ -59,5 +59,6 @@ async def test_code_of_a_page_runs(
     page: Path, cluster: FakeCluster, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # pages write files
+    monkeypatch.syspath_prepend(CLOUDS)
     async with FakeSchemaRegistry() as registry:
         await asyncio.to_thread(run_page, page, cluster.bootstrap_servers, registry.url)
