@@ -90,6 +90,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     _stream: WriteStream
 
     error: KafkaError | None = None  # reason of the close
+    lacks_credentials = False  # whether it was closed because there was nothing to authenticate with
     answers = 0  # responses to requests other than the handshake's
     _is_paused = False
     missing = "the port is open, but no Kafka broker has answered there"  # while it is not ready: what it waits for

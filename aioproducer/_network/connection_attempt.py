@@ -12,7 +12,7 @@ from aioproducer._network.address_race import AddressRace, Contender, Failed, Wo
 from aioproducer._network.addresses import canonical_names, interleaved, look_up
 from aioproducer._network.connection import BrokerConnection, with_label
 from aioproducer._network.proxy import ProxyAuthenticationError, connect_through
-from aioproducer._network.refusals import is_for_good
+from aioproducer._network.refusals import MOST_A_MINUTE, is_for_good
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, TlsError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class ConnectionAttempt:
         self._timeout_s = timeout_s
         self._number = number
         self._is_any_silent = False  # of the addresses that were connected to
+        self._lacks_credentials = False
         self._missing = ""  # what the handshake waits for, for the text of a time-out
 
     async def route(self) -> Route:
@@ -64,7 +65,7 @@ class ConnectionAttempt:
         """Return a connection that is ready.
 
         An address that refuses this client for good is followed by the others of the name: during a rolling change of
-        certificates or passwords another broker accepts it.
+        certificates or passwords another broker accepts it. After ten refusals the rest waits for the next attempts.
 
         Raises:
             KafkaError: there is none; with the reason of each address, or that of the first refusal if no address that
@@ -76,7 +77,7 @@ class ConnectionAttempt:
         outermost: Callable[[], asyncio.Protocol] = make if tls is None else tls.wrap(make, self.host)
         contenders = await self._contenders(route)
         race = AddressRace(contenders, outermost, loop=self._context.loop, timeout_s=self._timeout_s)
-        while (won := await race.winner()) is not None:
+        while len(self.refusals) < MOST_A_MINUTE and (won := await race.winner()) is not None:
             limit = asyncio.timeout_at(won.deadline)
             try:
                 async with limit:
@@ -88,7 +89,7 @@ class ConnectionAttempt:
 
     def _noted(self, error: Exception, *, is_over: bool) -> Exception:
         """Return why an address that was connected to is of no use; raise what the other addresses do not change."""
-        if is_for_good(error):
+        if is_for_good(error) and not self._lacks_credentials:
             self.refusals.append(cast("KafkaError", error))
             return error
         if isinstance(error, KafkaError):
@@ -112,6 +113,8 @@ class ConnectionAttempt:
             connection.close(BrokerConnectionError("the handshake was not finished in time"))
             await asyncio.wait((connection.closed,))
             raise
+        finally:
+            self._lacks_credentials = connection.lacks_credentials
         if connection.error is not None:  # closed between its last response and this task's turn
             raise connection.error
         return connection

@@ -92,7 +92,7 @@ class NodeConnection:
         self._timer: TimerHandle | None = None
         self._throttle_timer: TimerHandle | None = None
         self._attempts = 0
-        self._refusing_addresses = 0  # of the last attempt
+        self._refused: list[KafkaError] = []  # refusals of addresses in the last attempt
         # Failed attempts and lost connections since a broker last answered: they lengthen the pause.
         self._failures_in_a_row = 0
         # Failed attempts since the last connection, refusals apart: they lengthen the set-up time-out, which a lost
@@ -240,12 +240,12 @@ class NodeConnection:
         if isinstance(error, TlsClosedError) and self._failures_in_a_row >= CLOSES_THAT_REFUSE - 1:
             cause, error = error.__cause__, TlsRefusedError(str(error))
             error.__cause__ = cause
-        if is_refusal(error):
-            context = self._context
-            addresses = max(1, self._refusing_addresses)
-            now = context.loop.time()
-            context.refusals.note(self.place, now, error, random=context.random, addresses=addresses)
-        else:
+        refused = [each for each in self._refused if is_refusal(each)]
+        if refused or is_refusal(error):
+            context, reason = self._context, error if is_refusal(error) else None
+            now, addresses = context.loop.time(), max(1, len(refused))
+            context.refusals.note(self.place, now, reason, random=context.random, addresses=addresses)
+        if not is_refusal(error):
             self._failed_attempts_in_a_row += 1
         self._note_failure(error)
 
@@ -258,13 +258,13 @@ class NodeConnection:
             number=self._attempts,
         )
         self._attempts += 1
-        self._refusing_addresses = 0
+        self._refused = []
         route = await attempt.route()
         self.host = attempt.host
         try:
             return await attempt.open(route, self._connection_factory())
         finally:
-            self._refusing_addresses = len(attempt.refusals)
+            self._refused = attempt.refusals
 
     def _connection_factory(self) -> Callable[[], BrokerConnection]:
         context, label = self._context, _label(self.node)
@@ -278,6 +278,7 @@ class NodeConnection:
         self.connection_id = next(self._context.connection_ids)
         self._failed_attempts_in_a_row = 0
         self.last_error = self.failed_since = None
+        self._context.refusals.end(self.place)
         self._context.features.take(connection.versions.features)
         self._context.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
 

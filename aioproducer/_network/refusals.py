@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 FIRST_PAUSE_MS: Final = 1_000
-_MOST_A_MINUTE: Final = 10
+MOST_A_MINUTE: Final = 10
 _MINUTE_S: Final = 60.0
 _UNWELCOME_AT_MOST: Final = 3
 
@@ -55,21 +55,25 @@ class Refusals:
         self._has_answer = False
         self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
 
-    def note(self, place: Hashable, now: float, error: KafkaError, *, random: RandomSource, addresses: int = 1) -> None:
+    def note(
+        self, place: Hashable, now: float, error: KafkaError | None, *, random: RandomSource, addresses: int = 1
+    ) -> None:
         """Note a refusal.
 
         Args:
-            error: the reason.
+            error: the reason; None if other addresses of the name have failed in another way, and may accept.
             random: for the jitter of the pause.
-            addresses: of the name, each of which has refused; so many attempts will the next one be.
+            addresses: of the name that have refused; the next attempt will try as many.
         """
         in_a_row = self._in_a_row.get(place, 0)
         self._in_a_row[place] = in_a_row + 1
-        self._errors[place] = error
-        latest = self._latest.setdefault(place, deque(maxlen=_MOST_A_MINUTE))
+        self._errors.pop(place, None)
+        if error is not None:
+            self._errors[place] = error
+        latest = self._latest.setdefault(place, deque(maxlen=MOST_A_MINUTE))
         latest.extend([now] * addresses)
         not_before = now + ExponentialBackoff(FIRST_PAUSE_MS, self._max_pause_ms, random=random).delay_s(in_a_row)
-        too_many = len(latest) + addresses - _MOST_A_MINUTE
+        too_many = len(latest) + addresses - MOST_A_MINUTE
         if too_many > 0:
             not_before = max(not_before, latest[min(too_many, len(latest)) - 1] + _MINUTE_S)
         self._not_before[place] = not_before

@@ -180,6 +180,7 @@ class SaslConnection(BrokerConnection):
                 self._place[0], self.versions, repeats=self._is_session_open, is_patient=is_patient
             )
         except KafkaError as error:
+            self.lacks_credentials = True
             self._lack(error)
             return
         self._advance(None)
@@ -211,7 +212,11 @@ class SaslConnection(BrokerConnection):
                 return self._answers.popleft()
             self._is_answer_awaited = True
             return None
-        result = self._sasl.at_once(step)
+        try:
+            result = self._sasl.at_once(step)
+        except KafkaError:
+            self.lacks_credentials = True
+            raise
         if result is None:
             self._ask(step)
         return result
@@ -267,6 +272,7 @@ class SaslConnection(BrokerConnection):
                 result = await self._sasl.carry_out(wish)
         except KafkaError as error:
             self._asking = None
+            self.lacks_credentials = True
             self._lack(error)
         except Exception as error:  # noqa: BLE001  # of a provider
             self._asking = None
@@ -274,6 +280,7 @@ class SaslConnection(BrokerConnection):
             text = f"{self.missing} within {timeout_s:g} s" if is_over else type(error).__name__
             failure = AuthenticationError(f"the authentication failed: {text}")
             failure.__cause__ = error
+            self.lacks_credentials = True
             self._lack(failure)
         else:
             self._asking = None
@@ -283,10 +290,12 @@ class SaslConnection(BrokerConnection):
     def _lack(self, error: KafkaError) -> None:
         """End the connection, since an exchange cannot go on; but go on with a session if nothing was sent yet."""
         now = self._context.loop.time()
-        if not self._is_session_open or self._phase is not _Phase.ASKING or now >= self._expires_at:
+        is_over = self._state is ConnectionState.CLOSED or now >= self._expires_at
+        if is_over or not self._is_session_open or self._phase is not _Phase.ASKING:
             self._fail(error)
             return
         self._sasl.failed(error)
+        self._context.counters.reauthentication_failures += 1
         self._exchange, self._phase = None, _Phase.IDLE
         left_s = self._expires_at - now
         self._not_before = self._look_at = now + min(max(left_s / 2, SHORTEST_INTERVAL_S), left_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._logs import EventLog
+    from aioproducer._network.sasl_client import Password
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.config import ProducerConfig
 
@@ -58,7 +58,7 @@ def sasl_client(
     if config.sasl_mechanism == "GSSAPI":
         tickets = TicketCache(TicketSource(_kerberos_settings(config)), loop, log=log)
     read_again = partial(_settings_of_jaas, config) if is_jaas_read_later(config) else None
-    settings = _sasl_settings(config) if read_again is None else read_again()
+    settings = _sasl_settings(config) if read_again is None else _settings(config, "", None)
     return SaslClient(settings, loop, tokens=tokens, tickets=tickets, read_again=read_again)
 
 
@@ -74,22 +74,24 @@ def _settings_of_jaas(config: ProducerConfig) -> SaslSettings:
     if not jaas.username or jaas.password is None or config.sasl_mechanism not in MECHANISMS[jaas.module]:
         text = f"sasl_jaas_config must have a login module for {config.sasl_mechanism} with username and password"
         raise ConfigurationError(text, option="sasl_jaas_config")
-    return replace(
-        _sasl_settings(config),
-        username=jaas.username,
-        password=jaas.password,
-        is_delegation_token=jaas.is_delegation_token,
-    )
+    return _settings(config, jaas.username, jaas.password, is_delegation_token=jaas.is_delegation_token)
 
 
 def _sasl_settings(config: ProducerConfig) -> SaslSettings:
     jaas = jaas_of(config)
+    is_delegation_token = jaas is not None and jaas.is_delegation_token
+    return _settings(config, config.sasl_username or "", config.sasl_password, is_delegation_token=is_delegation_token)
+
+
+def _settings(
+    config: ProducerConfig, username: str, password: Password | None, *, is_delegation_token: bool = False
+) -> SaslSettings:
     assert config.sasl_mechanism is not None
     return SaslSettings(
         mechanism=config.sasl_mechanism,
-        username=config.sasl_username or "",
-        password=config.sasl_password,
-        is_delegation_token=jaas is not None and jaas.is_delegation_token,
+        username=username,
+        password=password,
+        is_delegation_token=is_delegation_token,
         retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
     )
 

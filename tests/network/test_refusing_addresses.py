@@ -11,7 +11,7 @@ from aioproducer._network.connection_pool import NodeConnection
 from aioproducer._network.context import ConnectionSecurity, NetworkSettings
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer.cluster import Node
-from aioproducer.errors import BrokerConnectionError, CredentialsError, KafkaError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, CredentialsError, KafkaError
 from aioproducer.security import Secret
 from aioproducer.testing import ClusterSecurity, FakeCluster
 from tests.fakes.network import network_context
@@ -41,7 +41,7 @@ def is_silent() -> ScriptedBroker:
 class Name:
     """A node whose name has an address for each of these brokers, and what becomes of attempts to connect to it."""
 
-    def __init__(self, *brokers: Callable[[], ScriptedBroker] | None) -> None:
+    def __init__(self, *brokers: Callable[[], ScriptedBroker] | None, sasl: SaslSettings = SASL) -> None:
         loop = virtual_loop()
         self.met: list[tuple[float, int]] = []  # when, and the number of the address
         loop.names["seed"] = [f"10.0.0.{number}" for number in range(len(brokers))]
@@ -49,7 +49,7 @@ class Name:
             if make is not None:
                 loop.servers[f"10.0.0.{number}", 9092] = self._noting(number, make)
         self._has_ended = asyncio.Event()
-        context = replace(network_context(SETTINGS), security=ConnectionSecurity(sasl=SaslClient(SASL, loop)))
+        context = replace(network_context(SETTINGS), security=ConnectionSecurity(sasl=SaslClient(sasl, loop)))
         self.node = NodeConnection(Node(-1, "seed", 9092), context, lambda _: self._has_ended.set())
 
     def _noting(self, number: int, make: Callable[[], ScriptedBroker]) -> Callable[[], ScriptedBroker]:
@@ -119,7 +119,7 @@ async def test_address_that_does_not_answer_may_still_accept() -> None:
 @pytest.mark.parametrize("addresses", [2, 3, 4, 12])
 @in_virtual_time
 async def test_addresses_of_a_name_share_ten_attempts_a_minute(addresses: int) -> None:
-    """They may lead to one broker, which locks accounts; a name of more addresses is tried once a minute."""
+    """They may lead to one broker, which locks accounts."""
     name = Name(*[refuses] * addresses)
     ends_at = asyncio.get_running_loop().time() + 600
     while asyncio.get_running_loop().time() < ends_at:
@@ -127,8 +127,39 @@ async def test_addresses_of_a_name_share_ten_attempts_a_minute(addresses: int) -
     await name.close()
 
     times = [when for when, _ in name.met]
-    assert max(sum(start <= at < start + 60 for at in times) for start in times) <= max(10, addresses)
+    assert max(sum(start <= at < start + 60 for at in times) for start in times) <= 10
     assert len(times) >= 50
+
+
+@in_virtual_time
+async def test_refusals_beside_other_failures_are_ten_a_minute_too() -> None:
+    name = Name(refuses, is_silent)
+    ends_at = asyncio.get_running_loop().time() + 600
+    while asyncio.get_running_loop().time() < ends_at:
+        assert type(await name.attempt()) is BrokerConnectionError
+    await name.close()
+
+    times = [when for when, number in name.met if number == 0]
+    assert max(sum(start <= at < start + 60 for at in times) for start in times) <= 10
+    assert len(times) >= 50
+
+
+@in_virtual_time
+async def test_missing_password_is_asked_for_once_for_all_addresses() -> None:
+    """The next address would not have it either, and no broker has refused anything."""
+    asked = []
+
+    def vault() -> str:
+        asked.append(asyncio.get_running_loop().time())
+        raise OSError("the vault is away")
+
+    name = Name(accepts, accepts, accepts, sasl=replace(SASL, password=vault))
+    errors = [await name.attempt() for _ in range(4)]
+    await name.close()
+
+    assert all(isinstance(error, AuthenticationError) for error in errors)
+    assert len(asked) == 4
+    assert asked[-1] - asked[0] < 20
 
 
 # Several bootstrap servers

@@ -312,7 +312,7 @@ async def test_session_goes_on_while_there_is_no_password_to_renew_it(mechanism:
     log = secured.context.log
     assert isinstance(log, EventList)
     assert log.names().count("session_not_renewed") == len(vault.asked) - 2  # the first is a warning, others debug
-    assert secured.context.counters.reauthentication_failures == 0
+    assert secured.context.counters.reauthentication_failures == len(vault.asked) - 2  # the first and last came
 
 
 @in_virtual_time
@@ -328,7 +328,7 @@ async def test_connection_ends_with_its_session_without_a_password() -> None:
     assert 9.8 <= asyncio.get_running_loop().time() - began_at <= 10
     assert [end.is_unprocessed for end in requests.lost().values()] == [True]
     assert "sasl_password" in str(secured.connection.error)
-    assert secured.context.counters.reauthentication_failures == 1
+    assert secured.context.counters.reauthentication_failures >= 2  # each that was tried, and the end
 
 
 @in_virtual_time
