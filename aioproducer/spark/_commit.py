@@ -82,6 +82,8 @@ class TransactionCluster(Protocol):
 
         Raises:
             ProducerFencedError: another driver has initialised the id since.
+            BrokerError: a broker refused the offsets; they are not committed.
+            NoResponseError: they may be committed.
         """
 
     async def end_transactions(
@@ -250,6 +252,7 @@ class SinkCommit:
             UndecidedBatchError: a transaction was no longer open, so nothing was decided.
             SupersededError: a newer driver works under the same sinkId, and the decision was refused.
             UncertainCommitError: the decision was sent, and no answer came.
+            BrokerError: a broker refused the decision; nothing was decided.
             LostTransactionsError: rows of the decided batch are missing.
             UnfinishedCommitError: decided, but not all was done in time.
             KafkaError: the cluster did not answer in time, or refused; nothing was decided.
@@ -365,6 +368,8 @@ class SinkCommit:
             return await self._cluster.write_decision(coordinator, offsets)
         except ProducerFencedError as error:
             raise self._superseded("its decision was refused") from error
+        except BrokerError:  # refused
+            raise
         except KafkaError as error:
             raise UncertainCommitError(
                 f"{self._named(decision)}: no answer says whether the batch is decided: {error}. The next start of "

@@ -139,6 +139,31 @@ def test_failure_after_the_round_is_no_failure_before_it(
     assert line.endswith("a second load would send all of it again, because this one has no --run-id")
 
 
+@pytest.mark.parametrize(
+    "api, code, refusal, said",
+    [
+        (ApiKey.TXN_OFFSET_COMMIT, 29, "TOPIC_AUTHORIZATION_FAILED", False),
+        (ApiKey.TXN_OFFSET_COMMIT, 12, "OFFSET_METADATA_TOO_LARGE", False),
+        (ApiKey.END_TXN, 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", True),
+    ],
+)
+def test_refused_decision_is_told_as_refused(
+    load: Load,
+    cluster: ThreadedFakeCluster,
+    api: ApiKey,
+    code: int,
+    refusal: str,
+    said: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    """Only the request that decides may leave open whether it has."""
+    cluster.faults.error(code, Where(api=api, client_id="aioproducer-spark"))
+    exit_code, line, visible = load.run()
+    assert (exit_code, visible, load.outcome) == (1, 0, "failed")
+    assert refusal in line
+    assert ("no answer says" in line) is said
+    assert line.endswith("Nothing of this run is visible")
+
+
 def test_decision_that_was_never_written_leaves_nothing(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster says so when it is asked again."""
     fail_at(monkeypatch, ("write_decision", 1), NO_ANSWER)
