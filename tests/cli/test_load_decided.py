@@ -241,6 +241,21 @@ def test_run_that_another_has_followed_is_not_known(load: Load, monkeypatch: pyt
     assert line.endswith("another run of sink s was decided since: look into t before you load again")
 
 
+@pytest.mark.parametrize("name", ["NoResponseError", "BrokerError", "ConfigurationError"])
+def test_error_that_may_be_that_of_the_abort_is_asked_about(load: Load, name: str) -> None:
+    """Spark tells the abort's error in place of the load's."""
+    settings = load.settings("monday")
+    here, on_spark = (
+        RunDecision(settings.parsed_options(), settings.query, is_on_spark=each) for each in (False, True)
+    )
+    here.look()
+    on_spark.look()
+    assert load.run()[0] == 0
+    assert here.after_error(name) is RunState.UNDECIDED
+    assert on_spark.after_error(name) is RunState.DECIDED
+    assert on_spark.after_error("TaskError") is RunState.UNDECIDED
+
+
 def test_finished_run_that_fails_again_is_not_invisible(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it is there from the first time."""
     assert load.run()[0] == 0

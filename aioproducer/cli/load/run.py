@@ -134,8 +134,12 @@ class LoadRun:
         """
         self._connects = True
         if self._settings.exactly_once:
-            self._decision = RunDecision(self._settings.parsed_options(), self._settings.query)
+            self._decision = self._new_decision()
             self._decision.look()
+
+    def _new_decision(self) -> RunDecision:
+        settings = self._settings
+        return RunDecision(settings.parsed_options(), settings.query, is_on_spark=settings.master is not None)
 
     def _on_spark(self, master: str) -> None:
         from aioproducer.spark import _load_spark as load_spark  # noqa: PLC0415  # pyspark may not be installed
@@ -281,7 +285,7 @@ class LoadRun:
             read = f" after {self._read_rows:,} of {sum(each.rows for each in self._splits):,} rows were read"
             tell(f"aioproducer: interrupted{read if self._read_rows else ''}: a part of the input is in {topic}")
             return
-        decision = self._decision or RunDecision(self._settings.parsed_options(), self._settings.query)
+        decision = self._decision or self._new_decision()
         try:
             state = decision.after_interrupt()
         except KeyboardInterrupt:
