@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -254,6 +255,15 @@ def test_error_that_may_be_that_of_the_abort_is_asked_about(load: Load, name: st
     assert here.after_error(name) is RunState.UNDECIDED
     assert on_spark.after_error(name) is RunState.DECIDED
     assert on_spark.after_error("TaskError") is RunState.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    "name, said", [("ConnectionRefusedError", "Spark's JVM has ended: refused"), ("ValueError", "refused")]
+)
+def test_dead_jvm_is_named(load: Load, capsys: pytest.CaptureFixture[str], *, name: str, said: str) -> None:
+    settings = replace(load.settings("monday"), master="local[2]")
+    assert run.LoadRun(settings, is_verbose=False).tell_failed(name, "refused") == 1
+    assert capsys.readouterr().err == f"aioproducer: {said}\n"
 
 
 def test_finished_run_that_fails_again_is_not_invisible(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

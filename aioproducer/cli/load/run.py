@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT_UNFINISHED, EXIT_USAGE
 from aioproducer.cli.inspecting import inspected
-from aioproducer.cli.load.decided import RunDecision, RunState
+from aioproducer.cli.load.decided import DRIVER_IS_GONE, RunDecision, RunState
 from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import NARROW_COLUMNS, tell
@@ -227,7 +227,9 @@ class LoadRun:
         """Print why the run failed, and return the exit code."""
         is_input_wrong = name == ConfigurationError.__name__ and not self._connects
         code = EXIT_USAGE if is_input_wrong else _OF_COMMIT.get(name, EXIT_FAILED)
-        tell(f"aioproducer: {text}")
+        is_driver_gone = name in DRIVER_IS_GONE and self._settings.master is not None
+        prefix = "Spark's JVM has ended: " if is_driver_gone else ""
+        tell(f"aioproducer: {prefix}{text}")
         if self._decision is None or not self._decision.is_begun:
             return code
         names_this_run = name in _OF_COMMIT and f"[{self._settings.query}] is decided" in text
