@@ -161,7 +161,7 @@ class Transactions:
             prefix: only those whose ids begin so; brokers without version 2 of the request send all.
 
         Raises:
-            KafkaError: a broker does not response.
+            KafkaError: a broker does not respond.
         """
         pattern = f"{re.escape(prefix)}.*" if prefix else None
         request = AdminRequest(
@@ -187,7 +187,7 @@ class Transactions:
 
         Raises:
             NoSuchTransactionError: the coordinator does not know it.
-            KafkaError: it does not response.
+            KafkaError: it does not respond.
         """
 
         def check(described: TransactionDescription) -> None:
@@ -265,7 +265,7 @@ class Transactions:
 
         Raises:
             NoSuchTopicError: one of `topics` does not exist.
-            KafkaError: a broker does not response.
+            KafkaError: a broker does not respond.
         """
         cluster = await self._requests.refresh(topics)
         for name in topics or ():

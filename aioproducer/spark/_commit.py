@@ -82,6 +82,8 @@ class TransactionCluster(Protocol):
 
         Raises:
             ProducerFencedError: another driver has initialised the id since.
+            BrokerError: a broker refused the offsets; they are not committed.
+            NoResponseError: they may be committed.
         """
 
     async def end_transactions(
@@ -250,6 +252,7 @@ class SinkCommit:
             UndecidedBatchError: a transaction was no longer open, so nothing was decided.
             SupersededError: a newer driver works under the same sinkId, and the decision was refused.
             UncertainCommitError: the decision was sent, and no answer came.
+            BrokerError: a broker refused the decision; nothing was decided.
             LostTransactionsError: rows of the decided batch are missing.
             UnfinishedCommitError: decided, but not all was done in time.
             KafkaError: the cluster did not answer in time, or refused; nothing was decided.
@@ -269,7 +272,7 @@ class SinkCommit:
         except KafkaError as error:  # no error from here on may read as if nothing was decided
             raise UnfinishedCommitError(
                 f"{self._named(decision)} is decided, but its commit did not come to its end: {error}. "
-                f"{self._cure_of_unfinished()}"
+                f"{self._cure_of_unfinished(decision)}"
             ) from error
 
     async def abort(self, tasks: Sequence[WrittenTask]) -> None:
@@ -352,10 +355,11 @@ class SinkCommit:
             if described.get(each.transactional_id) != (each.producer_id, each.epoch, True)
         ]
         if ended:
+            redone = "" if _is_run(decision) else ", and the batch will be redone"
             raise UndecidedBatchError(
                 f"sinkId {self._ids.sink_id!r}, batch {decision.batch}: {len(ended)} of {len(transactions)} "
                 "transactions ended before the batch was decided, by their transactionTimeout or by another driver; "
-                "nothing of them is visible, and the batch will be redone: "
+                f"nothing of them is visible{redone}: "
                 f"{described_tasks(ended, self._ids, decision.batch)}"
             )
 
@@ -365,10 +369,12 @@ class SinkCommit:
             return await self._cluster.write_decision(coordinator, offsets)
         except ProducerFencedError as error:
             raise self._superseded("its decision was refused") from error
+        except BrokerError:  # refused
+            raise
         except KafkaError as error:
+            cure = "" if _is_run(decision) else ". The next start of the query finds out"
             raise UncertainCommitError(
-                f"{self._named(decision)}: no answer says whether the batch is decided: {error}. The next start of "
-                "the query finds out"
+                f"{self._named(decision)}: no answer says whether the batch is decided: {error}{cure}"
             ) from error
 
     async def _commit_all(self, decision: Decision, coordinator: PreparedTransaction) -> None:
@@ -381,7 +387,7 @@ class SinkCommit:
         if not lost:
             raise UnfinishedCommitError(
                 f"{where} is decided, and {len(failed)} of its {len(results)} transactions could not be committed: "
-                f"{failed[0][1]}. {self._cure_of_unfinished()}, if done before their transactionTimeout"
+                f"{failed[0][1]}. {self._cure_of_unfinished(decision)}"
             ) from failed[0][1]
         # A driver that was asleep sees ids which the newest has used again: it must not cry for rows that are there.
         await self._check_newest(coordinator)
@@ -409,11 +415,23 @@ class SinkCommit:
     def _named(self, decision: Decision) -> str:
         return f"sinkId {self._ids.sink_id!r}, batch {decision.batch} of [{decision.query}]"
 
-    def _cure_of_unfinished(self) -> str:
-        return f"The next start of the query does the rest, or `aioproducer txn resolve --sink {self._ids.sink_id}`"
+    def _cure_of_unfinished(self, decision: Decision) -> str:
+        resolve = f"`aioproducer txn resolve --sink {self._ids.sink_id}`"
+        # No next start of a run is to be counted on.
+        cure = (
+            f"{resolve} does the rest"
+            if _is_run(decision)
+            else f"The next start of the query does the rest, or {resolve}"
+        )
+        return f"{cure}, if done before the transactionTimeout of its tasks"
 
     def _superseded(self, what: str) -> SupersededError:
         return SupersededError(
             f"sinkId {self._ids.sink_id!r}: another driver works under this sinkId, so {what}. If two queries share "
             "it by mistake, give each its own"
         )
+
+
+def _is_run(decision: Decision) -> bool:
+    """Return whether a decision is that of a job that is no stream."""
+    return decision.query.startswith(RUN_PREFIX)

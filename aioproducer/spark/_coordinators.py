@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
-from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, raise_refusal
+from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, NoResponseError, raise_refusal
 from aioproducer._admin.transactions import Transactions, end_request
 from aioproducer._producer.cluster_access import cluster_access
 from aioproducer._protocol.error_codes import ErrorCode
@@ -148,10 +148,11 @@ class SinkCluster:
             await _or_fenced(self._add_group(coordinator), FENCED)
         await _or_fenced(self._commit_offsets(coordinator, offsets), ENDED)
         request = end_request(coordinator, is_commit=True)
-        ended = await _or_fenced(
-            self._requests.to_coordinator(coordinator.transactional_id, request, timeout_s=REQUEST_TIMEOUT_S),
-            ENDED,
-        )
+        end = self._requests.to_coordinator(coordinator.transactional_id, request, timeout_s=REQUEST_TIMEOUT_S)
+        try:
+            ended = await _or_fenced(end, ENDED)
+        except BrokerError as error:  # an earlier attempt may have committed
+            raise NoResponseError(str(error)) from error
         if ended.producer_id < 0:
             return coordinator
         return coordinator._replace(producer_id=ended.producer_id, epoch=ended.producer_epoch)

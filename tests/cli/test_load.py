@@ -204,6 +204,15 @@ async def test_unknown_property_is_a_usage_error() -> None:
     assert "did you mean linger.ms?" in done.errors[0]
 
 
+@pytest.mark.parametrize("server", ["kafka.internal", "h:1,kafka.internal", "kafka.a:1,kafka.internal:x"])
+async def test_wrong_address_is_told_as_it_was_given(server: str) -> None:
+    """The prefix of the data source's options is taken from names alone."""
+    done = await run("load", "a", "--topic", "t", "-b", server)
+
+    assert done.code == 2
+    assert "kafka.internal" in done.errors[0]
+
+
 async def test_missing_topic_is_told(orders: Path) -> None:
     """A topic that does not exist is not made."""
     async with FakeCluster(topics={"t": 1}) as cluster:

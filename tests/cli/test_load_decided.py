@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +16,9 @@ from aioproducer.cli.load import run
 from aioproducer.cli.load.decided import RunDecision, RunState
 from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.standard_streams import tell
-from aioproducer.errors import KafkaError, ProducerFencedError
+from aioproducer.errors import ProducerFencedError
 from aioproducer.spark import _coordinators
-from aioproducer.spark._commit import SinkCommit
+from aioproducer.spark._commit import LostTransactionsError, SinkCommit
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
@@ -62,9 +64,9 @@ class Load:
         )
 
     def run(self, run_id: str | None = "monday") -> tuple[int, str, int]:
-        """Return the exit code, the last line, and how many records are visible."""
+        """Return the exit code, the error and the advice in one line, and how many records are visible."""
         code = run.run_load(self.settings(run_id), is_verbose=False)
-        line = self._capsys.readouterr().err.splitlines()[-1]
+        line = ". ".join(self._capsys.readouterr().err.splitlines()[-2:])
         return code, line, len(self._cluster.committed_records("t", 0))
 
     @property
@@ -79,7 +81,7 @@ def load(cluster: ThreadedFakeCluster, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def fail_at(
-    monkeypatch: pytest.MonkeyPatch, place: tuple[str, int], error: KafkaError, *, is_done: bool = False
+    monkeypatch: pytest.MonkeyPatch, place: tuple[str, int], error: BaseException, *, is_done: bool = False
 ) -> None:
     """Let the n-th call of a method of `SinkCluster` fail, before or after it has done its work."""
     method, call = place
@@ -101,6 +103,10 @@ def fail_at(
 NO_ANSWER = NoResponseError("no answer in 15 s")
 
 
+def interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def test_decision_whose_answers_are_lost_is_found(
     load: Load, cluster: ThreadedFakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,8 +125,9 @@ def test_decision_whose_answers_are_lost_is_found(
     assert (code, visible, load.outcome) == (4, ROWS, "decided, unfinished")
     assert "no answer says whether the batch is decided: no answer in 0.4 s" in line
     assert line.endswith(
-        "[run monday] is decided: `aioproducer txn resolve --sink s` makes all of it visible; a second load with "
-        "--run-id monday does the same, and sends nothing twice"
+        "[run monday] is decided: `aioproducer txn resolve --sink s` makes all of it visible, if done before the "
+        "transactionTimeout of its tasks; a second load with --run-id monday does the same, and sends nothing twice "
+        "unless another run of the sink came between"
     )
     assert load.run() == (0, "aioproducer: run monday of sink s was finished before: nothing was sent", ROWS)
 
@@ -137,6 +144,26 @@ def test_failure_after_the_round_is_no_failure_before_it(
     assert (code, visible, load.outcome) == (4, ROWS, "decided, unfinished")
     assert "is decided, but its commit did not come to its end: no answer in 15 s" in line
     assert line.endswith("a second load would send all of it again, because this one has no --run-id")
+
+
+@pytest.mark.parametrize(
+    "api, code, refusal, said",
+    [
+        (ApiKey.TXN_OFFSET_COMMIT, 29, "TOPIC_AUTHORIZATION_FAILED", False),
+        (ApiKey.TXN_OFFSET_COMMIT, 12, "OFFSET_METADATA_TOO_LARGE", False),
+        (ApiKey.END_TXN, 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", True),
+    ],
+)
+def test_refused_decision_is_told_as_refused(
+    load: Load, cluster: ThreadedFakeCluster, *, api: ApiKey, code: int, refusal: str, said: bool
+) -> None:
+    """Only the request that decides may leave open whether it has."""
+    cluster.faults.error(code, Where(api=api, client_id="aioproducer-spark"))
+    exit_code, line, visible = load.run()
+    assert (exit_code, visible, load.outcome) == (1, 0, "failed")
+    assert refusal in line
+    assert ("no answer says" in line) is said
+    assert line.endswith("Nothing of this run is visible")
 
 
 def test_decision_that_was_never_written_leaves_nothing(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +183,26 @@ def test_unknown_is_said_if_no_one_answers(load: Load, monkeypatch: pytest.Monke
     assert (code, load.outcome) == (4, "not known")
     assert "It is not known whether [run monday] is visible: `aioproducer txn resolve --sink s` says" in line
     assert "Nothing" not in line
+
+
+def test_signal_while_the_cluster_is_asked_loses_nothing(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is told before the question."""
+    fail_at(monkeypatch, ("write_decision", 1), NO_ANSWER, is_done=True)
+    fail_at(monkeypatch, ("fetch_decision", 3), NO_ANSWER)  # of the abort
+    fail_at(monkeypatch, ("fetch_decision", 4), KeyboardInterrupt())  # of the question
+    code, line, _ = load.run()
+    assert (code, load.outcome) == (4, "not known")
+    assert "no answer says whether the batch is decided" in line
+    assert "It is not known whether [run monday] is visible" in line
+
+
+def test_second_signal_is_told(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the load asks what the first has left."""
+    fail_at(monkeypatch, ("write_decision", 1), KeyboardInterrupt(), is_done=True)
+    monkeypatch.setattr(RunDecision, "after_interrupt", interrupt)
+    code, line, _ = load.run()
+    assert (code, load.outcome) == (130, "interrupted")
+    assert "interrupted twice. It is not known whether [run monday] is visible" in line
 
 
 def test_superseded_run_is_asked_about(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +240,30 @@ def test_run_that_another_has_followed_is_not_known(load: Load, monkeypatch: pyt
     code, line, _ = load.run()
     assert (code, load.outcome) == (4, "not known")
     assert line.endswith("another run of sink s was decided since: look into t before you load again")
+
+
+@pytest.mark.parametrize("name", ["NoResponseError", "BrokerError", "ConfigurationError"])
+def test_error_that_may_be_that_of_the_abort_is_asked_about(load: Load, name: str) -> None:
+    """Spark tells the abort's error in place of the load's."""
+    settings = load.settings("monday")
+    here, on_spark = (
+        RunDecision(settings.parsed_options(), settings.query, is_on_spark=each) for each in (False, True)
+    )
+    here.look()
+    on_spark.look()
+    assert load.run()[0] == 0
+    assert here.after_error(name) is RunState.UNDECIDED
+    assert on_spark.after_error(name) is RunState.DECIDED
+    assert on_spark.after_error("TaskError") is RunState.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    "name, said", [("ConnectionRefusedError", "Spark's JVM has ended: refused"), ("ValueError", "refused")]
+)
+def test_dead_jvm_is_named(load: Load, capsys: pytest.CaptureFixture[str], *, name: str, said: str) -> None:
+    settings = replace(load.settings("monday"), master="local[2]")
+    assert run.LoadRun(settings, is_verbose=False).tell_failed(name, "refused") == 1
+    assert capsys.readouterr().err == f"aioproducer: {said}\n"
 
 
 def test_finished_run_that_fails_again_is_not_invisible(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,9 +305,38 @@ def test_lost_rows_are_named(load: Load, monkeypatch: pytest.MonkeyPatch) -> Non
         return found
 
     monkeypatch.setattr(SinkCluster, "write_decision", decide_and_lose)
+    monkeypatch.setattr(SinkCommit, "last_decision", interrupt)  # the error says enough
     code, line, visible = load.run()
     assert (code, visible, load.outcome) == (3, 0, "decided, rows lost")
     assert line.endswith("20 rows are missing: s.0.0.0 (20 rows)")
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_lost_rows_of_another_run_keep_their_code(load: Load, monkeypatch: pytest.MonkeyPatch, state: RunState) -> None:
+    fail_at(monkeypatch, ("end_transactions", 1), LostTransactionsError("[run sunday] is decided, but 3 rows miss"))
+    monkeypatch.setattr(RunDecision, "after_error", lambda *_: state)
+    code, line, _ = load.run()
+    assert code == 3
+    assert "[run sunday] is decided, but 3 rows miss" in line
+    assert ("Nothing of this run is visible" in line) is (state is RunState.UNDECIDED)
+
+
+@pytest.mark.parametrize(
+    "state, said",
+    [
+        (RunState.UNKNOWN, "[run monday] is decided: `aioproducer txn resolve --sink s` makes"),
+        (RunState.OVERTAKEN, "It is not known whether all of [run monday] is visible, because another run"),
+    ],
+)
+def test_run_that_its_error_calls_decided_is_not_called_unknown(
+    load: Load, monkeypatch: pytest.MonkeyPatch, *, state: RunState, said: str
+) -> None:
+    fail_at(monkeypatch, ("write_decision", 2), NO_ANSWER)
+    monkeypatch.setattr(RunDecision, "after_error", lambda *_: state)
+    code, line, _ = load.run()
+    assert code == 4
+    assert "[run monday] is decided, but its commit did not come to its end" in line
+    assert said in line
 
 
 def test_earlier_run_that_is_unfinished_is_not_this_one(load: Load, cluster: ThreadedFakeCluster) -> None:
@@ -244,7 +344,7 @@ def test_earlier_run_that_is_unfinished_is_not_this_one(load: Load, cluster: Thr
     fault = cluster.faults.error(53, Where(api=ApiKey.END_TXN, client_id="aioproducer-spark"), times=None, skip=1)
     code, line, visible = load.run("sunday")
     assert (code, visible) == (4, 0)
-    assert "[run sunday] is decided: `aioproducer txn resolve --sink s` makes all of it visible" in line
+    assert "[run sunday] is decided: `aioproducer txn resolve --sink s` makes all of it visible, if done before" in line
     code, line, visible = load.run("monday")
     assert (code, visible, load.outcome) == (4, 0, "failed")
     assert "batch 0 of [run sunday] is decided" in line

@@ -10,13 +10,12 @@ from aioproducer.spark._coordinators import with_sink
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._task import TaskError
 
-_BEFORE_THE_DECISION: Final = frozenset(
-    each.__name__
-    for each in (TaskError, UndecidedBatchError, SinkConflictError, ConfigurationError, NoResponseError, BrokerError)
-)
-"""Errors that `SinkCommit.commit` raises only as long as no decision was sent, and those of tasks."""
+_OF_TASKS: Final = frozenset(each.__name__ for each in (TaskError, UndecidedBatchError, SinkConflictError))
+"""Errors of tasks, and of a commit before its decision; an abort raises none of them."""
+_OF_REQUESTS: Final = frozenset(each.__name__ for each in (ConfigurationError, NoResponseError, BrokerError))
+"""Errors that `SinkCommit.commit` raises only as long as no decision was sent. Spark may tell those of the abort."""
 
-_DRIVER_IS_GONE: Final = frozenset(
+DRIVER_IS_GONE: Final = frozenset(
     {"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "EOFError"}
 )
 """Errors of a call to Spark's JVM that has died: its commit may still be running, in a process of its own."""
@@ -41,11 +40,13 @@ class RunDecision:
     Args:
         options: of the write, exactly once.
         query: of the run, as its decision names it.
+        is_on_spark: whether Spark runs it, which may tell the error of its abort in place of its own.
     """
 
-    def __init__(self, options: SinkOptions, query: str) -> None:
+    def __init__(self, options: SinkOptions, query: str, *, is_on_spark: bool = False) -> None:
         self._options = options
         self._query = query
+        self._undecided = _OF_TASKS if is_on_spark else _OF_TASKS | _OF_REQUESTS
         self._before: tuple[int | None, str | None] | None = None
 
     def look(self) -> None:
@@ -73,14 +74,14 @@ class RunDecision:
         """Return the state of a run that failed, from the error's name, or from the cluster if that leaves it open."""
         if self.was_decided_before:
             return RunState.DECIDED
-        if name in _BEFORE_THE_DECISION:
+        if name in self._undecided:
             return RunState.UNDECIDED
         try:
             decision = with_sink(self._options, SinkCommit.last_decision)
             found = self._compared((None, None) if decision is None else (decision.batch, decision.query))
         except KafkaError:
             return RunState.UNKNOWN
-        is_open = found is RunState.UNDECIDED and name in _DRIVER_IS_GONE
+        is_open = found is RunState.UNDECIDED and name in DRIVER_IS_GONE
         return RunState.UNKNOWN if is_open else found
 
     def after_interrupt(self) -> RunState:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT_UNFINISHED, EXIT_USAGE
 from aioproducer.cli.inspecting import inspected
-from aioproducer.cli.load.decided import RunDecision, RunState
+from aioproducer.cli.load.decided import DRIVER_IS_GONE, RunDecision, RunState
 from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import NARROW_COLUMNS, tell
@@ -49,23 +49,31 @@ class Interrupted(KeyboardInterrupt):
 def run_load(settings: LoadSettings, *, is_verbose: bool, listener: socket.socket | None = None) -> int:
     """Load, tell how it went, and return the exit code."""
     run = LoadRun(settings, is_verbose=is_verbose, listener=listener)
+    code = EXIT_FAILED
     with _raising_signals():
         try:
-            run.to_end()
-            code = 0
-        except KeyboardInterrupt as interrupted:
-            code = EXIT_SIGNAL + getattr(interrupted, "number", signal.SIGINT)
-            run.tell_interrupted()
-        except KafkaError as error:
-            code = run.tell_failed(type(error).__name__, str(error))
-        except Exception as error:  # of Spark: py4j's and its own classes
-            if settings.master is None:
-                raise
-            from aioproducer.spark._load_spark import in_one_line  # noqa: PLC0415  # needs pyspark
-
-            code = run.tell_failed(*in_one_line(error))
-    run.write_report(code)
+            code = _ended(run, is_on_spark=settings.master is not None)
+        finally:
+            run.write_report(code)
     return code
+
+
+def _ended(run: "LoadRun", *, is_on_spark: bool) -> int:
+    """Run, tell of a failure, and return the exit code."""
+    try:
+        run.to_end()
+    except KeyboardInterrupt as interrupted:
+        run.tell_interrupted()
+        return EXIT_SIGNAL + getattr(interrupted, "number", signal.SIGINT)
+    except KafkaError as error:
+        return run.tell_failed(type(error).__name__, str(error))
+    except Exception as error:  # of Spark: py4j's and its own classes
+        if not is_on_spark:
+            raise
+        from aioproducer.spark._load_spark import in_one_line  # noqa: PLC0415  # needs pyspark
+
+        return run.tell_failed(*in_one_line(error))
+    return 0
 
 
 class LoadRun:
@@ -126,8 +134,12 @@ class LoadRun:
         """
         self._connects = True
         if self._settings.exactly_once:
-            self._decision = RunDecision(self._settings.parsed_options(), self._settings.query)
+            self._decision = self._new_decision()
             self._decision.look()
+
+    def _new_decision(self) -> RunDecision:
+        settings = self._settings
+        return RunDecision(settings.parsed_options(), settings.query, is_on_spark=settings.master is not None)
 
     def _on_spark(self, master: str) -> None:
         from aioproducer.spark import _load_spark as load_spark  # noqa: PLC0415  # pyspark may not be installed
@@ -215,36 +227,54 @@ class LoadRun:
         """Print why the run failed, and return the exit code."""
         is_input_wrong = name == ConfigurationError.__name__ and not self._connects
         code = EXIT_USAGE if is_input_wrong else _OF_COMMIT.get(name, EXIT_FAILED)
+        is_driver_gone = name in DRIVER_IS_GONE and self._settings.master is not None
+        prefix = "Spark's JVM has ended: " if is_driver_gone else ""
+        tell(f"aioproducer: {prefix}{text}")
         if self._decision is None or not self._decision.is_begun:
-            tell(f"aioproducer: {text}")
             return code
-        state = self._decision.after_error(name)
-        if state is RunState.DECIDED and code == EXIT_LOST:
+        names_this_run = name in _OF_COMMIT and f"[{self._settings.query}] is decided" in text
+        if names_this_run and code == EXIT_LOST:
             self._outcome = "decided, rows lost"
-            tell(f"aioproducer: {text}")
             return code
-        tell(f"aioproducer: {text}. {self._advice(state)}")
+        try:
+            state = self._decision.after_error(name)
+        except KeyboardInterrupt:
+            state = RunState.UNKNOWN
+        if names_this_run and state is RunState.UNKNOWN:
+            state = RunState.DECIDED
         self._outcome = _OUTCOMES[state]
-        # Of an earlier run under this sink, whose commit is still to be finished, the code is its error's.
-        return code if state is RunState.UNDECIDED else EXIT_UNFINISHED
+        tell(f"aioproducer: {self._advice(state, is_decided=names_this_run)}")
+        # Of another run under this sink, whose commit is still to be finished, the code is its error's.
+        return code if state is RunState.UNDECIDED or code == EXIT_LOST else EXIT_UNFINISHED
 
-    def _advice(self, state: RunState) -> str:
-        """Return what is visible of a failed run, and how to go on."""
+    def _advice(self, state: RunState, *, is_decided: bool = False) -> str:
+        """Return what is visible of a run that did not end well, and how to go on.
+
+        Args:
+            state: of the run, as far as the cluster has said.
+            is_decided: an error has said that the run was decided.
+        """
         if state is RunState.UNDECIDED:
             return "Nothing of this run is visible"
         run, sink = self._settings.query, self._settings.sink
         if state is RunState.OVERTAKEN:
+            unknown = f"all of [{run}] is visible" if is_decided else f"[{run}] is visible"
             return (
-                f"It is not known whether [{run}] is visible, because another run of sink {sink} was decided since: "
+                f"It is not known whether {unknown}, because another run of sink {sink} was decided since: "
                 f"look into {self._settings.topic} before you load again"
             )
         resolve = f"`aioproducer txn resolve --sink {sink}`"
         again = "a second load would send all of it again, because this one has no --run-id"
         if self._settings.run_id is not None:
             again = f"a second load with --run-id {self._settings.run_id} does the same, and sends nothing twice"
+            again += " unless another run of the sink came between"
+        in_time = "if done before the transactionTimeout of its tasks"
         if state is RunState.DECIDED:
-            return f"[{run}] is decided: {resolve} makes all of it visible; {again}"
-        return f"It is not known whether [{run}] is visible: {resolve} says which run is committed; {again}"
+            return f"[{run}] is decided: {resolve} makes all of it visible, {in_time}; {again}"
+        return (
+            f"It is not known whether [{run}] is visible: {resolve} says which run is committed, and makes all of it "
+            f"visible, {in_time}; {again}"
+        )
 
     def tell_interrupted(self) -> None:
         """Print what a signal has left."""
@@ -257,9 +287,12 @@ class LoadRun:
             read = f" after {self._read_rows:,} of {sum(each.rows for each in self._splits):,} rows were read"
             tell(f"aioproducer: interrupted{read if self._read_rows else ''}: a part of the input is in {topic}")
             return
-        decision = self._decision or RunDecision(self._settings.parsed_options(), self._settings.query)
+        decision = self._decision or self._new_decision()
         try:
             state = decision.after_interrupt()
+        except KeyboardInterrupt:
+            tell(f"aioproducer: interrupted twice. {self._advice(RunState.UNKNOWN)}")
+            return
         except KafkaError as error:
             sink = self._settings.sink
             tell(f"aioproducer: interrupted, and what is open is not known: {error}; later: txn resolve --sink {sink}")

@@ -142,8 +142,10 @@ class LoadSettings:
         try:
             return SinkOptions.parse(self.sink_options(tasks))
         except ConfigurationError as error:
-            # The data source's options are `kafka.linger.ms`, those of the command `--property linger.ms`.
-            raise ConfigurationError(re.sub(r"(?<![\w.])kafka\.", "", str(error)), option=error.option) from None
+            # The data source's options are `kafka.linger.ms`, those of the command `--property linger.ms`. A value
+            # follows a quote, `=` or another part of it.
+            text = re.sub(r"(?<![\w.'\"=,/@-])kafka\.", "", str(error))
+            raise ConfigurationError(text, option=error.option) from None
 
 
 def _pair(option: str, argument: str) -> tuple[str, str]:
