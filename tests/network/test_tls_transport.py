@@ -207,7 +207,7 @@ async def test_unknown_authority_is_named_with_the_option_to_change() -> None:
     assert "ssl_truststore_location" in str(failure)
 
 
-async def test_look_for_names_that_takes_too_long_leaves_its_connection_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_look_for_names_lets_its_connection_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "LOOK_S", 0.05)
     raw, peer = SlowTransport(), TlsPeer()
 
