@@ -122,7 +122,7 @@ class Waiting(NamedTuple):
     """The error, or what else is known of the reason; may be empty."""
 
     age_s: float
-    """Seconds since the call that brought its oldest record; if that had to wait for a serializer, since its end."""
+    """Seconds since the call that brought its oldest record, or since its serializer finished, if it waited for one."""
 
     since_s: float
     """Seconds since the reason holds; `age_s` if that is not known."""

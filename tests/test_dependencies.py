@@ -130,3 +130,15 @@ def test_missing_extra_is_named(bare: Path, program: str, said: str) -> None:
 
     assert ended.returncode != 0
     assert ended.stderr.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize(
+    "integration, modules",
+    [("prometheus", ["prometheus_client", "prometheus_client.core"]), ("opentelemetry", ["opentelemetry"])],
+)
+def test_library_without_a_name_is_not_called_missing(bare: Path, integration: str, modules: list[str]) -> None:
+    """As an old version of it."""
+    program = f"import sys, types; sys.modules.update({{name: types.ModuleType(name) for name in {modules}}})"
+    ended = run(bare, f"{program}; import aioproducer.integrations.{integration}")
+
+    assert ended.stderr.splitlines()[-1].startswith("ImportError: cannot import name")

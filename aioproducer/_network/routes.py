@@ -58,7 +58,7 @@ class Routes:
 
     address_map: AddressMap | None = None
     allowed_brokers: tuple[BrokerPattern, ...] = ()
-    proxy: Proxy | Callable[[], Proxy] | None = None  # a function reads where it is, for each connection
+    proxy: Proxy | Callable[[], Proxy] | None = None  # a function that returns the current proxy, for each connection
     uses_canonical_names: bool = False  # for bootstrap servers
 
     def to(self, node: Node) -> Route:
@@ -66,7 +66,7 @@ class Routes:
 
         Raises:
             BrokerConnectionError: it is not allowed, or `address_map` does not return an address.
-            ConfigurationError: where the proxy is cannot be read.
+            ConfigurationError: the proxy's URL cannot be read.
         """
         host, port = node.host, node.port
         if node.id >= 0 and not self._allows(host, port):

@@ -441,6 +441,6 @@ async def _names_at(
         async with asyncio.timeout(LOOK_S):
             await connect(make)
             look = await made[0].established()
-            await made[0].closed
+            await asyncio.wait((made[0].closed,))  # unlike an await of it, does not cancel it
             return look.names
     return ()

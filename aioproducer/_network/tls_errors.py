@@ -1,4 +1,4 @@
-"""Texts of failures of TLS: from the phase, the verification code, the alert and OpenSSL's reason to a text."""
+"""Errors of TLS, whose texts come from the phase, the verification code, the alert and OpenSSL's reason."""
 
 from __future__ import annotations
 

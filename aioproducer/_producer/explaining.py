@@ -66,4 +66,4 @@ def explain(running: ExplainedParts | None, lifecycle: ProducerStateMachine, top
 
 
 def _not_serialized(hooks: RecordHooks, now: float, topic: str | None) -> Iterator[Waiting]:
-    return (record.explained(now) for record in hooks.serializing if topic in {None, record.topic})
+    return (record.explained(now) for record in hooks.unfinished_records if topic in {None, record.topic})

@@ -64,7 +64,7 @@ class RecordHooks:
         self._on_new_batch: Callable[[str, Cluster, int], object] | None = getattr(partitioner, "on_new_batch", None)
         self.closed_batches: dict[str, int] = {}
         """Topic -> partition of its last closed batch that the partitioner is not yet notified of."""
-        self.serializing: dict[UnfinishedRecord, None] = {}
+        self.unfinished_records: dict[UnfinishedRecord, None] = {}
         """Records whose calls wait for asynchronous serializers, in the order of the waits."""
         self.pipeline = RecordPipeline(
             appender,
@@ -122,11 +122,11 @@ class RecordHooks:
 
     def unfinished(self, pipeline: RecordPipeline, *arguments: object) -> UnfinishedRecord:
         """Return the record of a call that waits for its serializers, or for those of a record before it."""
-        return UnfinishedRecord(pipeline, arguments, self._refused_with, self.serializing)
+        return UnfinishedRecord(pipeline, arguments, self._refused_with, self.unfinished_records)
 
     def fail_unfinished(self, error: KafkaError, topic: str | None) -> int:
         """Fail the records that wait for their serializers, of a topic or of all; return how many."""
-        records = [record for record in self.serializing if topic in {None, record.topic}]
+        records = [record for record in self.unfinished_records if topic in {None, record.topic}]
         for record in records:
             record.fail(error)
         return len(records)

@@ -171,8 +171,6 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             if timeout_s > 0 and self.lifecycle.state is ProducerState.CLOSING:
                 await self._drain()
             self._fail_rest()
-            if self.transactions is not None:
-                self.transactions.fail(ProducerClosedError(f"producer {self.lifecycle.name!r} was closed"))
             self.metadata_waits.wake_all()
             await self.client.close()
             await self._supervisor.stop()
@@ -206,6 +204,10 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             why = f": {self._why_late}" if self._why_late else ""
             text = f"the producer was closed before the record was delivered (timeout {timeout_s:g} s){why}"
             self._fail_everything(ProducerClosedError(text))
+        closed = ProducerClosedError(f"producer {self.lifecycle.name!r} was closed")
+        self.record_hooks.fail_unfinished(closed, None)
+        if self.transactions is not None:
+            self.transactions.fail(closed)
 
     def abandon(self) -> None:
         """Stop without waiting: the `Producer` was dropped unclosed."""
@@ -230,6 +232,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 self.transactions.fail(self.lifecycle.failure())
 
     def _fail_everything(self, error: KafkaError) -> None:
+        self.record_hooks.fail_unfinished(error, None)
         self.wait_queues.fail_all(error)
         self.settlement.fail_everything(error, self.loop.time())
 

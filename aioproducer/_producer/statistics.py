@@ -26,7 +26,7 @@ def take_snapshot(running: ProducerRuntime) -> ProducerStatistics:
         records_retried=running.settlement.counts.records_retried,
         records_filtered=counts.records_filtered,
         records_pending=max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0),
-        records_waiting=running.wait_queues.records + len(running.record_hooks.serializing),
+        records_waiting=running.wait_queues.records + len(running.record_hooks.unfinished_records),
         waiting_bytes=running.wait_queues.bytes,
         batches_sent=counts.batches,
         batches_split=running.settlement.counts.batches_split,

@@ -149,7 +149,8 @@ class UnfinishedRecord:
         )
 
     def fail(self, error: KafkaError) -> None:
-        """End the wait with an error; for a record in `waiting`."""
+        """End the wait with an error; for a record in `waiting`, which it leaves at once."""
+        self._waiting.pop(self, None)
         self._error = error.with_details(
             topic=self.topic, partition=self._partition, outcome=Outcome.NOT_WRITTEN, attempts=0
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 
-def missing(need: str, extra: str, error: ImportError) -> ModuleNotFoundError:
+def missing(need: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
     """Return the error that names the extra; `need` says who needs which library."""
     return ModuleNotFoundError(f"{need}: pip install 'aioproducer[{extra}]'", name=error.name)
 

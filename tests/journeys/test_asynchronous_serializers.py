@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer import (
     BlockingProducer,
+    BrokerError,
     ConfigurationError,
     KafkaError,
     Outcome,
@@ -20,7 +21,7 @@ from aioproducer import (
     SerializationError,
     TopicPartition,
 )
-from aioproducer.testing import FakeCluster
+from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.log_capture import LogCapture
 from tests.produced import give, produce_requests, values
 
@@ -255,10 +256,24 @@ async def test_producer_that_closes_refuses_what_is_being_serialized(one_broker:
     waiting = asyncio.ensure_future(producer.enqueue("orders", b"u"))
     await asyncio.sleep(0)
     await producer.close()
-    coded.may_end.set()
 
-    with pytest.raises(ProducerClosedError):
-        await waiting
+    with pytest.raises(ProducerClosedError) as caught:
+        await asyncio.wait_for(waiting, 5)
+    assert caught.value.outcome is Outcome.NOT_WRITTEN
+
+
+async def test_producer_that_fails_ends_what_is_being_serialized(one_broker: FakeCluster) -> None:
+    async with Producer(one_broker.bootstrap_servers) as producer:
+        one_broker.faults.error(31, Where(api=ApiKey.PRODUCE))  # CLUSTER_AUTHORIZATION_FAILED
+        refused = producer.send("orders", b"v")
+        waiting = asyncio.ensure_future(producer.topic("orders", value=Coded()).enqueue(b"u"))
+        with pytest.raises(BrokerError):
+            await refused
+
+        assert producer.explain().waiting == ()
+        with pytest.raises(BrokerError) as caught:
+            await asyncio.wait_for(waiting, 5)
+        assert (caught.value.topic, caught.value.outcome) == ("orders", Outcome.NOT_WRITTEN)
 
 
 def test_blocking_producer_awaits(threaded_cluster: str) -> None:

@@ -117,6 +117,8 @@ async def test_callers_that_wait_for_a_serializer_get_the_error() -> None:
         await asyncio.sleep(1)
 
         assert producer.purge("orders") == 2
+        assert producer.purge("orders") == 0
+        assert [waiting.topic for waiting in producer.explain().waiting] == ["audit"]
         for error in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(error, PurgedError)
             assert (error.topic, error.outcome) == ("orders", Outcome.NOT_WRITTEN)

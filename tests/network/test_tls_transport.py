@@ -1,6 +1,8 @@
 """TLS in memory: positions in plaintext, back-pressure, ends, and peers that do what they should not."""
 
+import asyncio
 import ssl
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -9,9 +11,10 @@ from hypothesis import strategies as st
 
 from aioproducer._network import tls
 from aioproducer._network.tls_client import name_to_check
+from aioproducer._network.tls_errors import TlsAttempt
 from aioproducer.errors import TlsClosedError, TlsError, TlsRefusedError, TlsVerificationError
 from aioproducer.testing.certificates import CertificateAuthority
-from tests.fakes.tls_peer import AUTHORITY, HOST, Scene, TlsPeer, client_context, server_context
+from tests.fakes.tls_peer import AUTHORITY, HOST, Scene, SlowTransport, TlsPeer, client_context, server_context
 
 CIPHERS = ["", "ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-CHACHA20-POLY1305", "ECDHE-RSA-AES256-SHA384"]
 
@@ -202,6 +205,23 @@ async def test_unknown_authority_is_named_with_the_option_to_change() -> None:
     failure = made.end()
     assert isinstance(failure, TlsVerificationError)
     assert "ssl_truststore_location" in str(failure)
+
+
+async def test_slow_look_for_names_lets_its_connection_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "LOOK_S", 0.05)
+    raw, peer = SlowTransport(), TlsPeer()
+
+    async def connect(make: Callable[[], asyncio.Protocol]) -> None:
+        raw.protocol = protocol = make()
+        protocol.connection_made(raw)
+        while raw.held:
+            protocol.data_received(peer.feed(raw.take()))
+
+    attempt = TlsAttempt(HOST, has_certificate=False, has_truststore=True)
+    assert await tls._names_at(connect, attempt, client_context) == ()  # noqa: SLF001  # its way is a refused handshake
+    assert raw.is_aborted
+    assert raw.protocol is not None
+    raw.protocol.connection_lost(None)
 
 
 @pytest.mark.parametrize(

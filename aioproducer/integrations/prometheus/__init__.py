@@ -4,7 +4,7 @@ from aioproducer.integrations import _extras
 
 try:
     from aioproducer.integrations.prometheus.collector import ProducerCollector
-except ImportError as _error:
+except ModuleNotFoundError as _error:
     raise _extras.missing("ProducerCollector needs prometheus-client", "prometheus", _error) from _error
 
 __all__ = ["ProducerCollector"]
