@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from aioproducer._transactions.prepared import PreparedTransaction
-from aioproducer.errors import KafkaError, ProducerFencedError
+from aioproducer.errors import KafkaError, ProducerFencedError, TopicAuthorizationError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._commit import (
     BatchAction,
@@ -293,6 +293,23 @@ def test_decision_without_an_answer_is_uncertain(model: CoordinatorModel, query:
     last = run(commit.last_decision())
     assert last is not None
     assert (last.batch, last.query) == (0, query)
+
+
+def test_refused_decision_is_told_as_refused(model: CoordinatorModel) -> None:
+    """A user may describe the topic, and not read it: nothing is decided."""
+
+    class Refusing(ModelCluster):
+        async def write_decision(
+            self, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
+        ) -> PreparedTransaction:
+            del coordinator, offsets
+            raise TopicAuthorizationError("offsets of topic 'orders'")
+
+    commit = SinkCommit(IDS, Refusing(model, impatience=0), 3)
+    task = written(model, run(commit_of(model).prepare()), 0)
+    with pytest.raises(TopicAuthorizationError, match="offsets of topic 'orders'"):
+        run(commit.commit([task]))
+    assert not model.visible
 
 
 @pytest.mark.parametrize("step", ["sweep", "mark"])
