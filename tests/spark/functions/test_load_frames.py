@@ -158,7 +158,7 @@ def test_first_run_on_empty_input_was_not_finished_before(load: Load, tmp_path: 
 
 
 def test_failed_load_says_what_is_visible(load: Load) -> None:
-    """A row that Spark cannot compute: its error names no class of ours, so the cluster is asked."""
+    """A row that Spark cannot compute: its error has no class of this package, so the cluster is asked."""
     once = ("--exactly-once", "--sink", load.topic)
     code, said = load.run("--sql", "SELECT raise_error('no such order') AS value", *once)
     assert code == 1
